@@ -1,0 +1,13 @@
+"""Recurrent policies and algorithms on Stable-Baselines3 and sb3-contrib."""
+
+from rlgates.agents.encoders import GridEncoder
+from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
+from rlgates.agents.ppo import RecurrentPPO
+
+__all__ = [
+    "CnnLstmPolicy",
+    "GridEncoder",
+    "MlpLstmPolicy",
+    "MultiInputLstmPolicy",
+    "RecurrentPPO",
+]

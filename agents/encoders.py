@@ -1,0 +1,44 @@
+"""Encoders of observations, beside those of Stable-Baselines3."""
+
+from __future__ import annotations
+
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from torch import Tensor, nn
+
+
+class GridEncoder(BaseFeaturesExtractor):
+    """Features of a small picture of a grid world, one pixel a cell.
+
+    The pixels are centred, [0, 1] -> [-1, 1]; each cell is embedded by the same linear map
+    and ReLU (a 1 x 1 convolution). The result is what stands where (a linear map of all cells
+    and ReLU), joined with what stands anywhere (the maximum over the cells). The second part
+    says "there is red in view" from the first step of training, wherever the red cell is.
+
+    Args:
+        observation_space: images (channels, height, width) of uint8.
+        features_dim: width of the output, of which `cell_dim` numbers are the maximum.
+        cell_dim: width of a cell's embedding.
+    """
+
+    def __init__(
+        self, observation_space: spaces.Box, features_dim: int = 64, cell_dim: int = 8
+    ) -> None:
+        super().__init__(observation_space, features_dim)
+        if not 0 < cell_dim < features_dim:
+            raise ValueError(
+                f"cell_dim must be between 1 and features_dim - 1 = {features_dim - 1}, "
+                f"got {cell_dim}."
+            )
+        channels, height, width = observation_space.shape
+        # As matrix products, 1 x 1 convolutions of tiny pictures are twice as fast on a CPU.
+        self.cells = nn.Sequential(nn.Linear(channels, cell_dim), nn.ReLU())
+        self.places = nn.Sequential(
+            nn.Linear(cell_dim * height * width, features_dim - cell_dim), nn.ReLU()
+        )
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """(B, C, H, W) in [0, 1] -> (B, features_dim)."""
+        cells = self.cells((2 * observations - 1).flatten(2).transpose(1, 2))
+        return torch.cat([self.places(cells.flatten(1)), cells.max(dim=1).values], dim=1)

@@ -1,0 +1,239 @@
+"""Any core inside sb3-contrib's recurrent policies.
+
+The policies work with the unmodified `sb3_contrib.RecurrentPPO` when passed as a class, and
+by their string names with `rlgates.RecurrentPPO`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
+from sb3_contrib.common.recurrent.type_aliases import RNNStates
+from stable_baselines3.common.preprocessing import is_image_space
+from stable_baselines3.common.torch_layers import (
+    BaseFeaturesExtractor,
+    CombinedExtractor,
+    FlattenExtractor,
+    NatureCNN,
+)
+from stable_baselines3.common.type_aliases import Schedule
+from torch import Tensor, nn
+
+from rlgates.agents.encoders import GridEncoder
+from rlgates.cores import list_cores, make_core
+from rlgates.errors import check_choice, check_size
+
+StatePair = tuple[Tensor, Tensor]
+
+
+class CoreModule(nn.Module):
+    """A core behind the interface that sb3-contrib expects of an LSTM.
+
+    Upstream keeps a pair of arrays (num_layers, n_envs, hidden_size) a state. The one flat
+    state (B, S) of a core is padded to an even number and cut into two halves:
+    `num_layers = 1`, `hidden_size = ceil(S / 2)`.
+    """
+
+    num_layers = 1
+
+    def __init__(self, name: str, input_size: int, hidden_size: int, **options: Any) -> None:
+        super().__init__()
+        self.core = make_core(name, input_size, hidden_size, **options)
+        self.input_size = input_size
+        self.hidden_size = max(1, -(-self.core.state_size // 2))
+        self.register_load_state_dict_pre_hook(_import_lstm)  # type: ignore[no-untyped-call]
+
+    def pack(self, state: Tensor) -> StatePair:
+        """(B, S) -> two halves (1, B, hidden_size), in float32 as upstream stores them."""
+        padding = 2 * self.hidden_size - state.shape[1]
+        first, second = nn.functional.pad(state.float(), (0, padding)).unsqueeze(0).chunk(2, -1)
+        return first.contiguous(), second.contiguous()
+
+    def unpack(self, pair: StatePair) -> Tensor:
+        """Two halves (1, B, hidden_size) -> (B, S)."""
+        return torch.cat(pair, dim=-1)[0, :, : self.core.state_size]
+
+    def initial_state(self, batch_size: int) -> StatePair:
+        """The state at the start of an episode."""
+        return self.pack(self.core.initial_state(batch_size))
+
+    def forward(self, x: Tensor, pair: StatePair, starts: Tensor) -> tuple[Tensor, StatePair]:
+        """Run over (T, B, input_size); `starts` (T, B) is true where an episode starts."""
+        outputs, state = self.core(x, self.unpack(pair), starts)
+        return outputs, self.pack(state)
+
+
+def _import_lstm(_: nn.Module, state_dict: dict[str, Any], prefix: str, *__: Any) -> None:
+    """Take the parameters of an nn.LSTM that upstream saved in this place."""
+    for key in [key for key in state_dict if key.startswith((f"{prefix}weight", f"{prefix}bias"))]:
+        state_dict[f"{prefix}core.{key.removeprefix(prefix)}"] = state_dict.pop(key)
+
+
+class MlpLstmPolicy(RecurrentActorCriticPolicy):
+    """Recurrent policy with any core, for flat observations.
+
+    Args:
+        core: a name of `rlgates.list_cores()`, such as "ur_lstm"; "none" has no memory.
+        core_kwargs: options of the core, such as {"input_scale": 4.0}.
+        lstm_hidden_size, n_lstm_layers: units of a layer and layers of the core.
+        shared_lstm: the critic reads the actor's core.
+        shared_gradient: what trains a shared core: "actor" (upstream's way: the critic's
+            gradient stops at the core) or "both".
+        enable_critic_lstm: the critic has a core of its own; with neither, it has no memory.
+        lstm_kwargs: further options of the core, under upstream's name.
+
+    All other arguments are those of
+    `sb3_contrib.common.recurrent.policies.RecurrentActorCriticPolicy`.
+
+    Raises:
+        ValueError: an unknown core or option (the nearest is named), a size below 1,
+            `shared_lstm` together with `enable_critic_lstm`.
+    """
+
+    # Upstream declares nn.LSTM where it needs no more than what CoreModule gives.
+    lstm_actor: CoreModule  # type: ignore[assignment]
+    lstm_critic: CoreModule | None  # type: ignore[assignment]
+
+    default_extractor: ClassVar[type[BaseFeaturesExtractor]] = FlattenExtractor
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        lr_schedule: Schedule,
+        *args: Any,
+        core: str = "lstm",
+        core_kwargs: dict[str, Any] | None = None,
+        lstm_hidden_size: int = 256,
+        n_lstm_layers: int = 1,
+        shared_lstm: bool = False,
+        shared_gradient: str = "actor",
+        enable_critic_lstm: bool = True,
+        lstm_kwargs: dict[str, Any] | None = None,
+        features_extractor_class: type[BaseFeaturesExtractor] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        check_choice("core", core, list_cores())
+        check_size("lstm_hidden_size", lstm_hidden_size)
+        check_size("n_lstm_layers", n_lstm_layers)
+        check_choice("shared_gradient", shared_gradient, ("actor", "both"))
+        if shared_lstm and enable_critic_lstm:
+            raise ValueError(
+                "shared_lstm=True reads the actor's core, enable_critic_lstm=True makes one for "
+                "the critic: choose one (enable_critic_lstm=False for the shared core)."
+            )
+        kwargs.update(
+            features_extractor_class=features_extractor_class
+            or self._default_extractor(observation_space),
+            lstm_hidden_size=lstm_hidden_size,
+            n_lstm_layers=n_lstm_layers,
+            shared_lstm=shared_lstm,
+            enable_critic_lstm=enable_critic_lstm,
+        )
+        super().__init__(observation_space, action_space, lr_schedule, *args, **kwargs)
+        self.core = core
+        self.core_kwargs = core_kwargs or {}
+        self.shared_gradient = shared_gradient
+        self.lstm_kwargs = lstm_kwargs or {}
+        options = {**self.lstm_kwargs, **self.core_kwargs, "num_layers": n_lstm_layers}
+        self.lstm_actor = CoreModule(core, self.features_dim, lstm_hidden_size, **options)
+        if enable_critic_lstm:
+            self.lstm_critic = CoreModule(core, self.features_dim, lstm_hidden_size, **options)
+        self.lstm_hidden_state_shape = (1, 1, self.lstm_actor.hidden_size)
+        # Made before the cores were, the optimizer does not know them.
+        make_optimizer: Callable[..., torch.optim.Optimizer] = self.optimizer_class
+        self.optimizer = make_optimizer(
+            self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs
+        )
+
+    def _default_extractor(self, space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
+        return self.default_extractor
+
+    @staticmethod
+    def _process_sequence(  # type: ignore[override]
+        features: Tensor, lstm_states: StatePair, episode_starts: Tensor, lstm: CoreModule
+    ) -> tuple[Tensor, StatePair]:
+        """One call of the core for a whole batch of sequences.
+
+        Args:
+            features: (n_seq * T, features_dim), sequence by sequence.
+            lstm_states: two halves (1, n_seq, hidden_size).
+            episode_starts: (n_seq * T,), 1 where an episode starts.
+            lstm: the core.
+
+        Returns:
+            outputs (n_seq * T, output_size) and the states after the last step.
+        """
+        n_seq = lstm_states[0].shape[1]
+        x = features.reshape(n_seq, -1, lstm.input_size).transpose(0, 1)
+        starts = episode_starts.reshape(n_seq, -1).transpose(0, 1) > 0.5
+        outputs, states = lstm(x, lstm_states, starts)
+        return outputs.transpose(0, 1).flatten(0, 1), states
+
+    def evaluate_actions(  # type: ignore[override]
+        self, obs: Tensor, actions: Tensor, lstm_states: RNNStates, episode_starts: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """As upstream; with `shared_gradient="both"` the critic trains the shared core too."""
+        if not self.shared_lstm or self.shared_gradient == "actor":
+            return super().evaluate_actions(obs, actions, lstm_states, episode_starts)
+        features = self.extract_features(obs)
+        assert isinstance(features, Tensor), "a shared core implies a shared features extractor"
+        h, c = lstm_states.pi
+        latent, _ = self._process_sequence(features, (h, c), episode_starts, self.lstm_actor)
+        latent_pi, latent_vf = self.mlp_extractor(latent)
+        distribution = self._get_action_dist_from_latent(latent_pi)
+        return self.value_net(latent_vf), distribution.log_prob(actions), distribution.entropy()
+
+    def predict(
+        self,
+        observation: np.ndarray[Any, Any] | dict[str, np.ndarray[Any, Any]],
+        state: tuple[np.ndarray[Any, Any], ...] | None = None,
+        episode_start: np.ndarray[Any, Any] | None = None,
+        deterministic: bool = False,
+    ) -> tuple[np.ndarray[Any, Any], tuple[np.ndarray[Any, Any], ...] | None]:
+        """As upstream; without a `state` the core starts from its own initial state."""
+        if state is None:
+            tensors = self.obs_to_tensor(observation)[0]
+            first = next(iter(tensors.values())) if isinstance(tensors, dict) else tensors
+            with torch.no_grad():
+                pair = self.lstm_actor.initial_state(first.shape[0])
+            state = tuple(half.cpu().numpy() for half in pair)
+        return super().predict(observation, state, episode_start, deterministic)
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        data = super()._get_constructor_parameters()
+        data.update(
+            core=self.core,
+            core_kwargs=self.core_kwargs,
+            lstm_hidden_size=self.lstm_output_dim,
+            n_lstm_layers=self.lstm_actor.core.num_layers,
+            shared_lstm=self.shared_lstm,
+            shared_gradient=self.shared_gradient,
+            enable_critic_lstm=self.enable_critic_lstm,
+            lstm_kwargs=self.lstm_kwargs,
+            share_features_extractor=self.share_features_extractor,
+        )
+        return data
+
+
+class CnnLstmPolicy(MlpLstmPolicy):
+    """Recurrent policy with any core, for images.
+
+    Without a `features_extractor_class`, images of at least 36 x 36 pixels are read by
+    NatureCNN, and smaller ones, which it cannot take, by `GridEncoder`.
+    """
+
+    def _default_extractor(self, space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
+        shape = space.shape or ()
+        return GridEncoder if is_image_space(space) and min(shape[1:]) < 36 else NatureCNN
+
+
+class MultiInputLstmPolicy(MlpLstmPolicy):
+    """Recurrent policy with any core, for dictionary observations."""
+
+    default_extractor = CombinedExtractor

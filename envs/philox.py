@@ -1,0 +1,85 @@
+"""Random numbers without a generator: words as a function of what they are for.
+
+Nothing is drawn from a stream that others draw from too, so the order of draws cannot matter.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]
+Words: TypeAlias = Array | int
+MAX_SEED = 2**64 - 1
+_MASK = 0xFFFFFFFF
+
+
+def philox(counter: tuple[Words, Words, Words, Words], key: tuple[Words, Words]) -> list[Array]:
+    """Philox4x32-10: four random 32-bit words from four counter words and two key words.
+
+    Words are int64 arrays (or ints) with values in [0, 2**32) and shapes that broadcast. A
+    product of two words may wrap to a negative number; the shift and the mask still cut the
+    right bits out of it, so the code needs no unsigned integers, which not every array library
+    has.
+
+    Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+    """
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(10):
+        p0, p2 = c0 * 0xD2511F53, c2 * 0xCD9E8D57
+        c0, c2 = ((p2 >> 32) & _MASK) ^ c1 ^ k0, ((p0 >> 32) & _MASK) ^ c3 ^ k1
+        c1, c3 = p2 & _MASK, p0 & _MASK
+        k0, k1 = (k0 + 0x9E3779B9) & _MASK, (k1 + 0xBB67AE85) & _MASK
+    return [np.asarray(word) for word in (c0, c1, c2, c3)]
+
+
+class Key(NamedTuple):
+    """Which episodes to draw for: one seed below 2**64, the other two of shape (B,)."""
+
+    seed: int
+    env_index: Array
+    episode: Array
+
+    def words(self, count: int, stream: int = 0) -> Array:
+        """`count` random 32-bit words for each episode, int64 (B, count).
+
+        Different `stream` numbers give independent words. Asking for more words never changes
+        the ones before.
+        """
+        block = np.arange(-(-count // 4))[None, :]  # (1, blocks)
+        episode, index = self.episode[:, None] & _MASK, self.env_index[:, None]  # (B, 1)
+        counter = (block, episode, self.seed >> 32, stream)
+        words = np.stack(philox(counter, (self.seed & _MASK, index)), axis=-1)  # (B, blocks, 4)
+        return words.reshape(words.shape[0], -1)[:, :count]
+
+    def lifetime(self) -> Key:
+        """The key for what an environment draws once and keeps for all its episodes."""
+        return self._replace(episode=np.zeros_like(self.episode))
+
+
+def below(words: Array, bound: int) -> Array:
+    """Integers uniform in [0, bound), from 32-bit words (the bias is below bound / 2**32)."""
+    return (words * bound) >> 32
+
+
+def permutations(words: Array) -> Array:
+    """A uniform permutation of 0 .. n-1 in each row, from 32-bit words (B, n)."""
+    order: Array = np.argsort(words, axis=1, stable=True)
+    return order
+
+
+def check_seed(seed: int) -> int:
+    """`seed` as an int, if it is a whole number in [0, 2**64)."""
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        raise TypeError(f"seed must be an integer, got {seed!r} ({type(seed).__name__}).")
+    if not 0 <= seed <= MAX_SEED:
+        raise ValueError(f"seed must be in [0, 2**64), got {seed}.")
+    return int(seed)
+
+
+def random_seed() -> int:
+    """A seed from the operating system."""
+    return int(np.random.SeedSequence().generate_state(1, np.uint64)[0])

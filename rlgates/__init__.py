@@ -1,0 +1,41 @@
+"""Gated memory cores for reinforcement-learning agents.
+
+`make_core` and `list_cores` need torch alone. The agents (`rlgates.RecurrentPPO` and the
+policies) are imported when they are first asked for, and need stable-baselines3 and
+sb3-contrib; the environments stand in `rlgates.envs`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from rlgates.core import Cell, Core, Observation
+from rlgates.cores import list_cores, make_core
+from rlgates.gates import timescale
+
+if TYPE_CHECKING:
+    from rlgates.agents import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy, RecurrentPPO
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Cell",
+    "CnnLstmPolicy",
+    "Core",
+    "MlpLstmPolicy",
+    "MultiInputLstmPolicy",
+    "Observation",
+    "RecurrentPPO",
+    "list_cores",
+    "make_core",
+    "timescale",
+]
+
+_AGENTS = ("CnnLstmPolicy", "MlpLstmPolicy", "MultiInputLstmPolicy", "RecurrentPPO")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _AGENTS:
+        return getattr(importlib.import_module("rlgates.agents"), name)
+    raise AttributeError(f"module 'rlgates' has no attribute {name!r}")

@@ -1,0 +1,48 @@
+"""No memory: the floor that every memory core is compared with."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from rlgates.core import Cell, State
+from rlgates.errors import check_size
+
+
+class FeedForward(Cell):
+    """h = tanh(W x + b): a layer of the same width that remembers nothing.
+
+    Args:
+        input_size: width of the input.
+        hidden_size: width of the output.
+        input_scale: factor on the starting weights, as in the recurrent cores.
+    """
+
+    options = ("input_scale",)
+
+    def __init__(self, input_size: int, hidden_size: int, input_scale: float = 1.0) -> None:
+        super().__init__()
+        self.input_size = check_size("input_size", input_size)
+        self.output_size = check_size("hidden_size", hidden_size)
+        if not 0 < input_scale < math.inf:
+            raise ValueError(f"input_scale must be positive and finite, got {input_scale}.")
+        self.input_scale = float(input_scale)
+        self.state_sizes = {}
+        self.weight = nn.Parameter(torch.empty(hidden_size, input_size))
+        self.bias = nn.Parameter(torch.empty(hidden_size))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        bound = self.output_size**-0.5
+        self.weight.uniform_(-bound, bound, generator=generator).mul_(self.input_scale)
+        self.bias.zero_()
+
+    def project(self, x: Tensor) -> Tensor:
+        z = nn.functional.linear(x, self.weight, self.bias)
+        return torch.tanh(z.float() if z.dtype in (torch.bfloat16, torch.float16) else z)
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        return projected, ()

@@ -1,0 +1,36 @@
+"""Checks of what a user gives, with errors that name the nearest allowed choice."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def unknown(kind: str, given: object, allowed: Iterable[str]) -> ValueError:
+    """The error for a name that is not among `allowed`, with the nearest one named."""
+    choices = list(allowed)
+    close = difflib.get_close_matches(str(given), choices, n=1, cutoff=0.4)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    listed = ", ".join(choices) if choices else "none"
+    return ValueError(f"unknown {kind} {given!r}.{hint} Allowed: {listed}.")
+
+
+def check_choice(kind: str, given: str, allowed: Iterable[str]) -> str:
+    """`given` if it is among `allowed`, else a ValueError that names the nearest choice."""
+    choices = list(allowed)
+    if given not in choices:
+        raise unknown(kind, given, choices)
+    return given
+
+
+def check_size(name: str, value: int, minimum: int = 1) -> int:
+    """`value` if it is a whole number of at least `minimum`.
+
+    Raises:
+        TypeError: it is not an integer. ValueError: it is below `minimum`.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer, got {value!r} ({type(value).__name__}).")
+    if value < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, got {value}.")
+    return value

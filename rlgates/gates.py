@@ -1,0 +1,258 @@
+"""The gates, as two independent axes (Gu et al. 2020, table 1; Ohno et al. 2022).
+
+Axis A makes a raw gate from its pre-activation and says how its bias starts: `ACTIVATIONS`
+and `STARTS`. Axis B turns the raw gate into the effective pair (forget, input):
+`AUXILIARIES`. A row of `GATES` is one choice on each axis; every gated core takes every row.
+
+Gate arithmetic is safe, forward and backward, for pre-activations of any finite size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rlgates.errors import check_choice, check_size, unknown
+
+# Beyond +-8 a fast gate is 0 or 1 to the last bit of float64 (sinh 8 = 1490), so the clamp
+# changes no value; it keeps sinh and cosh finite, which a backward pass multiplies by zero.
+_SATURATED = 8.0
+
+
+class Activation(NamedTuple):
+    """One way to make a raw gate.
+
+    Attributes:
+        forget, input: the gates from their pre-activations.
+        from_logit: the z at which forget(z) = sigmoid(logit), so that no start is rounded to
+            0 or 1 on the way; None where a unit's gate depends on the other units.
+    """
+
+    forget: Callable[[Tensor], Tensor]
+    input: Callable[[Tensor], Tensor]
+    from_logit: Callable[[Tensor], Tensor] | None
+
+
+def fast(z: Tensor) -> Tensor:
+    """sigmoid(sinh z), the fast gate (Ohno et al. 2022, equation 20)."""
+    return torch.sigmoid(torch.sinh(z.clamp(-_SATURATED, _SATURATED)))
+
+
+def iterated_fast(z: Tensor) -> Tensor:
+    """sigmoid(sinh(sinh z)), sinh applied twice (Ohno et al. 2022, appendix D)."""
+    return fast(torch.sinh(z.clamp(-_SATURATED, _SATURATED)))
+
+
+def softsign(z: Tensor) -> Tensor:
+    """(softsign(z / 2) + 1) / 2 with softsign(y) = y / (1 + |y|): saturates slowly."""
+    return (torch.nn.functional.softsign(z / 2) + 1) / 2
+
+
+def cumax(z: Tensor) -> Tensor:
+    """cumsum(softmax(z)) over the units: rises from 0 to 1 (Shen et al. 2018, section 4.1)."""
+    # The running sum may exceed 1 by rounding; its last unit is exactly 1 by definition.
+    return torch.cumsum(torch.softmax(z, dim=-1), dim=-1).clamp(max=1.0)
+
+
+ACTIVATIONS: dict[str, Activation] = {
+    "sigmoid": Activation(torch.sigmoid, torch.sigmoid, lambda y: y),
+    "fast": Activation(fast, fast, torch.asinh),
+    "iterated_fast": Activation(
+        iterated_fast, iterated_fast, lambda y: torch.asinh(torch.asinh(y))
+    ),
+    "softsign": Activation(softsign, softsign, lambda y: y.sign() * y.abs().expm1()),
+    "cumax": Activation(cumax, lambda z: 1 - cumax(z), None),
+}
+
+# How the biases start: the option a row takes, beside what it means.
+STARTS: dict[str, str | None] = {
+    "constant": "forget_bias",  # phi(b_f) = sigmoid(forget_bias), b_i = 0
+    "chrono": "t_max",  # b_f ~ log U[1, t_max - 1], b_i = -b_f
+    "uniform": None,  # phi(b_f) ~ U[1/d, 1 - 1/d] (UGI), b_i = -b_f
+    "zero": None,  # b_f = b_i = 0
+}
+
+# The auxiliary gates: the maps each one needs, in stacking order.
+AUXILIARIES: dict[str, tuple[str, ...]] = {
+    "untied": ("i", "f"),
+    "tied": ("f",),
+    "refine": ("r", "f"),
+    "master": ("i", "f", "mi", "mf"),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One named gate: a choice on each axis, and a line for people."""
+
+    activation: str
+    start: str
+    auxiliary: str
+    title: str
+    source: str
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options this gate takes."""
+        extra = {"master": ("chunk_size",), "untied": ("tied",), "tied": ("tied",)}
+        names = extra.get(self.auxiliary, ())
+        if self.auxiliary == "refine" and self.start == "uniform":
+            names = ("refine_bias",)
+        start = STARTS[self.start]
+        return names if start is None else (start, *names)
+
+
+_GU, _OHNO = "Gu et al. 2020", "Ohno et al. 2022"
+
+GATES: dict[str, Row] = {
+    "": Row("sigmoid", "constant", "untied", "forget bias 1", "Gers et al. 2000"),
+    "c": Row("sigmoid", "chrono", "untied", "chrono", "Tallec and Ollivier 2018"),
+    "u": Row("sigmoid", "uniform", "untied", "uniform (UGI)", _GU),
+    "r": Row("sigmoid", "constant", "refine", "refine", _GU),
+    "ur": Row("sigmoid", "uniform", "refine", "uniform refine", _GU),
+    "o": Row("cumax", "zero", "untied", "ordered", _GU),
+    "om": Row("cumax", "zero", "master", "ordered master (ON-LSTM)", "Shen et al. 2018"),
+    "or": Row("cumax", "zero", "refine", "ordered refine", _GU),
+    "um": Row("sigmoid", "uniform", "master", "uniform master", _GU),
+    "f": Row("fast", "constant", "tied", "fast", _OHNO),
+    "uf": Row("fast", "uniform", "tied", "uniform fast", _OHNO),
+    "ff": Row("iterated_fast", "constant", "tied", "iterated fast", _OHNO),
+    "s": Row("softsign", "constant", "tied", "softsign", _OHNO),
+}
+
+
+class Gate:
+    """A row of `GATES` for `size` units: its maps, the start of its biases, its arithmetic.
+
+    Args:
+        name: a key of `GATES`.
+        size: number of gated units d.
+        forget_bias: for a constant start, phi(b_f) = sigmoid(forget_bias).
+        t_max: for a chrono start, the longest expected dependency in steps; d by default.
+        tied: input gate 1 - forget gate (one map) or a map of its own (two maps).
+        refine_bias: for a uniform refine gate, where the refine bias starts: "minus_forget"
+            (-b_f, the paper's listing 2) or "zero" (its equation 11).
+        chunk_size: for master gates, the number C of units that share one master value;
+            Gu et al. use 16 (d = 256 and 512) and 32 (larger d).
+
+    Raises:
+        ValueError: an option this gate does not take, or a value that makes no sense.
+        TypeError: a size that is not an integer, or a `tied` that is not a bool.
+    """
+
+    def __init__(self, name: str, size: int, **options: Any) -> None:
+        row = GATES[check_choice("gate", name, GATES)]
+        for option in options:
+            if option not in row.options:
+                raise unknown(f"option for gate {name!r}", option, row.options)
+        self.name = name
+        self.size = check_size("hidden_size", size)
+        self.row = row
+        self.options = options
+        self.forget_bias = float(options.get("forget_bias", 1.0))
+        if not math.isfinite(self.forget_bias):
+            raise ValueError(f"forget_bias must be finite, got {self.forget_bias}.")
+        t_max = options.get("t_max")
+        self.t_max = float(max(size, 2) if t_max is None else t_max)
+        if not 2 <= self.t_max < math.inf:
+            raise ValueError(f"t_max must be at least 2 steps and finite, got {self.t_max:g}.")
+        self.refine_bias = check_choice(
+            "refine_bias", options.get("refine_bias", "minus_forget"), ("minus_forget", "zero")
+        )
+        self.chunk_size = check_size("chunk_size", options.get("chunk_size", 1))
+        if size % self.chunk_size:
+            divisors = ", ".join(str(n) for n in range(1, size + 1) if size % n == 0)
+            raise ValueError(
+                f"chunk_size must divide hidden_size {size}, got {self.chunk_size}. "
+                f"Allowed: {divisors}."
+            )
+        self.auxiliary = row.auxiliary
+        tied = options.get("tied")
+        if tied is not None:
+            if not isinstance(tied, bool):
+                raise TypeError(f"tied must be True or False, got {tied!r}.")
+            self.auxiliary = "tied" if tied else "untied"
+        self.maps: dict[str, int] = {
+            key: size // self.chunk_size if key.startswith("m") else size
+            for key in AUXILIARIES[self.auxiliary]
+        }
+
+    def start_biases(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
+        """The starting value of each map's bias, drawn from `generator` where it is random."""
+        biases = {key: torch.zeros(width) for key, width in self.maps.items()}
+        forget, opposite = ("mf", "mi") if self.auxiliary == "master" else ("f", "i")
+        start = self._forget_start(self.maps[forget], generator)
+        biases[forget] = start
+        if opposite in biases and self.row.start != "constant":
+            biases[opposite] = -start
+        if "refine_bias" in self.row.options and self.refine_bias == "minus_forget":
+            biases["r"] = -start
+        return biases
+
+    def _forget_start(self, width: int, generator: torch.Generator | None) -> Tensor:
+        from_logit = ACTIVATIONS[self.row.activation].from_logit
+        if self.row.start == "zero" or from_logit is None:
+            return torch.zeros(width)
+        if self.row.start == "constant":
+            return from_logit(torch.full((width,), self.forget_bias))
+        uniform = torch.rand(width, generator=generator)
+        if self.row.start == "chrono":
+            return torch.log(1 + (self.t_max - 2) * uniform)
+        low = 1 / max(self.size, 2)
+        return from_logit(torch.logit(low + (1 - 2 * low) * uniform))
+
+    def __call__(self, *pre: Tensor) -> tuple[Tensor, Tensor]:
+        """The effective gates from the pre-activations of `maps`, in that order.
+
+        Args:
+            pre: one tensor (..., width) a map, biases included, float32 or float64.
+
+        Returns:
+            forget and input gate, each (..., size), in [0, 1].
+        """
+        act = ACTIVATIONS[self.row.activation]
+        if self.auxiliary == "untied":
+            return act.forget(pre[1]), act.input(pre[0])
+        if self.auxiliary == "tied":
+            f = act.forget(pre[0])
+            return f, 1 - f
+        if self.auxiliary == "refine":
+            g = refine(act.forget(pre[1]), torch.sigmoid(pre[0]))
+            return g, 1 - g
+        master_i, master_f = act.input(pre[2]), act.forget(pre[3])
+        if self.chunk_size > 1:
+            master_i = master_i.repeat_interleave(self.chunk_size, dim=-1)
+            master_f = master_f.repeat_interleave(self.chunk_size, dim=-1)
+        return master(torch.sigmoid(pre[1]), torch.sigmoid(pre[0]), master_f, master_i)
+
+    def __repr__(self) -> str:
+        options = "".join(f", {key}={value!r}" for key, value in self.options.items())
+        return f"Gate({self.name!r}, {self.size}{options})"
+
+
+def refine(f: Tensor, r: Tensor) -> Tensor:
+    """r (1 - (1 - f)^2) + (1 - r) f^2, the refine gate (Gu et al. 2020, equation 12)."""
+    return f * torch.addcmul(f, r, 1 - f, value=2)
+
+
+def master(f: Tensor, i: Tensor, master_f: Tensor, master_i: Tensor) -> tuple[Tensor, Tensor]:
+    """Master gates over plain ones (Shen et al. 2018, equations 11 to 13)."""
+    overlap = master_f * master_i
+    return f * overlap + (master_f - overlap), i * overlap + (master_i - overlap)
+
+
+def timescale(forget: Tensor) -> Tensor:
+    """Characteristic timescale 1 / (1 - f) in steps of an effective forget gate.
+
+    A gate that is 1 to the last bit would last for ever: it is given the longest timescale
+    its dtype can tell from that, so that the result is finite.
+    """
+    return 1 / (1 - forget).clamp(min=torch.finfo(forget.dtype).eps / 2)
+
+
+assert math.sinh(_SATURATED) > 745, "the fast gate must saturate inside the clamp"

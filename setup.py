@@ -1,0 +1,45 @@
+"""The native extension; all else is in pyproject.toml.
+
+It is optional: without a compiler the package installs all the same, and the plain loop runs.
+"""
+
+from __future__ import annotations
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError, LinkError
+
+# No -ffast-math, which would break the rounding of exp, and no -march: chosen at run time.
+FLAGS = ["-std=c++17", "-O3", "-ffp-contract=fast", "-fno-math-errno"]
+FLAGS += ["-fno-exceptions", "-fno-rtti", "-fvisibility=hidden", "-g0"]
+
+
+class BuildNative(build_ext):
+    """With threads where the compiler has OpenMP, else without."""
+
+    def build_extension(self, ext: Extension) -> None:
+        plain = list(ext.extra_compile_args), list(ext.extra_link_args)
+        try:
+            ext.extra_compile_args = [*plain[0], "-fopenmp"]
+            ext.extra_link_args = [*plain[1], "-fopenmp"]
+            super().build_extension(ext)
+        except (CompileError, LinkError):
+            ext.extra_compile_args, ext.extra_link_args = plain
+            super().build_extension(ext)
+
+
+setup(
+    cmdclass={"build_ext": BuildNative},
+    ext_modules=[
+        Extension(
+            "rlgates.kernels._native",
+            ["rlgates/kernels/native.cpp"],
+            depends=["rlgates/kernels/lstm.h"],
+            define_macros=[("Py_LIMITED_API", "0x030B0000")],  # one binary from Python 3.11 on
+            py_limited_api=True,
+            extra_compile_args=FLAGS,
+            optional=True,
+        )
+    ],
+    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+)

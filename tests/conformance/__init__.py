@@ -1,0 +1,1 @@
+"""What every gate and core promises, tested over the tables."""

@@ -1,0 +1,91 @@
+"""The cores under test and what they are run on."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlgates import Core, list_cores, make_core
+from rlgates.cores import CORES
+from rlgates.gates import GATES
+
+INPUTS, HIDDEN = 3, 6
+TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-12}
+
+GATE_OF = {
+    f"{gate}_{core}" if gate else core: gate
+    for core, row in CORES.items()
+    if row.gated
+    for gate in GATES
+}
+
+every_core = pytest.mark.parametrize("name", list_cores())
+gated_cores = pytest.mark.parametrize("name", GATE_OF)
+every_way = pytest.mark.parametrize(
+    "way",
+    [
+        {"dtype": torch.float64, "backend": "plain"},
+        {"dtype": torch.float32, "backend": "plain"},
+        {"dtype": torch.float32, "backend": "auto"},
+    ],
+    ids=lambda way: "-".join([str(way["dtype"])[6:], way["backend"]]),
+)
+both_dtypes = pytest.mark.parametrize("dtype", TOLERANCE, ids=["float32", "float64"])
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def build(
+    name: str, num_layers: int = 1, hidden_size: int = HIDDEN, seed: int = 0, **options: Any
+) -> Core:
+    """A core in general position: what starts at zero is moved away from it."""
+    generator = seeded(seed)
+    core = make_core(name, INPUTS, hidden_size, num_layers, generator=generator, **options)
+    with torch.no_grad():
+        for parameter in core.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
+    return core.eval()
+
+
+def inputs(core: Core, steps: int = 7, batch: int = 3, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """An input, and a state that the core has come to by itself."""
+    like = next(core.parameters())
+    x, before = (
+        torch.randn(n, batch, core.input_size, generator=seeded(seed + n)).to(like)
+        for n in (steps, 4)
+    )
+    with torch.no_grad():
+        return x, core(before)[1]
+
+
+def some_starts(steps: int = 7, batch: int = 3) -> Tensor:
+    """Starts in the first step, in the last, twice in a row, and a row without any."""
+    starts = torch.zeros(steps, batch, dtype=torch.bool)
+    starts[0, 0] = starts[steps - 1, 0] = True
+    starts[steps // 2 : steps // 2 + 2, 1] = True
+    return starts
+
+
+def in_pieces(
+    core: Core, x: Tensor, state: Tensor | None, starts: Tensor | None, cuts: list[int]
+) -> tuple[Tensor, Tensor]:
+    """Run over x cut at `cuts`, handing the state on."""
+    outputs, edges = [], [0, *cuts, len(x)]
+    for begin, end in pairwise(edges):
+        piece = None if starts is None else starts[begin:end]
+        output, state = core(x[begin:end], state, piece)
+        outputs.append(output)
+    assert state is not None
+    return torch.cat(outputs), state
+
+
+def close(given: Tensor, expected: Tensor) -> None:
+    """Equal to what the contract promises for the dtype."""
+    tolerance = TOLERANCE[expected.dtype]
+    torch.testing.assert_close(given, expected, rtol=tolerance, atol=tolerance)

@@ -1,0 +1,212 @@
+"""The rest of the contract: shapes, names, copies, files, devices, generators, observation."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+
+from conformance.cases import (
+    HIDDEN,
+    INPUTS,
+    both_dtypes,
+    build,
+    close,
+    every_core,
+    gated_cores,
+    inputs,
+    seeded,
+    some_starts,
+)
+from rlgates import Core, list_cores, make_core, timescale
+from rlgates.cores import CORES
+from rlgates.gates import GATES
+
+
+def same_parameters(one: Core, other: Core) -> bool:
+    pairs = zip(one.named_parameters(), other.named_parameters(), strict=True)
+    return all(a == b and torch.equal(p, q) for (a, p), (b, q) in pairs)
+
+
+def test_names_are_gate_and_core() -> None:
+    expected = [
+        f"{gate}_{core}" if gate else core
+        for core, row in CORES.items()
+        for gate in (GATES if row.gated else [""])
+    ]
+    assert list_cores() == expected
+    assert len(set(expected)) == len(expected)
+
+
+@every_core
+@both_dtypes
+@pytest.mark.parametrize("num_layers", [1, 3])
+def test_shapes_and_names(name: str, dtype: torch.dtype, num_layers: int) -> None:
+    core = build(name, num_layers, dtype=dtype)
+    x, state = inputs(core, batch=4)
+    assert (core.name, core.input_size, core.num_layers) == (name, INPUTS, num_layers)
+    outputs, final = core(x, state, some_starts(batch=4))
+    assert outputs.shape == (7, 4, core.output_size)
+    for tensor in (final, core.initial_state(4)):
+        assert tensor.shape == (4, core.state_size)
+        assert tensor.dtype == outputs.dtype == dtype
+    parts = core.unpack(final)
+    assert list(parts) == list(core.cells[0].state_sizes)
+    for key, part in parts.items():
+        assert part.shape == (num_layers, 4, core.cells[0].state_sizes[key])
+    # Layer by layer, part by part, the parts are the state.
+    packed = [part[layer] for layer in range(num_layers) for part in parts.values()]
+    assert torch.equal(torch.cat([final[:, :0], *packed], dim=-1), final)
+
+
+@every_core
+def test_repr_tells_name_and_sizes(name: str) -> None:
+    core = build(name, num_layers=2)
+    assert f"{name!r}, input_size={INPUTS}, output_size={core.output_size}" in repr(core)
+    assert f"num_layers=2, state_size={core.state_size}" in repr(core)
+
+
+@every_core
+def test_copies_and_files(name: str) -> None:
+    core = build(name, num_layers=2)
+    arguments = (*inputs(core), some_starts())
+    expected = core(*arguments)
+    stored, weights = io.BytesIO(), io.BytesIO()
+    torch.save(core, stored)
+    torch.save(core.state_dict(), weights)
+    stored.seek(0)
+    weights.seek(0)
+    loaded = make_core(name, INPUTS, HIDDEN, 2)
+    assert not same_parameters(loaded, core)
+    loaded.load_state_dict(torch.load(weights))
+    copies = [
+        copy.deepcopy(core),
+        pickle.loads(pickle.dumps(core)),
+        torch.load(stored, weights_only=False),
+        loaded.eval(),
+    ]
+    for other in copies:
+        assert repr(other) == repr(core)
+        assert all(map(torch.equal, other(*arguments), expected))
+        with torch.no_grad():
+            next(other.parameters()).add_(1)
+    assert all(map(torch.equal, core(*arguments), expected)), "a copy shares its weights"
+
+
+@every_core
+def test_double_is_what_dtype_gives(name: str) -> None:
+    core = make_core(name, INPUTS, HIDDEN, dtype=torch.float64, generator=seeded(0))
+    assert {parameter.dtype for parameter in core.parameters()} == {torch.float64}
+    assert same_parameters(make_core(name, INPUTS, HIDDEN, generator=seeded(0)).double(), core)
+
+
+@every_core
+def test_device_is_where_everything_happens(name: str) -> None:
+    core = make_core(name, INPUTS, HIDDEN, num_layers=2, device="meta")
+    assert {parameter.device.type for parameter in core.parameters()} == {"meta"}
+    x, starts = torch.zeros(5, 2, INPUTS, device="meta"), torch.zeros(5, 2, device="meta") > 0
+    outputs, final = core(x, core.initial_state(2), starts)
+    assert outputs.device.type == final.device.type == "meta"
+    assert outputs.shape == (5, 2, core.output_size)
+
+
+@every_core
+def test_parameters_come_from_the_generator_alone(name: str) -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    one, same, other = (make_core(name, 3, 6, 2, generator=seeded(n)) for n in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), before), "the global generator was touched"
+    assert same_parameters(one, same)
+    assert not same_parameters(one, other)
+
+
+@every_core
+def test_without_a_generator_parameters_come_from_the_global_one(name: str) -> None:
+    cores = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        cores.append(make_core(name, 3, 6, 2))
+    assert same_parameters(cores[0], cores[1])
+    assert not same_parameters(cores[0], cores[2])
+    again = copy.deepcopy(cores[0])
+    for cell in again.cells:
+        cell.reset_parameters()
+    assert not same_parameters(cores[0], again)
+
+
+@every_core
+def test_gate_weights_are_views_of_all_parameters(name: str) -> None:
+    core = build(name, num_layers=2)
+    for layer, cell in enumerate(core.cells):
+        views = core.gate_weights(layer)
+        for view in views.values():
+            assert not view.requires_grad
+            view.fill_(7)
+        total = sum(parameter.numel() for parameter in cell.parameters())
+        assert sum(view.numel() for view in views.values()) == total
+        assert all((parameter == 7).all() for parameter in cell.parameters())
+
+
+@every_core
+def test_observation_is_the_forward_pass(name: str) -> None:
+    core = build(name, num_layers=2)
+    arguments = (*inputs(core), some_starts())
+    seen = core.observe(*arguments)
+    for given, expected in zip((seen.outputs, seen.state), core(*arguments), strict=True):
+        assert not given.requires_grad
+        close(given, expected.detach())
+    for forget in seen.forget:
+        assert forget.shape[:2] == (7, 3)
+        assert forget.min() >= 0
+        assert forget.max() <= 1
+        assert timescale(forget).isfinite().all()
+        assert timescale(forget).min() >= 1
+
+
+@gated_cores
+def test_every_gated_layer_is_observed(name: str) -> None:
+    core = build(name, num_layers=2)
+    arguments = (*inputs(core), some_starts())
+    forget = core.observe(*arguments).forget
+    assert [tuple(gates.shape) for gates in forget] == [(7, 3, HIDDEN)] * 2
+    assert not torch.equal(*forget)
+    # A gate is that of its own step: observed step by step, they are the same.
+    state = arguments[1]
+    for t in range(7):
+        step = core.observe(arguments[0][t : t + 1], state, arguments[2][t : t + 1])
+        for layer in range(2):
+            close(step.forget[layer][0], forget[layer][t])
+        state = step.state
+
+
+def test_compiles_in_one_graph() -> None:
+    check_compiled("ur_lstm", "eager")
+
+
+@pytest.mark.slow
+@every_core
+def test_every_core_compiles_in_one_graph(name: str) -> None:
+    check_compiled(name, "aot_eager", num_layers=2)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's own use of it
+@pytest.mark.parametrize("name", CORES)
+def test_compiles_to_native_code(name: str) -> None:
+    check_compiled(name, "inductor")
+
+
+def check_compiled(name: str, backend: str, num_layers: int = 1) -> None:
+    core = build(name, num_layers)
+    arguments = (*inputs(core, steps=2), some_starts(2))
+    results = []
+    torch.compiler.reset()
+    for run in (core, torch.compile(core, backend=backend, fullgraph=True)):
+        core.zero_grad()
+        outputs, final = run(*arguments)
+        (outputs.sum() + final.sum()).backward()
+        results.append((outputs, final, *(p.grad for p in core.parameters())))
+    torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=1e-5)

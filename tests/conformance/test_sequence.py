@@ -1,0 +1,159 @@
+"""One call over a sequence is many calls over its pieces, with episode starts inside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conformance.cases import (
+    build,
+    close,
+    every_core,
+    every_way,
+    in_pieces,
+    inputs,
+    seeded,
+    some_starts,
+)
+
+
+@every_core
+@every_way
+@pytest.mark.parametrize("with_starts", [False, True])
+def test_one_call_equals_a_call_a_step(name: str, way: dict[str, Any], with_starts: bool) -> None:
+    core = build(name, num_layers=2, **way)
+    x, state = inputs(core)
+    starts = some_starts() if with_starts else None
+    for begin in (state, None):
+        expected = in_pieces(core, x, begin, starts, cuts=[1, 2, 3, 4, 5, 6])
+        for one, other in zip(core(x, begin, starts), expected, strict=True):
+            close(one, other)
+
+
+@every_core
+@every_way
+def test_one_call_equals_calls_over_any_pieces(name: str, way: dict[str, Any]) -> None:
+    cores = {layers: build(name, layers, **way) for layers in (1, 3)}
+
+    @settings(max_examples=6, deadline=None, derandomize=True, database=None)
+    @given(data=st.data())
+    def check(data: st.DataObject) -> None:
+        core = cores[data.draw(st.sampled_from(sorted(cores)))]
+        steps, batch = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 3))
+        cuts = sorted(data.draw(st.sets(st.integers(1, steps - 1)))) if steps > 1 else []
+        share = data.draw(st.sampled_from([0.0, 0.2, 0.8]))
+        starts = torch.rand(steps, batch, generator=seeded(steps)) < share
+        x, state = inputs(core, steps, batch, seed=data.draw(st.integers(0, 9)))
+        expected = in_pieces(core, x, state, starts, cuts)
+        for one, other in zip(core(x, state, starts), expected, strict=True):
+            close(one, other)
+
+    check()
+
+
+@every_core
+@every_way
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_from_a_start_on_the_run_is_a_fresh_one(
+    name: str, way: dict[str, Any], num_layers: int
+) -> None:
+    core = build(name, num_layers, **way)
+    x, state = inputs(core)
+    outputs, final = core(x, state, some_starts())
+    untouched, untouched_final = core(x, state)
+    for row, start in ((0, 6), (1, 4)):  # the last start of the row
+        fresh, fresh_final = core(x[start:, row : row + 1], core.initial_state(1))
+        close(outputs[start:, row : row + 1], fresh)
+        close(final[row : row + 1], fresh_final)
+    close(outputs[:3, 1], untouched[:3, 1])
+    close(outputs[:, 2], untouched[:, 2])
+    close(final[2], untouched_final[2])
+    if core.state_size:  # else the starts make no difference
+        assert not torch.allclose(outputs[0, 0], untouched[0, 0], atol=1e-4)
+        assert not torch.allclose(outputs[3:5, 1], untouched[3:5, 1], atol=1e-4)
+
+
+@every_core
+def test_a_start_in_the_first_step_forgets_the_given_state(name: str) -> None:
+    core = build(name, num_layers=2)
+    x, state = inputs(core)
+    starts = torch.zeros(7, 3, dtype=torch.bool)
+    starts[0] = True
+    expected = core(x, core.initial_state(3))
+    for ignored in (state, torch.full_like(state, torch.nan)):
+        for one, other in zip(core(x, ignored, starts), expected, strict=True):
+            assert torch.equal(one, other)
+
+
+@every_core
+def test_no_state_is_the_initial_state_and_no_starts_are_none(name: str) -> None:
+    core = build(name, num_layers=2)
+    x, state = inputs(core)
+    never = torch.zeros(7, 3, dtype=torch.bool)
+    pairs = [(core(x), core(x, core.initial_state(3))), (core(x, state), core(x, state, never))]
+    for results, expected in pairs:
+        for one, other in zip(results, expected, strict=True):
+            assert torch.equal(one, other)
+
+
+@every_core
+def test_rows_of_a_batch_do_not_meet(name: str) -> None:
+    core = build(name, num_layers=2)
+    x, state = inputs(core)
+    starts = some_starts()
+    outputs, final = core(x, state, starts)
+    for row in range(3):
+        only = slice(row, row + 1)
+        alone, alone_final = core(x[:, only], state[only], starts[:, only])
+        close(outputs[:, only], alone)
+        close(final[only], alone_final)
+
+
+@every_core
+def test_an_empty_batch_gives_empty_results(name: str) -> None:
+    core = build(name, num_layers=2)
+    x, starts = torch.zeros(4, 0, core.input_size), torch.zeros(4, 0, dtype=torch.bool)
+    assert core.initial_state(0).shape == (0, core.state_size)
+    outputs, final = core(x, core.initial_state(0), starts)
+    assert outputs.shape == (4, 0, core.output_size)
+    assert final.shape == (0, core.state_size)
+
+
+@every_core
+def test_what_is_given_is_not_changed(name: str) -> None:
+    core = build(name, num_layers=2)
+    arguments = (*inputs(core), some_starts())
+    copies = [tensor.clone() for tensor in arguments]
+    core(*arguments)
+    core.observe(*arguments)
+    for tensor, copy in zip(arguments, copies, strict=True):
+        assert torch.equal(tensor, copy)
+
+
+def test_the_core_without_memory_reads_the_present_step_alone() -> None:
+    core = build("none", num_layers=2)
+    x, state = inputs(core)
+    assert core.state_size == 0
+    assert state.shape == (3, 0)
+    assert core.unpack(state) == {}
+    changed = x.clone()
+    changed[3] += 1
+    before, after = core(x)[0], core(changed)[0]
+    differs = ((before - after).abs() > 1e-6).any(dim=-1)
+    assert differs[3].all()
+    assert not differs[[0, 1, 2, 4, 5, 6]].any()
+    close(core(x[[5]])[0], before[[5]])
+
+
+@every_core
+def test_every_other_core_remembers(name: str) -> None:
+    core = build(name, num_layers=2)
+    x, _ = inputs(core)
+    changed = x.clone()
+    changed[0] += 1
+    late = (core(x)[0][1:] - core(changed)[0][1:]).abs().amax()
+    assert (late > 1e-4) == (name != "none")

@@ -1,0 +1,218 @@
+"""Cores from outside: cells of one's own, torch's layers, parameter counts, options."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rlgates import Cell, Core, make_core
+from rlgates.cores import LSTM
+from rlgates.gates import AUXILIARIES, GATES
+
+INPUTS, HIDDEN = 3, 8
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+class Counter(Cell):
+    """h' = h + x, from a start that is learned: an initial state that is not zero."""
+
+    def __init__(self, input_size: int, first: float = 10) -> None:
+        super().__init__()
+        self.input_size = self.output_size = input_size
+        self.state_sizes = {"count": input_size}
+        self.start = nn.Parameter(torch.empty(input_size))
+        self.first = first
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        self.start.fill_(self.first)
+
+    def project(self, x: Tensor) -> Tensor:
+        return x
+
+    def step(self, projected: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, Any]:
+        total = state[0] + projected
+        return total, (total,)
+
+    def initial_state(self, batch_size: int) -> tuple[Tensor, ...]:
+        return (self.start.expand(batch_size, -1),)
+
+
+def stack_of_counters() -> tuple[Core, Tensor, Tensor]:
+    """A counter on a counter, inputs of ones, and a start inside one of two rows."""
+    starts = torch.zeros(4, 2, dtype=torch.bool)
+    starts[2, 0] = True
+    return Core([Counter(2), Counter(2, first=20)]), torch.ones(4, 2, 2), starts
+
+
+def test_a_cell_of_ones_own_begins_from_its_own_state() -> None:
+    core, x, starts = stack_of_counters()
+    outputs, final = core(x, None, starts)
+    # Row 0 begins again at step 2; the layer above counts what the one below gives.
+    assert outputs[:, 0, 0].tolist() == [31, 43, 31, 43]
+    assert outputs[:, 1, 0].tolist() == [31, 43, 56, 70]
+    assert core.initial_state(2).tolist() == [[10, 10, 20, 20]] * 2
+    assert final.tolist() == [[12, 12, 43, 43], [14, 14, 70, 70]]
+    assert core.observe(x, None, starts).forget == []
+    assert list(core.unpack(final)) == ["count"]
+
+
+def test_the_initial_state_can_be_learned() -> None:
+    core, x, starts = stack_of_counters()
+    outputs, _ = core(x, torch.zeros(2, 4), starts)
+    outputs[:, :, 0].sum().backward()
+    # Only row 0 begins inside: its two last steps see the start of each layer (1 + 2, 1 + 1).
+    assert [p.grad.tolist() for p in core.parameters() if p.grad is not None] == [[3, 0], [2, 0]]
+
+
+def test_layers_must_fit_on_each_other() -> None:
+    with pytest.raises(ValueError, match="takes 3 numbers cannot stand on one that gives 2"):
+        Core([Counter(2), Counter(3)])
+    with pytest.raises(ValueError, match="num_layers must be at least 1, got 0"):
+        Core([])
+
+
+@pytest.mark.parametrize("num_layers", [1, 3])
+@pytest.mark.parametrize("name", ["lstm", "c_lstm", "u_lstm"])
+def test_untied_sigmoid_cores_load_torch_lstm(name: str, num_layers: int) -> None:
+    torch.manual_seed(0)
+    reference = nn.LSTM(INPUTS, HIDDEN, num_layers)
+    core = make_core(name, INPUTS, HIDDEN, num_layers)
+    core.load_state_dict(reference.state_dict())
+    x = torch.randn(9, 4, INPUTS, generator=seeded(1))
+    h, c = torch.randn(2, num_layers, 4, HIDDEN, generator=seeded(2))
+    state = torch.stack([h, c], dim=1).permute(2, 0, 1, 3).flatten(1)
+    for given, begin in ((None, None), (state, (h, c))):
+        expected, (last_h, last_c) = reference(x, begin)
+        outputs, final = core(x, given)
+        torch.testing.assert_close(outputs, expected, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(core.unpack(final)["h"], last_h, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(core.unpack(final)["c"], last_c, rtol=1e-6, atol=1e-6)
+    for key, part in zip("ifuo", reference.weight_hh_l0.chunk(4), strict=True):
+        assert torch.equal(core.gate_weights()[f"W_h_{key}"], part)
+
+
+def test_torch_lstm_loads_inside_a_larger_module() -> None:
+    torch.manual_seed(0)
+    reference = nn.ModuleDict({"memory": nn.LSTM(INPUTS, HIDDEN, 2), "head": nn.Linear(HIDDEN, 1)})
+    ours = nn.ModuleDict({"memory": make_core("lstm", INPUTS, HIDDEN, 2), "head": nn.Linear(8, 1)})
+    ours.load_state_dict(reference.state_dict())
+    x = torch.randn(5, 2, INPUTS, generator=seeded(1))
+    torch.testing.assert_close(ours["memory"](x)[0], reference["memory"](x)[0])
+
+
+@pytest.mark.parametrize("name", ["ur_lstm", "f_lstm", "o_lstm", "om_lstm", "none"])
+def test_other_cores_refuse_torch_lstm(name: str) -> None:
+    with pytest.raises(
+        RuntimeError, match=r"(?s)Missing key.*cells\.0\..*Unexpected.*weight_ih_l0"
+    ):
+        make_core(name, INPUTS, HIDDEN).load_state_dict(nn.LSTM(INPUTS, HIDDEN).state_dict())
+
+
+@pytest.mark.parametrize("kind", [{"bidirectional": True}, {"proj_size": 2}, {"bias": False}])
+def test_other_kinds_of_torch_lstm_are_refused(kind: dict[str, Any]) -> None:
+    with pytest.raises(RuntimeError, match=r"Missing key|Unexpected key"):
+        make_core("lstm", INPUTS, HIDDEN).load_state_dict(
+            nn.LSTM(INPUTS, HIDDEN, **kind).state_dict()
+        )
+
+
+@pytest.mark.parametrize("num_layers", [1, 2])
+@pytest.mark.parametrize("gate", GATES)
+def test_parameter_counts(gate: str, num_layers: int) -> None:
+    """As the LSTM's, 3/4 if tied, 1/(2C) more with master gates (Gu et al. 2020, section 2.6)."""
+    name = f"{gate}_lstm" if gate else "lstm"
+    standard = count(nn.LSTM(INPUTS, HIDDEN, num_layers))
+    factors: dict[str, dict[str, Any]] = {
+        "untied": {"factor": 1, "tied": False},
+        "tied": {"factor": 3 / 4, "tied": True},
+        "refine": {"factor": 1},
+    }
+    auxiliary = GATES[gate].auxiliary
+    if auxiliary == "master":
+        for chunk in (1, 2, 4):
+            core = make_core(name, INPUTS, HIDDEN, num_layers, chunk_size=chunk)
+            assert count(core) == standard * (1 + 1 / (2 * chunk))
+    else:
+        assert (
+            count(make_core(name, INPUTS, HIDDEN, num_layers))
+            == standard * factors[auxiliary]["factor"]
+        )
+    for option in factors.values():
+        if "tied" in option and "tied" in GATES[gate].options:
+            core = make_core(name, INPUTS, HIDDEN, num_layers, tied=option["tied"])
+            assert count(core) == standard * option["factor"]
+
+
+@pytest.mark.parametrize("auxiliary", AUXILIARIES)
+def test_maps_are_stacked_as_documented(auxiliary: str) -> None:
+    line = re.search(rf"\n *{auxiliary} gates +(\w+(, \w+)*)", LSTM.__doc__ or "")
+    assert line is not None
+    gate = next(name for name, row in GATES.items() if row.auxiliary == auxiliary)
+    core = make_core(f"{gate}_lstm" if gate else "lstm", INPUTS, HIDDEN)
+    weights, first = core.gate_weights(), 0
+    for key in line[1].split(", "):
+        stacked = core.cells[0].weight_ih[first : first + len(weights[f"W_x_{key}"])]
+        assert torch.equal(weights[f"W_x_{key}"], stacked)
+        first += len(stacked)
+    assert first == len(core.cells[0].weight_ih)
+
+
+def test_weights_start_as_in_torch() -> None:
+    weights = make_core("ur_lstm", 50, 100, generator=seeded(0)).gate_weights()
+    for key, weight in weights.items():
+        if key.startswith("W"):
+            assert 0.099 < weight.abs().max() <= 0.1
+            assert weight.mean().abs() < 0.005
+            assert weight.std().item() == pytest.approx(0.1 / 3**0.5, rel=0.05)
+        else:
+            assert weight.any() == (key in ("b_f", "b_r"))
+
+
+@pytest.mark.parametrize("name", ["lstm", "none"])
+def test_input_scale_acts_on_the_first_layer_alone(name: str) -> None:
+    one, other = (
+        make_core(name, INPUTS, HIDDEN, 2, generator=seeded(0), input_scale=scale)
+        for scale in (1.0, 3.0)
+    )
+    scaled = {"cells.0.weight_ih", "cells.0.weight"}
+    assert scaled & set(dict(one.named_parameters()))
+    for key, parameter in one.named_parameters():
+        expected = 3 * parameter if key in scaled else parameter
+        torch.testing.assert_close(other.get_parameter(key), expected)
+
+
+def test_options_reach_every_layer() -> None:
+    core = make_core("c_lstm", 3, 8, 2, t_max=2, tied=True)
+    assert [repr(cell.gate) for cell in core.cells] == ["Gate('c', 8, t_max=2, tied=True)"] * 2
+    assert not any(core.gate_weights(layer)["b_f"].any() for layer in range(2))
+    assert "LSTM(3, 8, Gate('c', 8, t_max=2, tied=True))" in repr(core)
+
+
+def test_forget_gates_by_hand() -> None:
+    """Gates of hand-set biases, with no weights: every number is known."""
+    core = make_core("r_lstm", 1, 2)
+    weights = core.gate_weights()
+    for weight in weights.values():
+        weight.zero_()
+    weights["b_f"].copy_(torch.logit(torch.tensor([0.9, 0.5])))
+    weights["b_r"].copy_(torch.tensor([40.0, -40.0]))
+    weights["b_u"].fill_(40.0)
+    seen = core.observe(torch.zeros(3, 1, 1))
+    torch.testing.assert_close(seen.forget[0], torch.tensor([0.99, 0.25]).expand(3, 1, 2))
+    # c' = g c + (1 - g), from 0: 1 - g ** t.
+    expected = 1 - torch.tensor([0.99, 0.25]) ** 3
+    torch.testing.assert_close(core.unpack(seen.state)["c"][0, 0], expected)
+    torch.testing.assert_close(seen.outputs[-1, 0], 0.5 * torch.tanh(expected))

@@ -1,0 +1,328 @@
+"""Any core inside sb3-contrib's recurrent policies and PPO."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import sb3_contrib
+import torch
+from gymnasium import spaces
+from sb3_contrib.common.recurrent.type_aliases import RNNStates
+from stable_baselines3.common.callbacks import EvalCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.policies import BasePolicy
+from torch import nn
+
+from rlgates import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy, RecurrentPPO, list_cores
+from rlgates.agents.encoders import GridEncoder
+
+CRITICS: dict[str, dict[str, Any]] = {
+    "separate": {},
+    "shared": {"shared_lstm": True, "enable_critic_lstm": False},
+    "shared, both gradients": {
+        "shared_lstm": True,
+        "enable_critic_lstm": False,
+        "shared_gradient": "both",
+    },
+    "none": {"enable_critic_lstm": False},
+}
+POLICIES: dict[str, type[BasePolicy]] = {
+    "MlpLstmPolicy": MlpLstmPolicy,
+    "CnnLstmPolicy": CnnLstmPolicy,
+    "MultiInputLstmPolicy": MultiInputLstmPolicy,
+}
+
+
+class Toy(gym.Env[Any, Any]):
+    """Random observations of any space, episodes of 3 to 9 steps: starts fall everywhere."""
+
+    def __init__(self, observation: spaces.Space[Any], action: spaces.Space[Any]) -> None:
+        self.observation_space, self.action_space = observation, action
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.left = int(self.np_random.integers(3, 10))
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        self.left -= 1
+        return self.observation_space.sample(), 1.0, self.left == 0, False, {}
+
+
+BOX = spaces.Box(-1.0, 1.0, (3,))
+PICTURE = spaces.Box(0, 255, (5, 5, 3), np.uint8)
+
+
+def toy(
+    observation: spaces.Space[Any] = BOX, action: spaces.Space[Any] | None = None, n_envs: int = 4
+) -> Any:
+    return make_vec_env(lambda: Toy(observation, action or spaces.Discrete(3)), n_envs, seed=0)
+
+
+def model(env: Any = None, policy: Any = "MlpLstmPolicy", **kwargs: Any) -> RecurrentPPO:
+    policy_kwargs = {"core": "ur_lstm", "lstm_hidden_size": 7, **kwargs.pop("policy_kwargs", {})}
+    settings = {"n_steps": 16, "batch_size": 32, "n_epochs": 2, "seed": 0, "device": "cpu"}
+    algorithm = kwargs.pop("algorithm", RecurrentPPO)
+    return algorithm(policy, env or toy(), policy_kwargs=policy_kwargs, **{**settings, **kwargs})
+
+
+def parameters(agent: Any) -> torch.Tensor:
+    return nn.utils.parameters_to_vector(agent.policy.parameters()).detach().clone()
+
+
+def rollout_actions(agent: Any, env: Any, steps: int = 20) -> np.ndarray[Any, Any]:
+    """Deterministic actions from a fixed start, with the state carried along."""
+    env.seed(3)
+    obs, state, starts, actions = env.reset(), None, np.ones(env.num_envs, bool), []
+    for _ in range(steps):
+        action, state = agent.predict(obs, state, starts, deterministic=True)
+        obs, _, starts, _ = env.step(action)
+        actions.append(action)
+    return np.stack(actions)
+
+
+def test_the_promised_line() -> None:
+    agent = RecurrentPPO("MlpLstmPolicy", toy(n_envs=1), policy_kwargs={"core": "ur_lstm"})
+    assert agent.policy.lstm_actor.core.name == "ur_lstm"
+    assert agent.policy.lstm_actor.core.output_size == 256
+    assert not any(isinstance(module, nn.LSTM) for module in agent.policy.modules())
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_class_works_with_the_unmodified_algorithm(name: str) -> None:
+    mixed = spaces.Dict(a=BOX, b=spaces.Discrete(3))
+    space = {"CnnLstmPolicy": PICTURE, "MultiInputLstmPolicy": mixed}
+    agent = model(toy(space.get(name, BOX)), POLICIES[name], algorithm=sb3_contrib.RecurrentPPO)
+    before = parameters(agent)
+    agent.learn(64)
+    assert type(agent) is sb3_contrib.RecurrentPPO
+    assert not torch.equal(before, parameters(agent))
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+@pytest.mark.parametrize("core", list_cores())
+def test_identity(core: str, critic: str) -> None:
+    """Before the first update, evaluating the buffer gives what was stored in it."""
+    env = toy()
+    agent = model(env, policy_kwargs={"core": core, "n_lstm_layers": 2, **CRITICS[critic]})
+    for _ in range(2):  # the second rollout starts in the middle of episodes
+        _, callback = agent._setup_learn(64, reset_num_timesteps=agent._last_obs is None)
+        agent.collect_rollouts(env, callback, agent.rollout_buffer, 16)
+    seen = 0
+    buffer = agent.rollout_buffer
+    for data in (*buffer.get(32), *buffer.get(8)):  # whole environments, cut sequences
+        mask = data.mask > 1e-8
+        with torch.no_grad():
+            values, log_prob, _ = agent.policy.evaluate_actions(
+                data.observations, data.actions.long().flatten(), data.lstm_states,
+                data.episode_starts,
+            )  # fmt: skip
+        torch.testing.assert_close(log_prob[mask], data.old_log_prob[mask], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            values.flatten()[mask], data.old_values[mask], rtol=1e-5, atol=1e-6
+        )
+        seen += int(mask.sum())
+    assert seen == 2 * 64
+
+
+@pytest.mark.parametrize("batch_size", [8, 32, None])
+@pytest.mark.parametrize("space", [BOX, spaces.Dict(a=BOX, b=spaces.Discrete(3))], ids=str)
+def test_an_epoch_visits_every_step_once(space: spaces.Space[Any], batch_size: int | None) -> None:
+    """Whole environments, or upstream's cut sequences where the batch is no multiple."""
+    env = toy(space)
+    agent = model(env, "MlpLstmPolicy" if space is BOX else "MultiInputLstmPolicy")
+    _, callback = agent._setup_learn(64)
+    agent.collect_rollouts(env, callback, agent.rollout_buffer, 16)
+    stored = np.sort(agent.rollout_buffer.log_probs, axis=None)
+    batches = list(agent.rollout_buffer.get(batch_size))
+    seen = torch.cat([data.old_log_prob[data.mask > 1e-8] for data in batches])
+    np.testing.assert_array_equal(np.sort(seen.numpy()), stored)
+    assert len(batches) == (1 if batch_size is None else 64 // batch_size)
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+def test_every_parameter_trains(critic: str) -> None:
+    agent = model(policy_kwargs={"net_arch": [5], **CRITICS[critic]})
+    optimized = {id(p) for group in agent.policy.optimizer.param_groups for p in group["params"]}
+    assert optimized == {id(p) for p in agent.policy.parameters()}
+    before = {name: p.detach().clone() for name, p in agent.policy.named_parameters()}
+    agent.learn(128)
+    still = [n for n, p in agent.policy.named_parameters() if torch.equal(before[n], p)]
+    assert still == []
+
+
+def test_only_both_gradients_let_the_critic_train_a_shared_core() -> None:
+    def gradient(shared_gradient: str) -> bool:
+        kwargs = {**CRITICS["shared"], "shared_gradient": shared_gradient}
+        policy = model(policy_kwargs=kwargs).policy
+        half = torch.zeros(1, 2, policy.lstm_actor.hidden_size)
+        states = RNNStates((half, half), (half, half))
+        values, _, _ = policy.evaluate_actions(
+            torch.ones(6, 3), torch.zeros(6), states, torch.zeros(6)
+        )
+        values.sum().backward()
+        return policy.lstm_actor.core.cells[0].weight_hh.grad is not None
+
+    assert gradient("both")
+    assert not gradient("actor")
+
+
+@pytest.mark.parametrize(
+    "action",
+    [spaces.Discrete(3), spaces.Box(-1.0, 1.0, (2,)), spaces.MultiDiscrete([2, 3])],
+    ids=str,
+)
+def test_action_spaces_train(action: spaces.Space[Any]) -> None:
+    agent = model(toy(action=action)).learn(128)
+    assert torch.isfinite(parameters(agent)).all()
+
+
+def test_gsde_trains() -> None:
+    agent = model(toy(action=spaces.Box(-1.0, 1.0, (2,))), use_sde=True).learn(64)
+    assert torch.isfinite(parameters(agent)).all()
+
+
+def test_one_call_of_the_core_for_a_training_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = model(n_epochs=1)
+    lengths: list[int] = []
+    forward = type(agent.policy.lstm_actor.core).forward
+
+    def count(self: Any, x: torch.Tensor, *args: Any) -> Any:
+        lengths.append(x.shape[0])
+        return forward(self, x, *args)
+
+    monkeypatch.setattr(type(agent.policy.lstm_actor.core), "forward", count)
+    agent.learn(64)
+    assert [n for n in lengths if n > 1] != []
+    assert len([n for n in lengths if n > 1]) == 2 * 2  # actor and critic, two minibatches
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+@pytest.mark.parametrize("core", ["ur_lstm", "none"])
+def test_save_and_load(core: str, critic: str, tmp_path: Path) -> None:
+    env = toy()
+    kwargs = {"core": core, "net_arch": [5], **CRITICS[critic]}
+    agent = model(env, policy_kwargs=kwargs).learn(64)
+    expected = rollout_actions(agent, env)
+    agent.save(tmp_path / "model")
+    agent.policy.save(tmp_path / "policy")
+    np.testing.assert_array_equal(
+        rollout_actions(RecurrentPPO.load(tmp_path / "model"), env), expected
+    )
+    policy = MlpLstmPolicy.load(tmp_path / "policy")
+    np.testing.assert_array_equal(rollout_actions(policy, env), expected)
+    assert policy.core == core
+    assert policy.shared_lstm is bool(kwargs.get("shared_lstm", False))
+
+
+def test_policy_load_keeps_every_option(tmp_path: Path) -> None:
+    kwargs = {
+        "core_kwargs": {"input_scale": 2.0, "refine_bias": "zero"}, "n_lstm_layers": 2,
+        "share_features_extractor": False, "activation_fn": nn.ReLU,
+    }  # fmt: skip
+    agent = model(policy_kwargs=kwargs)
+    agent.policy.save(tmp_path / "policy")
+    loaded = MlpLstmPolicy.load(tmp_path / "policy")
+    assert repr(loaded) == repr(agent.policy)
+    assert loaded.core_kwargs == kwargs["core_kwargs"]
+
+
+def test_load_with_another_number_of_environments(tmp_path: Path) -> None:
+    model().learn(64).save(tmp_path / "model")
+    agent = RecurrentPPO.load(tmp_path / "model", env=toy(n_envs=6))
+    agent.learn(96)
+    assert agent.n_envs == 6
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared", "none"])
+def test_an_sb3_contrib_checkpoint_loads(critic: str, tmp_path: Path) -> None:
+    env = toy()
+    kwargs = {"lstm_hidden_size": 7, "n_lstm_layers": 2, **CRITICS[critic]}
+    upstream = sb3_contrib.RecurrentPPO(
+        "MlpLstmPolicy", env, n_steps=16, batch_size=32, policy_kwargs=kwargs, device="cpu"
+    ).learn(128)
+    upstream.save(tmp_path / "upstream")
+    expected = rollout_actions(upstream, env)
+
+    loaded = RecurrentPPO.load(tmp_path / "upstream", env=env)
+    assert type(loaded.policy) is MlpLstmPolicy
+    np.testing.assert_array_equal(rollout_actions(loaded, env), expected)
+
+    taken = model(env, policy_kwargs={**kwargs, "core": "lstm"})
+    taken.set_parameters(tmp_path / "upstream")
+    np.testing.assert_array_equal(rollout_actions(taken, env), expected)
+    loaded.learn(64)
+
+
+def test_predict_without_state_and_without_batch() -> None:
+    env = toy()
+    agent = model(env)
+    obs = env.reset()
+    action, state = agent.predict(obs, deterministic=True)
+    assert action.shape == (4,)
+    assert state is not None
+    assert [half.shape for half in state] == [(1, 4, 7), (1, 4, 7)]
+    again, _ = agent.predict(obs, state, np.ones(4, bool), deterministic=True)
+    np.testing.assert_array_equal(again, action)
+    single, _ = agent.predict(obs[0], deterministic=True)
+    assert single.shape == ()
+    assert single == action[0]
+
+
+def test_evaluate_policy_and_eval_callback(tmp_path: Path) -> None:
+    agent = model()
+    mean, _ = evaluate_policy(agent, toy(n_envs=2), n_eval_episodes=6)
+    assert 3 <= mean <= 9
+    agent.learn(128, EvalCallback(toy(n_envs=2), eval_freq=16, log_path=str(tmp_path), verbose=0))
+    assert np.load(tmp_path / "evaluations.npz")["results"].shape[0] == 2
+
+
+def test_small_pictures_get_the_grid_encoder_and_large_ones_nature_cnn() -> None:
+    assert isinstance(model(toy(PICTURE), "CnnLstmPolicy").policy.features_extractor, GridEncoder)
+    large = toy(spaces.Box(0, 255, (36, 36, 3), np.uint8), n_envs=1)
+    extractor = model(large, "CnnLstmPolicy", n_steps=32).policy.features_extractor
+    assert type(extractor).__name__ == "NatureCNN"
+
+
+def test_a_model_survives_a_byte_stream() -> None:
+    stream = io.BytesIO()
+    agent = model()
+    agent.save(stream)
+    stream.seek(0)
+    assert torch.equal(parameters(RecurrentPPO.load(stream)), parameters(agent))
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"policy_kwargs": {"core": "ur_lstmm"}}, "Did you mean 'ur_lstm'"),
+        ({"policy_kwargs": {"core_kwargs": {"input_scal": 2.0}}}, "Did you mean 'input_scale'"),
+        ({"policy_kwargs": {"core_kwargs": {"t_max": 9}}}, "unknown option for core 'ur_lstm'"),
+        ({"policy_kwargs": {"lstm_hidden_size": 0}}, "lstm_hidden_size must be at least 1"),
+        ({"policy_kwargs": {"n_lstm_layers": 0}}, "n_lstm_layers must be at least 1"),
+        ({"policy_kwargs": {"shared_lstm": True}}, "choose one"),
+        ({"policy_kwargs": {"shared_gradient": "critic"}}, "Allowed: actor, both"),
+        ({"batch_size": 30}, "Nearest: 32"),
+        ({"batch_size": 1}, "Nearest: 2"),
+        ({"policy": "MlpPolicy"}, "MlpPolicy"),
+    ],
+)
+def test_bad_input_is_refused_before_training(kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        model(**kwargs)
+
+
+def test_a_batch_that_no_longer_divides_is_refused_before_learning(tmp_path: Path) -> None:
+    model().save(tmp_path / "model")
+    agent = RecurrentPPO.load(tmp_path / "model", env=toy(n_envs=3))
+    with pytest.raises(ValueError, match=r"16 \* 3 = 48; got 32. Nearest: 24"):
+        agent.learn(48)

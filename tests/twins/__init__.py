@@ -1,0 +1,1 @@
+"""Slow NumPy twins of the cores, written from the equations alone."""
