@@ -1,0 +1,1 @@
+"""Scripts that people run: training, figures, benchmarks."""

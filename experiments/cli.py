@@ -1,0 +1,176 @@
+"""The `rlgates` command."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+import rlgates
+from rlgates.cores import CORES, list_cores
+from rlgates.experiments.configs import (
+    PRESETS,
+    StudyConfig,
+    TrainConfig,
+    laid_over,
+)
+from rlgates.experiments.configs import preset as find_preset
+from rlgates.gates import GATES
+
+if TYPE_CHECKING:
+    from rlgates.experiments.launch import Outcome
+
+PresetName = Annotated[str, tyro.conf.arg(metavar="{" + ",".join(PRESETS) + "}")]
+FINISHED, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run a command line, and return its exit code.
+
+    0: done. 1: a run failed, or the demonstration did not reach its goal. 2: a wrong command
+    line or config. 130: stopped by Ctrl-C or SIGTERM; the same command goes on.
+    """
+    words = sys.argv[1:] if words is None else list(words)
+    if words in (["--version"], ["-V"]):
+        print(f"rlgates {rlgates.__version__}")
+        return FINISHED
+    try:
+        code: int = _app(words).cli(
+            prog="rlgates",
+            description="Memory cores for agents: train them, compare them, draw the curves.",
+            args=words,
+        )
+        return code
+    except ValueError as error:
+        print(f"rlgates: error: {error}", file=sys.stderr)
+        return WRONG
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
+    """The commands; what they do by default depends on the preset that `words` name."""
+    given = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    given.add_argument("--preset", default="default")
+    given.add_argument("--smoke", action="store_true")
+    known, _ = given.parse_known_args(words)
+    base = PRESETS.get(known.preset, TrainConfig())
+    show = find_preset("demo-smoke" if known.smoke else "demo")
+    app = tyro.extras.SubcommandApp()
+
+    @app.command(name="train")
+    def train(
+        config: Annotated[TrainConfig, tyro.conf.arg(name="")] = base,
+        preset: PresetName = "default",
+    ) -> int:
+        """Train a core, one run for each seed, and see what it reaches.
+
+        A run that was stopped goes on where it was when the command is given again.
+
+        Args:
+            preset: settings to begin with; the other options are laid over it.
+        """
+        find_preset(preset)
+        return _code(_outcomes(base, config))
+
+    @app.command(name="demo")
+    def demo(
+        config: Annotated[TrainConfig, tyro.conf.arg(name="")] = show, smoke: bool = False
+    ) -> int:
+        """Train `ur_lstm` on Passive Match within ten minutes: is memory worth it?
+
+        Args:
+            smoke: only see that everything runs, in seconds; nothing is learned.
+        """
+        return _demo(show, config, learn=not smoke)
+
+    app.command(name="study")(_study)
+    app.command(name="figures")(_figures)
+    app.command(name="cores")(_cores)
+    return app
+
+
+def _outcomes(base: TrainConfig, config: TrainConfig) -> list[Outcome]:
+    """Make the runs of a config, its settings laid over those of the preset."""
+    from rlgates.experiments.launch import run_all
+
+    settings = base.env_settings if config.env == base.env else {}
+    if config.env_settings is not base.env_settings:
+        settings = laid_over(settings, config.env_settings)
+    options = laid_over(base.core_options, config.core_options)
+    config = replace(config, env_settings=settings, core_options=options)
+    return run_all([(config, seed) for seed in config.seeds], config.jobs)
+
+
+def _demo(base: TrainConfig, config: TrainConfig, learn: bool) -> int:
+    outcomes = _outcomes(base, config)
+    print(f"curves: tensorboard --logdir {shlex.quote(config.folder)}")
+    code = _code(outcomes)
+    if code != FINISHED or not learn:
+        return code
+    from rlgates.experiments.train import GOAL
+
+    worst = min(outcome.result.success for outcome in outcomes if outcome.result)
+    if worst >= GOAL:
+        print(f"The goal, {GOAL:.2f}, is reached: the agent remembers.")
+        return FINISHED
+    print(
+        f"The goal, {GOAL:.2f}, was not reached: {worst:.2f}. Some seeds need longer; "
+        "try `rlgates demo --seeds 2`, or a larger --max-minutes in another --folder."
+    )
+    return FAILED
+
+
+def _study(config: Annotated[StudyConfig, tyro.conf.arg(name="")]) -> int:
+    """Compare cores over seeds, and write the table and the pictures of the README."""
+    from rlgates.experiments.study import run_study
+
+    return _code(run_study(config))
+
+
+def _figures(results: Path = Path("experiments/results")) -> int:
+    """Draw all pictures and tables again from the small CSV files of the studies.
+
+    Args:
+        results: folder of the CSV files.
+    """
+    from rlgates.experiments.study import redraw
+
+    for path in redraw(results):
+        print(path)
+    return FINISHED
+
+
+def _cores() -> int:
+    """List the memory cores that can be named."""
+    for name in list_cores():
+        core = max((core for core in CORES if name.endswith(core)), key=len)
+        gate = name.removesuffix(core).removesuffix("_")
+        row = CORES[core]
+        words, source = (row.title, row.source)
+        if row.gated:
+            words, source = f"{row.title}, {GATES[gate].title}", GATES[gate].source
+        print(f"{name:<14} {words:<40} {source}".rstrip())
+    return FINISHED
+
+
+def _code(outcomes: Sequence[Outcome]) -> int:
+    """The exit code for how runs ended, with a word on what to do next."""
+    if any(outcome.interrupted for outcome in outcomes):
+        command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+        print(f"stopped; the same command goes on: {command}", file=sys.stderr)
+        return INTERRUPTED
+    failed = sum(outcome.result is None for outcome in outcomes)
+    if failed:
+        print(f"{failed} of {len(outcomes)} runs failed; see their manifest.json", file=sys.stderr)
+    return FAILED if failed else FINISHED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

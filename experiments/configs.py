@@ -1,0 +1,213 @@
+"""What is trained, as plain data: the settings of a run, and the table of presets."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal
+
+from tyro.constructors import PrimitiveConstructorSpec
+
+from rlgates.errors import unknown
+
+
+def parse_pairs(words: list[str]) -> dict[str, Any]:
+    """`["steps=30", "crop=None", "shuffle_pads=env"]` -> names and values.
+
+    A value is read as a Python number, True, False, None or tuple, and else as text. NAME=
+    without a value is the empty text, which `laid_over` takes for "leave this one out".
+
+    Raises:
+        ValueError: a word without "=".
+    """
+    pairs: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not (name and equals):
+            raise ValueError(f"expected NAME=VALUE, got {word!r}")
+        try:
+            pairs[name.replace("-", "_")] = ast.literal_eval(text)
+        except (SyntaxError, ValueError):
+            pairs[name.replace("-", "_")] = text
+    return pairs
+
+
+def laid_over(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with `given` in place of what it says; an empty text leaves a name out."""
+    return {name: value for name, value in {**base, **given}.items() if value != ""}
+
+
+Pairs = Annotated[
+    Mapping[str, Any],
+    PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="[NAME=VALUE ...]",
+        instance_from_str=parse_pairs,
+        is_instance=lambda value: isinstance(value, Mapping),
+        str_from_instance=lambda value: [f"{name}={item}" for name, item in value.items()],
+    ),
+]
+"""Named settings of any kind; NAME=VALUE on the command line."""
+
+
+def match(distractor_steps: int) -> dict[str, Any]:
+    """Settings of Passive Match without distractor rewards."""
+    return {"explore_steps": 15, "distractor_steps": distractor_steps, "reward_steps": 15}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How to train one core on one environment. Steps are counted over all environments."""
+
+    env: str = "rlgates/PassiveMatch-v0"
+    """Environment id."""
+    env_settings: Pairs = field(default_factory=lambda: match(30))
+    """Settings of the environment, laid over those of the preset; NAME= leaves one out."""
+    core: str = "ur_lstm"
+    """Memory core; `rlgates cores` lists them."""
+    core_options: Pairs = field(default_factory=lambda: {"input_scale": 8.0})
+    """Options of the core, laid over those of the preset; NAME= leaves one out."""
+    hidden_size: int = 64
+    """Units of the core."""
+    critic: Literal["shared", "separate", "none"] = "shared"
+    """What the critic reads: the actor's core (which both train), its own, or no memory."""
+    net_arch: tuple[int, ...] = (64,)
+    """Hidden layers between the core and the action, and between the core and the value."""
+    seeds: tuple[int, ...] = (0,)
+    """One run for each seed."""
+
+    total_steps: int = 10_000_000
+    """Budget; whole rollouts are made until it is reached."""
+    max_minutes: float | None = None
+    """Stop after this much training time, too."""
+    stop_success: float | None = None
+    """Stop when this share of the last `window` training episodes succeeded, too."""
+    window: int = 500
+    """Training episodes that the reported means are taken over."""
+
+    n_envs: int = 128
+    """Environments that are stepped together."""
+    n_steps: int | None = None
+    """Steps of a rollout in each environment; None: one whole episode."""
+    n_epochs: int = 4
+    """Passes over a rollout."""
+    n_minibatches: int = 4
+    """Parts of a rollout; each is one update."""
+    learning_rate: float = 2e-3
+    """Of Adam, constant."""
+    gamma: float = 0.95
+    """Discount factor."""
+    gae_lambda: float = 0.95
+    """Trade-off of bias and variance in the advantages."""
+    clip_range: float = 0.2
+    """Of the policy ratio in PPO."""
+    ent_coef: float = 0.05
+    """Weight of the entropy bonus."""
+    vf_coef: float = 1.0
+    """Weight of the value loss."""
+    max_grad_norm: float = 0.5
+    """Gradients are clipped to this norm."""
+    reward_scale: float = 0.1
+    """Factor on the rewards that the agent learns from; reports are in the env's own unit."""
+
+    eval_every: int | None = 500_000
+    """Steps between evaluations during training; None: only at the end."""
+    eval_episodes: int = 200
+    """Fresh episodes of an evaluation during training."""
+    final_episodes: int = 1_000
+    """Fresh episodes of the evaluation at the end."""
+    eval_deterministic: bool = True
+    """Evaluate the likeliest actions; else they are drawn, as in training."""
+
+    checkpoint_every: int = 250_000
+    """Steps between checkpoints."""
+    folder: str = "runs"
+    """Where the folders of the runs are made."""
+    jobs: int = 1
+    """Runs at a time, each in a process of its own."""
+    threads: int = 1
+    """CPU threads of each run."""
+    device: str = "cpu"
+    """"cpu", "cuda" or "auto"."""
+
+
+# May differ when a run is continued: they do not change what is learned.
+NOT_LEARNED_FROM = ("seeds", "folder", "jobs", "threads", "checkpoint_every", "max_minutes")
+
+
+def smoke(config: TrainConfig) -> TrainConfig:
+    """The same in a few seconds: everything runs, nothing is learned."""
+    distractor = int(config.env_settings["distractor_steps"]) // 10
+    short = {"explore_steps": 2, "distractor_steps": distractor, "reward_steps": 6}
+    return replace(
+        config,
+        env_settings={**config.env_settings, **short},
+        hidden_size=16,
+        n_envs=16,
+        n_epochs=1,
+        n_minibatches=2,
+        total_steps=3_000,
+        window=50,
+        eval_every=1_000,
+        eval_episodes=20,
+        final_episodes=100,
+        checkpoint_every=1_000,
+        threads=1,
+        folder="runs/smoke",
+    )
+
+
+STUDY = TrainConfig(stop_success=0.97, eval_every=None, folder="runs/study")
+PRESETS: dict[str, TrainConfig] = {
+    "default": TrainConfig(),
+    "demo": TrainConfig(
+        total_steps=20_000_000,
+        max_minutes=9.0,
+        stop_success=0.97,
+        seeds=(200,),
+        threads=2,
+        folder="runs/demo",
+    ),
+    "showcase": TrainConfig(
+        env_settings=match(90), total_steps=20_000_000, threads=2, folder="runs/showcase"
+    ),
+    "study30": replace(STUDY, total_steps=4_000_000),
+    "study90": replace(STUDY, total_steps=8_000_000, env_settings=match(90)),
+}
+PRESETS.update({f"{name}-smoke": smoke(config) for name, config in list(PRESETS.items())})
+
+
+def preset(name: str) -> TrainConfig:
+    """The config of that name.
+
+    Raises:
+        ValueError: unknown name (the nearest is named).
+    """
+    if name not in PRESETS:
+        raise unknown("preset", name, PRESETS)
+    return PRESETS[name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyConfig:
+    """The comparison behind the README's table: cores x distractor lengths x seeds."""
+
+    name: str = "passive_match"
+    """Of the result files."""
+    cores: tuple[str, ...] = ("ur_lstm", "lstm", "f_lstm", "c_lstm", "none")
+    """Memory cores that are compared, all with the same settings and budget."""
+    presets: tuple[str, ...] = ("study30", "study90")
+    """Settings that each core is trained with."""
+    seeds: tuple[int, ...] = (100, 101, 102, 103, 104)
+    """One run for each core, preset and seed; the settings were tuned on seeds 0 and 1."""
+    total_steps: int | None = None
+    """Budget of a run in place of the presets' own."""
+    jobs: int = 1
+    """Runs at a time, each in a process of its own."""
+    threads: int = 1
+    """CPU threads of each run."""
+    results: str = "experiments/results"
+    """Where the tables are written."""
+    smoke: bool = False
+    """The same grid in a few seconds a run; tables beside the runs, not in `results`."""

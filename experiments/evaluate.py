@@ -1,0 +1,89 @@
+"""How good an agent is on fresh episodes, with an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy.stats import binomtest
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import VecTransposeImage, is_vecenv_wrapped
+
+from rlgates.envs.sb3 import make_vec_env
+from rlgates.errors import check_size
+
+MAX_ROWS = 256
+
+
+class Evaluation(NamedTuple):
+    """What was seen.
+
+    Attributes:
+        episodes: how many were played.
+        success: share of successful episodes.
+        low, high: its 95 % interval (Wilson).
+        last_phase_reward: mean reward of the last phase, in the environment's unit.
+    """
+
+    episodes: int
+    success: float
+    low: float
+    high: float
+    last_phase_reward: float
+
+
+def evaluation_seed(seed: int, final: bool) -> int:
+    """The environments' seed of an evaluation: no training run has it (all below 2**32)."""
+    return seed + (1 if final else 2) * 2**32
+
+
+def evaluate(
+    model: BaseAlgorithm,
+    env: str,
+    env_settings: Mapping[str, Any],
+    episodes: int,
+    seed: int,
+    deterministic: bool = True,
+) -> Evaluation:
+    """Play fresh episodes and count the successes.
+
+    The number of episodes of each environment is fixed beforehand, so that short episodes do
+    not count for more. The random numbers of the process are left as they were.
+
+    Args:
+        model: with a policy for that environment.
+        env, env_settings: which environment.
+        episodes: how many, at least 1.
+        seed: of the environments and of the drawn actions.
+        deterministic: take the likeliest action; else draw it.
+
+    Raises:
+        ValueError: no episodes, or an environment or setting that does not exist.
+    """
+    rows = min(check_size("episodes", episodes), MAX_ROWS)
+    venv: Any = make_vec_env(env, rows, seed=seed, **env_settings)
+    trained_in = model.get_env()
+    if trained_in is not None and is_vecenv_wrapped(trained_in, VecTransposeImage):
+        venv = VecTransposeImage(venv)
+    ends: list[dict[str, Any]] = []
+
+    def collect(local: dict[str, Any], _: dict[str, Any]) -> None:
+        if local["done"]:
+            ends.append(local["info"])
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        evaluate_policy(model, venv, episodes, deterministic=deterministic, callback=collect)
+    wins = sum(bool(end["is_success"]) for end in ends)
+    interval = binomtest(wins, len(ends)).proportion_ci(method="wilson")
+    rewards = [end["last_phase_reward"] for end in ends]
+    return Evaluation(
+        len(ends),
+        wins / len(ends),
+        float(interval.low),
+        float(interval.high),
+        float(np.mean(rewards)),
+    )

@@ -1,0 +1,147 @@
+"""The pictures: learning curves, and what the agent sees. All redrawn from small CSV files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, PercentFormatter
+
+from rlgates.experiments.stats import Floats, iqm, iqm_interval
+
+# Okabe and Ito's colours, told apart by people with any colour vision, and a dash of each own.
+STYLES: tuple[tuple[str, str | tuple[int, tuple[int, ...]]], ...] = (
+    ("#0072B2", "-"),
+    ("#D55E00", "--"),
+    ("#009E73", "-."),
+    ("#CC79A7", (0, (5, 1, 1, 1, 1, 1))),
+    ("#E69F00", (0, (2, 1))),
+    ("#56B4E9", (0, (6, 2))),
+)
+MUTED = "#777777"
+POINTS = 120  # of a curve over seeds
+LOOK: Any = {
+    "font.size": 11,
+    "font.family": "DejaVu Sans",
+    "axes.titlesize": 12,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#444444",
+    "axes.linewidth": 0.9,
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "legend.frameon": False,
+    "savefig.facecolor": "white",
+}
+
+
+class Curve(NamedTuple):
+    """The success rate of one run over its steps."""
+
+    core: str
+    seed: int
+    steps: Floats
+    success: Floats
+
+
+def styles(cores: Sequence[str]) -> dict[str, tuple[str, Any]]:
+    """A colour and a dash for each core; no memory is grey."""
+    named = [core for core in cores if core != "none"]
+    table: dict[str, tuple[str, Any]] = {
+        core: STYLES[k % len(STYLES)] for k, core in enumerate(named)
+    }
+    return {**table, "none": (MUTED, (0, (1, 1)))}
+
+
+def plot_curves(axes: Axes, curves: Sequence[Curve], chance: float) -> None:
+    """IQM over seeds with its interval, and each seed as a thin line."""
+    cores = list(dict.fromkeys(curve.core for curve in curves))
+    style = styles(cores)
+    last = max(curve.steps[-1] for curve in curves)
+    for core in cores:
+        color, dash = style[core]
+        runs = [curve for curve in curves if curve.core == core]
+        if len(runs) == 1:
+            axes.plot(runs[0].steps, runs[0].success, color=color, ls=dash, lw=2.2, label=core)
+            continue
+        for run in runs:
+            axes.plot(run.steps, run.success, color=color, lw=0.7, alpha=0.3)
+        grid = np.linspace(0, max(run.steps[-1] for run in runs), POINTS)
+        # A run that stopped early stays where it was.
+        over = np.stack([np.interp(grid, run.steps, run.success) for run in runs])
+        low, high = iqm_interval(over)
+        axes.fill_between(grid, low, high, color=color, alpha=0.15, lw=0)
+        axes.plot(grid, iqm(over), color=color, ls=dash, lw=2.2, label=core)
+    _levels(axes, chance, last)
+
+
+def _levels(axes: Axes, chance: float, last: float) -> None:
+    """The ceiling and the floor, with their names, and the axes."""
+    for level, name in ((1.0, "ceiling: perfect memory"), (chance, "floor: chance, no memory")):
+        axes.axhline(level, color="#222222", lw=0.9, ls=(0, (4, 3)), zorder=1)
+        axes.annotate(
+            f"{name} ({level:.2f})",
+            (0.99, level),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 3 if level == 1.0 else -9),
+            textcoords="offset points",
+            ha="right",
+            va="bottom" if level == 1.0 else "top",
+            fontsize=9,
+            color="#222222",
+        )
+    axes.set_xlim(0, 1.02 * last)
+    axes.set_ylim(0, 1.08)
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
+    axes.xaxis.set_major_formatter(FuncFormatter(_millions))
+    axes.set_xlabel("environment steps")
+
+
+def _millions(steps: float, _: Any) -> str:
+    if steps >= 1e6 or steps == 0:
+        return f"{steps / 1e6:g} M" if steps else "0"
+    return f"{steps / 1e3:g} k"
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a PNG, without the date in it: the same picture is the same file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    FigureCanvasAgg(figure)
+    figure.savefig(path, dpi=160, metadata={"Software": None})
+
+
+def draw_curves(curves: Sequence[Curve], path: Path, title: str, chance: float) -> None:
+    """One picture of one or more runs."""
+    with rc_context(LOOK):
+        figure = Figure(figsize=(7, 4.2), layout="constrained")
+        axes = figure.add_subplot()
+        plot_curves(axes, curves, chance)
+        axes.set_title(title, loc="left")
+        axes.set_ylabel("success rate in training")
+        axes.legend(loc="upper left", bbox_to_anchor=(0.01, 0.9))
+        save(figure, path)
+
+
+def draw_panels(panels: Mapping[str, Sequence[Curve]], path: Path, chance: float) -> None:
+    """The same, one panel beside the other, with one legend."""
+    with rc_context(LOOK):
+        figure = Figure(figsize=(1 + 4.6 * len(panels), 4.2), layout="constrained")
+        plot_panels(figure, panels, chance)
+        save(figure, path)
+
+
+def plot_panels(figure: Any, panels: Mapping[str, Sequence[Curve]], chance: float) -> None:
+    """Into a figure or a part of one."""
+    all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (title, curves) in zip(all_axes, panels.items(), strict=True):
+        plot_curves(axes, curves, chance)
+        axes.set_title(title, loc="left")
+    all_axes[0].set_ylabel("success rate in training")
+    handles, labels = all_axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))

@@ -1,0 +1,118 @@
+"""What is written down about a run, so that it can be made again."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rlgates.experiments.configs import NOT_LEARNED_FROM, TrainConfig
+from rlgates.experiments.files import read_json, write_json
+
+PACKAGES = ("rlgates", "torch", "numpy", "gymnasium", "stable-baselines3", "sb3-contrib")
+
+
+def manifest_path(folder: Path) -> Path:
+    """Where the manifest of a run is."""
+    return folder / "manifest.json"
+
+
+def begin(folder: Path, config: TrainConfig, seed: int, steps: int) -> None:
+    """Write the manifest of a run that starts, or goes on, at `steps`."""
+    path = manifest_path(folder)
+    session = {
+        "start": now(),
+        "from_step": steps,
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "threads": config.threads,
+        "versions": versions(),
+        "git": git_state(),
+        "platform": platform.platform(),
+        "cpus": os.cpu_count(),
+    }
+    before = read_json(path) if steps else None
+    sessions = [*(before["sessions"] if before else []), session]
+    content = {"status": "running", "config": plain(config), "seed": seed, "sessions": sessions}
+    write_json(path, content)
+
+
+def end(folder: Path, status: str, **facts: Any) -> None:
+    """Write down how a session ended: "finished", "interrupted" or "failed"."""
+    path = manifest_path(folder)
+    content = read_json(path) or {"sessions": [{}]}
+    content["status"] = status
+    content["sessions"][-1]["end"] = now()
+    write_json(path, {**content, **facts})
+
+
+def plain(config: TrainConfig) -> dict[str, Any]:
+    """The config as JSON has it: mappings, lists, numbers and text."""
+    values: dict[str, Any] = {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in asdict(config).items()
+    }
+    for key in ("env_settings", "core_options"):
+        values[key] = {
+            name: list(item) if isinstance(item, tuple) else item
+            for name, item in values[key].items()
+        }
+    return values
+
+
+def check_same(folder: Path, config: TrainConfig, seed: int) -> dict[str, Any] | None:
+    """The manifest of the run in `folder`, None if there is none.
+
+    Raises:
+        ValueError: it is a run with another config; the message names what differs.
+    """
+    found: dict[str, Any] | None = read_json(manifest_path(folder))
+    if found is None or "config" not in found:
+        return None
+    then, now_ = {**found["config"], "seed": found["seed"]}, {**plain(config), "seed": seed}
+    different = [
+        f"{key} was {then.get(key)!r} and is now {now_.get(key)!r}"
+        for key in sorted({*then, *now_} - {*NOT_LEARNED_FROM})
+        if then.get(key) != now_.get(key)
+    ]
+    if different:
+        raise ValueError(
+            f"{folder} holds a run with another config: {'; '.join(different)}. "
+            "Choose another --folder, or remove that one."
+        )
+    return found
+
+
+def versions() -> dict[str, str]:
+    """Python and the packages that the numbers depend on."""
+    packages = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), **packages}
+
+
+def git_state() -> dict[str, Any] | None:
+    """The commit of the checkout that this code runs from, and whether it has changes."""
+
+    def git(*words: str) -> str | None:
+        command = ["git", "-C", str(Path(__file__).parent), *words]
+        try:
+            run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return run.stdout.strip()
+
+    # An installed copy may lie inside somebody else's checkout.
+    if git("ls-files", "--error-unmatch", Path(__file__).name) is None:
+        return None
+    commit = git("rev-parse", "HEAD")
+    return {"commit": commit, "dirty": bool(git("status", "--porcelain"))} if commit else None
+
+
+def now() -> str:
+    """The time, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

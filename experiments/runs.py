@@ -1,0 +1,105 @@
+"""What a config means: whether it makes sense, and the names and folders of its runs."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from rlgates.cores import make_core
+from rlgates.envs import Task, make_task
+from rlgates.errors import check_choice, check_size
+from rlgates.experiments.configs import TrainConfig
+
+
+def check(config: TrainConfig) -> None:
+    """Find what is wrong with a config before any work starts.
+
+    Raises:
+        ValueError: an unknown name (the nearest is named) or a value that makes no sense.
+        TypeError: a value of the wrong type.
+    """
+    task = make_task(config.env, **config.env_settings)
+    make_core(config.core, 1, config.hidden_size, **config.core_options)
+    check_choice("critic", config.critic, ("shared", "separate", "none"))
+    counts = ("total_steps", "window", "n_envs", "n_epochs", "n_minibatches", "eval_episodes")
+    for name in (*counts, "final_episodes", "checkpoint_every", "jobs", "threads"):
+        check_size(name, getattr(config, name))
+    for name in ("n_steps", "eval_every"):
+        if getattr(config, name) is not None:
+            check_size(name, getattr(config, name))
+    for width in config.net_arch:
+        check_size("net_arch", width)
+    for name in ("learning_rate", "clip_range", "max_grad_norm", "reward_scale"):
+        _check_between(name, getattr(config, name), above=0.0)
+    for name in ("ent_coef", "vf_coef"):
+        _check_between(name, getattr(config, name), minimum=0.0)
+    for name in ("gamma", "gae_lambda"):
+        _check_between(name, getattr(config, name), minimum=0.0, maximum=1.0)
+    if config.stop_success is not None:
+        _check_between("stop_success", config.stop_success, above=0.0, maximum=1.0)
+    if config.max_minutes is not None:
+        _check_between("max_minutes", config.max_minutes, above=0.0)
+    if not config.seeds or len(set(config.seeds)) < len(config.seeds):
+        raise ValueError(f"seeds must be one or more different numbers, got {config.seeds}.")
+    for seed in config.seeds:
+        if check_size("seed", seed, minimum=0) >= 2**32:
+            raise ValueError(f"seed must be below 2**32, got {seed}.")
+    steps = rollout_steps(config, task)
+    if steps * config.n_envs % config.n_minibatches:
+        raise ValueError(
+            f"n_minibatches must divide the rollout, {steps} steps in {config.n_envs} "
+            f"environments = {steps * config.n_envs}; got {config.n_minibatches}."
+        )
+    if steps * config.n_envs // config.n_minibatches < 2:
+        raise ValueError(f"n_minibatches = {config.n_minibatches} leaves one step in each.")
+    check_choice("device", config.device, ("cpu", "cuda", "auto"))
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device is 'cuda', but torch finds no GPU here; try 'auto'.")
+
+
+def _check_between(
+    name: str,
+    value: float,
+    *,
+    above: float | None = None,
+    minimum: float | None = None,
+    maximum: float = float("inf"),
+) -> None:
+    low = value > above if above is not None else value >= (minimum or 0.0)
+    if not (low and value <= maximum and value < float("inf")):
+        bound = f"above {above:g}" if above is not None else f"at least {minimum:g}"
+        top = "" if maximum == float("inf") else f" and at most {maximum:g}"
+        raise ValueError(f"{name} must be {bound}{top}, got {value}.")
+
+
+def phase_steps(task: Task) -> list[int]:
+    """The lengths of the phases of an episode, in order."""
+    names = [field.name for field in fields(cast(Any, task)) if field.name.endswith("_steps")]
+    return [getattr(task, name) for name in names]
+
+
+def rollout_steps(config: TrainConfig, task: Task) -> int:
+    """Steps of a rollout in each environment."""
+    return config.n_steps or sum(phase_steps(task))
+
+
+def env_title(config: TrainConfig) -> str:
+    """The environment for people, such as "PassiveMatch 15/30/15"."""
+    task = make_task(config.env, **config.env_settings)
+    name = config.env.rpartition("/")[2].rpartition("-v")[0]
+    return f"{name} {'/'.join(map(str, phase_steps(task)))}"
+
+
+def chance(config: TrainConfig) -> float:
+    """Success of choosing blindly, the most that can be had without memory."""
+    task: Any = make_task(config.env, **config.env_settings)
+    return float(1 / task.num_colors)
+
+
+def run_folder(config: TrainConfig, seed: int) -> Path:
+    """Where the run of that seed is."""
+    name = f"{env_title(config)} {config.core}".replace("/", "-").replace(" ", "-")
+    return Path(config.folder) / name / f"seed-{seed}"

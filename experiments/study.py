@@ -1,0 +1,194 @@
+"""The comparison of cores behind the README's table: made, gathered, summed up."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from rlgates.errors import check_size
+from rlgates.experiments import logs, manifest
+from rlgates.experiments.configs import StudyConfig, TrainConfig, parse_pairs, preset
+from rlgates.experiments.figures import Curve, draw_panels
+from rlgates.experiments.files import read_json, write_atomically
+from rlgates.experiments.launch import Outcome, Run, run_all
+from rlgates.experiments.pictures import draw_readme
+from rlgates.experiments.runs import chance, env_title, run_folder
+from rlgates.experiments.stats import iqm, iqm_interval, median_reached
+from rlgates.experiments.text import steps_text, time_text
+from rlgates.experiments.train import GOAL
+
+CURVE_POINTS = 60  # of each run in the committed table
+Row = dict[str, str]
+
+
+def grid(study: StudyConfig) -> list[Run]:
+    """All runs of a study, seed by seed, so that what is there early covers all cores.
+
+    Raises:
+        ValueError: an unknown preset, or nothing to compare.
+    """
+    for name in ("cores", "presets", "seeds"):
+        if not getattr(study, name):
+            raise ValueError(f"{name} must not be empty.")
+    check_size("jobs", study.jobs)
+    runs = []
+    for seed in study.seeds:
+        for name in study.presets:
+            base = replace(preset(name + "-smoke" * study.smoke), threads=study.threads)
+            if study.total_steps is not None:
+                base = replace(base, total_steps=study.total_steps)
+            runs += [(replace(base, core=core, seeds=study.seeds), seed) for core in study.cores]
+    return runs
+
+
+def run_study(study: StudyConfig) -> list[Outcome]:
+    """Make what is missing of a study, and write its tables and pictures.
+
+    Writes `<name>.csv` (a row a run), `<name>_curves.csv`, `<name>.md` (the table of the README)
+    and the pictures into `study.results`, from the runs that are finished.
+    """
+    outcomes = run_all(grid(study), study.jobs)
+    done = [outcome for outcome in outcomes if outcome.result is not None]
+    results = Path("runs/smoke" if study.smoke else study.results)
+    if done:
+        _write(results / f"{study.name}.csv", [result_row(outcome) for outcome in done])
+        curves = [row for outcome in done for row in curve_rows(outcome.config, outcome.seed)]
+        _write(results / f"{study.name}_curves.csv", curves)
+        redraw(results)
+        print(f"\n{(results / f'{study.name}.md').read_text()}")
+    return outcomes
+
+
+def result_row(outcome: Outcome) -> Row:
+    """One run as a row of the study's table."""
+    config, result = outcome.config, outcome.result
+    assert result is not None
+    session = read_json(manifest.manifest_path(run_folder(config, outcome.seed)))["sessions"][-1]
+    git = session["git"] or {"commit": "", "dirty": ""}
+    row = {
+        "title": env_title(config),
+        "core": config.core,
+        "seed": outcome.seed,
+        "success": round(result.success, 4),
+        "low": round(result.low, 4),
+        "high": round(result.high, 4),
+        "last_phase_reward": round(result.last_phase_reward, 4),
+        "episodes": result.episodes,
+        "budget": config.total_steps,
+        "steps": result.steps,
+        f"steps_to_{GOAL}": result.steps_to_goal or "",
+        "seconds": result.seconds,
+        "steps_per_second": round(result.steps / max(result.seconds, 0.1)),
+        "env": config.env,
+        "env_settings": " ".join(f"{name}={value}" for name, value in config.env_settings.items()),
+        "commit": git["commit"],
+        "dirty": git["dirty"],
+        "cpus": session["cpus"],
+        "threads": session["threads"],
+        **session["versions"],
+    }
+    return {name: str(value) for name, value in row.items()}
+
+
+def curve_rows(config: TrainConfig, seed: int) -> list[Row]:
+    """The learning curve of a run, at a few points."""
+    rows = logs.read_rows(run_folder(config, seed) / "progress.csv")
+    steps = logs.column(rows, logs.STEPS)
+    grid_ = np.linspace(steps[0], steps[-1], min(CURVE_POINTS, len(steps)))
+    success = np.interp(grid_, steps, logs.column(rows, "rollout/success_rate"))
+    run = {"title": env_title(config), "core": config.core, "seed": str(seed)}
+    return [
+        {**run, "steps": f"{x:.0f}", "success": f"{y:.3f}"}
+        for x, y in zip(grid_, success, strict=True)
+    ]
+
+
+def redraw(results: Path) -> list[Path]:
+    """Draw all pictures and tables again from the CSV files in a folder.
+
+    Returns:
+        the files that were written.
+
+    Raises:
+        ValueError: there are no results.
+    """
+    written = []
+    for path in sorted(results.glob("*_curves.csv")):
+        name = path.name.removesuffix("_curves.csv")
+        rows, panels = _read(results / f"{name}.csv"), read_curves(path)
+        settings = parse_pairs(rows[0]["env_settings"].split())
+        config = TrainConfig(env=rows[0]["env"], env_settings=settings)
+        level = chance(config)
+        picture, readme, table = (
+            results / f"{name}{end}" for end in (".png", "_readme.png", ".md")
+        )
+        draw_panels(panels, picture, level)
+        draw_readme(panels, config.env, settings, readme, level)
+        write_atomically(table, summary(rows).encode())
+        written += [picture, readme, table]
+    if not written:
+        raise ValueError(f"no results in {results}; `rlgates study` makes them.")
+    return written
+
+
+def read_curves(path: Path) -> dict[str, list[Curve]]:
+    """The curves in a table, by the title of their environment."""
+    panels: dict[str, list[Curve]] = {}
+    runs: dict[tuple[str, str, str], list[Row]] = {}
+    for row in _read(path):
+        runs.setdefault((row["title"], row["core"], row["seed"]), []).append(row)
+    for (title, core, seed), rows in runs.items():
+        steps, success = logs.column(rows, "steps"), logs.column(rows, "success")
+        panels.setdefault(title, []).append(Curve(core, int(seed), steps, success))
+    return panels
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """The table of the README: IQM and interval over seeds, steps to the goal, time."""
+    titles = list(dict.fromkeys(row["title"] for row in rows))
+    head = ["core"]
+    for title in titles:
+        head += [f"{title}: success", f"steps to {GOAL}", "time a run"]
+    lines = [head, ["---"] * len(head)]
+    for core in dict.fromkeys(row["core"] for row in rows):
+        line = [f"`{core}`"]
+        for title in titles:
+            line += _cells([row for row in rows if (row["core"], row["title"]) == (core, title)])
+        lines.append(line)
+    seeds = len({row["seed"] for row in rows})
+    note = (
+        f"\nSuccess on {int(rows[0]['episodes']):,} fresh episodes a seed: interquartile mean "
+        f"over {seeds} seeds with its 95 % bootstrap interval. Steps of training until {GOAL:.0%} "
+        "of the last training episodes succeeded: median, and how many seeds got there within "
+        f"the budget of {steps_text(float(rows[0]['budget']))} steps. Time: median.\n"
+    )
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + note
+
+
+def _cells(rows: Sequence[Row]) -> list[str]:
+    if not rows:
+        return ["", "", ""]
+    success = logs.column(list(rows), "success")
+    low, high = iqm_interval(success)
+    reached = [float(row[f"steps_to_{GOAL}"]) if row[f"steps_to_{GOAL}"] else None for row in rows]
+    median, count = median_reached(reached)
+    seconds = float(np.median(logs.column(list(rows), "seconds")))
+    when = steps_text(median) if median else f"> {steps_text(float(rows[0]['budget']))}"
+    return [
+        f"{iqm(success):.2f} [{low:.2f}, {high:.2f}]",
+        f"{when} ({count} of {len(rows)})",
+        time_text(seconds),
+    ]
+
+
+def _read(path: Path) -> list[Row]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _write(path: Path, rows: list[Row]) -> None:
+    logs.write_rows(path, rows, list(rows[0]))

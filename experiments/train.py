@@ -1,0 +1,247 @@
+"""One run: train a core on an environment from one seed, and measure what it learned."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.preprocessing import is_image_space
+
+from rlgates.agents import RecurrentPPO
+from rlgates.envs.sb3 import BatchedVecEnv, make_vec_env
+from rlgates.experiments import checkpoint, logs, manifest
+from rlgates.experiments.callbacks import (
+    Boundary,
+    Gates,
+    Measure,
+    Progress,
+    ScaledReward,
+    Stop,
+)
+from rlgates.experiments.configs import TrainConfig
+from rlgates.experiments.evaluate import evaluate, evaluation_seed
+from rlgates.experiments.files import write_atomically
+from rlgates.experiments.runs import chance, check, env_title, rollout_steps, run_folder
+from rlgates.experiments.text import steps_text, time_text
+
+GOAL = 0.9
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished run reached.
+
+    Attributes:
+        success, low, high: share of successful fresh episodes and its 95 % interval.
+        last_phase_reward: mean over the same episodes, in the environment's unit.
+        episodes: how many fresh episodes.
+        steps: training steps made.
+        steps_to_goal: when `GOAL` of the last training episodes had succeeded; None: never.
+        seconds: training time.
+        ended: "budget", "success" or "time".
+    """
+
+    success: float
+    low: float
+    high: float
+    last_phase_reward: float
+    episodes: int
+    steps: int
+    steps_to_goal: int | None
+    seconds: float
+    ended: str
+
+
+class InterruptedRun(Exception):
+    """The run was asked to stop, and saved so that it can be continued.
+
+    Args:
+        folder: of the run.
+        steps: made so far.
+    """
+
+    def __init__(self, folder: Path, steps: int) -> None:
+        super().__init__(f"stopped at {steps:,} steps, saved in {folder}")
+        self.folder, self.steps = folder, steps
+
+
+def finished(config: TrainConfig, seed: int) -> Result | None:
+    """The result of the run if it was finished before.
+
+    Raises:
+        ValueError: the folder holds a run with another config; what differs is named.
+    """
+    found = manifest.check_same(run_folder(config, seed), config, seed)
+    if found is None or found["status"] != "finished":
+        return None
+    return Result(**found["result"])
+
+
+def build(config: TrainConfig, seed: int) -> tuple[RecurrentPPO, BatchedVecEnv]:
+    """The untrained model, and its environments below all wrappers."""
+    env = make_vec_env(config.env, config.n_envs, seed=seed, **config.env_settings)
+    space = env.observation_space
+    if isinstance(space, spaces.Dict):
+        policy = "MultiInputLstmPolicy"
+    else:
+        policy = "CnnLstmPolicy" if is_image_space(space) else "MlpLstmPolicy"
+    random.seed(seed)
+    n_steps = rollout_steps(config, env.env.task)
+    model = RecurrentPPO(
+        policy,
+        ScaledReward(env, config.reward_scale),
+        learning_rate=config.learning_rate,
+        n_steps=n_steps,
+        batch_size=n_steps * config.n_envs // config.n_minibatches,
+        n_epochs=config.n_epochs,
+        gamma=config.gamma,
+        gae_lambda=config.gae_lambda,
+        clip_range=config.clip_range,
+        ent_coef=config.ent_coef,
+        vf_coef=config.vf_coef,
+        max_grad_norm=config.max_grad_norm,
+        stats_window_size=config.window,
+        policy_kwargs={
+            "core": config.core,
+            "core_kwargs": dict(config.core_options),
+            "lstm_hidden_size": config.hidden_size,
+            "shared_lstm": config.critic == "shared",
+            "shared_gradient": "both",
+            "enable_critic_lstm": config.critic == "separate",
+            "net_arch": list(config.net_arch),
+        },
+        seed=seed,
+        device=config.device,
+    )
+    return model, env
+
+
+def train(
+    config: TrainConfig,
+    seed: int,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    bar: bool | None = None,
+) -> Result:
+    """Make one run, or go on with it, or look up what it reached.
+
+    A run that was stopped goes on from its last checkpoint, and ends bit for bit as if it had
+    never stopped (on the same machine, with as many threads).
+
+    Args:
+        config: what to train.
+        seed: of everything that is drawn.
+        stop: asked after each update; if true, the run is saved and stopped.
+        bar: draw a progress bar; by default, on a terminal.
+
+    Returns:
+        what was reached; the folder `run_folder(config, seed)` has the rest.
+
+    Raises:
+        InterruptedRun: `stop` said so.
+        ValueError, TypeError: a config that makes no sense; a folder that holds a run with
+            another config; a checkpoint or log that is damaged.
+    """
+    check(config)
+    done = finished(config, seed)
+    if done is not None:
+        return done
+    with _threads(config.threads):
+        return _train(config, seed, stop, bar)
+
+
+def _train(config: TrainConfig, seed: int, stop: Callable[[], bool], bar: bool | None) -> Result:
+    folder = run_folder(config, seed)
+    model, env = build(config, seed)
+    path = folder / "checkpoint"
+    saved = checkpoint.read_checkpoint(path) if path.exists() else None
+    if saved and not manifest.manifest_path(folder).exists():
+        raise ValueError(f"{folder} has a checkpoint, but its manifest.json is missing.")
+    logs.rewind(folder, saved and saved["logs"])
+    manifest.begin(folder, config, seed, saved["counters"]["num_timesteps"] if saved else 0)
+    logger = logs.make_logger(folder)
+    model.set_logger(logger)
+    boundary = Boundary(config, folder, env, saved["seconds"] if saved else 0.0, stop)
+    progress = Progress(f"{config.core} seed {seed}", config.total_steps, bar)
+    callbacks: list[BaseCallback] = [boundary, Gates(), Measure(config, seed), progress]
+    if saved:
+        logs.restore_waiting(logger, saved["logs"])
+        checkpoint.restore(model, env, saved)
+        boundary.saved = model.num_timesteps
+    ended = "budget"
+    try:
+        left = config.total_steps - model.num_timesteps
+        model.learn(left, callbacks, reset_num_timesteps=False)
+    except Stop as reason:
+        ended = reason.reason
+    finally:
+        progress.close()
+        logger.close()
+    boundary.save()
+    if ended == "interrupted":
+        manifest.end(folder, "interrupted")
+        raise InterruptedRun(folder, model.num_timesteps)
+    result = _measure(config, seed, model, boundary.seconds, ended)
+    manifest.end(folder, "finished", result=asdict(result))
+    path.unlink()
+    return result
+
+
+def _measure(
+    config: TrainConfig, seed: int, model: RecurrentPPO, seconds: float, ended: str
+) -> Result:
+    """The agent as a file, its evaluation, and the picture of its learning curve."""
+    from rlgates.experiments.figures import Curve, draw_curves
+
+    folder = run_folder(config, seed)
+    agent = io.BytesIO()
+    model.save(agent)
+    write_atomically(folder / "model.zip", agent.getvalue())
+    final = evaluation_seed(seed, final=True)
+    episodes, how = config.final_episodes, config.eval_deterministic
+    seen = evaluate(model, config.env, config.env_settings, episodes, final, how)
+    rows = logs.read_rows(folder / "progress.csv")
+    steps, success = logs.column(rows, logs.STEPS), logs.column(rows, "rollout/success_rate")
+    above = np.flatnonzero(success >= GOAL)
+    curve = Curve(config.core, seed, steps, success)
+    draw_curves([curve], folder / "curve.png", env_title(config), chance(config))
+    return Result(
+        seen.success,
+        seen.low,
+        seen.high,
+        seen.last_phase_reward,
+        seen.episodes,
+        model.num_timesteps,
+        int(steps[above[0]]) if len(above) else None,
+        round(seconds, 1),
+        ended,
+    )
+
+
+def describe(config: TrainConfig, seed: int, result: Result) -> str:
+    """One line that says what was reached."""
+    return (
+        f"{config.core} on {env_title(config)}, seed {seed}: "
+        f"success {result.success:.2f} [{result.low:.2f}, {result.high:.2f}] "
+        f"over {result.episodes:,} fresh episodes after {steps_text(result.steps)} steps "
+        f"in {time_text(result.seconds)} (chance {chance(config):.2f}) "
+        f"-> {run_folder(config, seed) / 'curve.png'}"
+    )
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,148 @@
+"""The `rlgates` command: what it says, and its exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tiny import tiny
+
+import rlgates
+from rlgates.experiments import cli, configs
+from rlgates.experiments.configs import laid_over, parse_pairs, smoke
+from rlgates.experiments.text import steps_text, time_text
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_version_and_cores(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"rlgates {rlgates.__version__}\n"
+    assert cli.main(["cores"]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert listed == rlgates.list_cores()
+
+
+@pytest.mark.parametrize("command", ["", "train", "demo", "study", "figures", "cores"])
+def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main([*command.split(), "--help"])
+    assert end.value.code == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"usage: rlgates {command}".rstrip())
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("train --core ur_lsmt", "unknown core 'ur_lsmt'. Did you mean 'ur_lstm'?"),
+        ("train --preset dmo", "unknown preset 'dmo'. Did you mean 'demo'?"),
+        ("train --env-settings crop=4", "crop must be odd"),
+        ("train --env-settings crop=wide", "crop must be an integer, got 'wide' (str)."),
+        ("train --n-envs 0", "n_envs must be at least 1, got 0."),
+        ("study --presets study91", "Did you mean 'study90'?"),
+        ("study --cores", "cores must not be empty."),
+        ("figures --results nowhere", "no results in nowhere"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    line: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert cli.main(line.split()) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("rlgates: error: ")
+    assert printed.err.count("\n") == 1
+    assert message in printed.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_options_end_with_the_same_code() -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(["train", "--bogus", "3"])
+    assert end.value.code == 2
+
+
+def test_pairs() -> None:
+    words = ["steps=30", "crop=None", "shuffle-pads=env", "apple_reward=(0,1)", "gone="]
+    pairs = parse_pairs(words)
+    assert pairs == {
+        "steps": 30,
+        "crop": None,
+        "shuffle_pads": "env",
+        "apple_reward": (0, 1),
+        "gone": "",
+    }
+    assert laid_over({"gone": 1, "steps": 2, "kept": 3}, pairs).keys() == {
+        *("steps", "crop", "shuffle_pads", "apple_reward", "kept")
+    }
+    with pytest.raises(ValueError, match="expected NAME=VALUE, got 'steps'"):
+        parse_pairs(["steps"])
+
+
+def test_settings_are_laid_over_those_of_the_preset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+
+    def run_all(runs: list[tuple[configs.TrainConfig, int]], _: int) -> list[object]:
+        seen.extend(runs)
+        return []
+
+    monkeypatch.setattr("rlgates.experiments.launch.run_all", run_all)
+    line = (
+        "train --preset study90 --env-settings num_apples=0 end_on_choice= --seeds 1 2 --core lstm"
+    )
+    assert cli.main([*line.split(), "--core-options", "input_scale=", "forget_bias=2"]) == 0
+    (config, first), (_, second) = seen
+    assert (first, second) == (1, 2)
+    assert config.env_settings == {
+        "explore_steps": 15,
+        "distractor_steps": 90,
+        "reward_steps": 15,
+        "num_apples": 0,
+    }
+    assert config.core_options == {"forget_bias": 2}
+    assert config.core == "lstm"
+    assert config.folder == configs.PRESETS["study90"].folder
+
+
+def test_demo_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["demo", "--smoke"]) == 0
+    printed = capsys.readouterr().out
+    assert "ur_lstm on PassiveMatch 2/3/6, seed 1: success 0." in printed
+    assert "curves: tensorboard --logdir runs/smoke\n" in printed
+    assert len(list(Path("runs/smoke").rglob("curve.png"))) == 1
+
+
+@pytest.mark.parametrize(("goal", "code"), [(0.0, 0), (0.9, 1)])
+def test_demo_is_honest(
+    goal: float,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(configs.PRESETS, "demo", tiny("runs"))
+    monkeypatch.setattr("rlgates.experiments.train.GOAL", goal)
+    assert cli.main(["demo", "--total-steps", "56"]) == code
+    verdict = capsys.readouterr().out.splitlines()[-1]
+    assert verdict.startswith(f"The goal, {goal:.2f}, {'was not' if code else 'is'} reached")
+
+
+def test_smoke_runs_differ_from_the_real_ones_in_size_alone() -> None:
+    real = configs.PRESETS["study90"]
+    short = smoke(real)
+    assert short.total_steps < 10**4
+    assert (short.core, short.critic, short.gamma) == (real.core, real.critic, real.gamma)
+    assert short.folder != real.folder
+
+
+def test_numbers_as_people_read_them() -> None:
+    assert [steps_text(n) for n in (56, 7_680, 1_930_000, 2.5e9)] == [
+        *("56", "7.7 k", "1.9 M", "2.5 G")
+    ]
+    assert [time_text(s) for s in (1.25, 42, 59.7, 130, 3599.6, 3700)] == [
+        *("1.2 s", "42 s", "1 min 0 s", "2 min 10 s", "1 h 0 min", "1 h 1 min")
+    ]

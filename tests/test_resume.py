@@ -1,0 +1,217 @@
+"""A run that was stopped, killed or damaged: it goes on bit for bit, or says why not."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_train import same
+from tiny import agent, scalars, table, tiny
+
+from rlgates.experiments import files
+from rlgates.experiments.checkpoint import read_checkpoint, write_checkpoint
+from rlgates.experiments.configs import TrainConfig
+from rlgates.experiments.files import write_atomically
+from rlgates.experiments.launch import run_all
+from rlgates.experiments.runs import run_folder
+from rlgates.experiments.train import InterruptedRun, train
+
+
+def after(rollouts: int) -> Callable[[], bool]:
+    """A request to stop that comes after so many updates."""
+    asked = iter(range(10**9))
+    return lambda: next(asked) >= rollouts
+
+
+def assert_same_run(config: TrainConfig, other: TrainConfig, seed: int) -> None:
+    assert same(agent(config, seed), agent(other, seed))
+    assert table(config, seed) == table(other, seed)
+    assert scalars(config, seed) == scalars(other, seed)
+
+
+@pytest.mark.parametrize("core", ["ur_lstm", "none"])
+def test_stopped_after_every_update(core: str, tmp_path: Path) -> None:
+    changes = {"core": core, "critic": "separate", "net_arch": (3,), "hidden_size": 5}
+    straight, stopped = (tiny(tmp_path / name, **changes) for name in ("straight", "stopped"))
+    result = train(straight, 0, bar=False)
+    for steps in (0, 56, 112, 168, 224, 280):
+        with pytest.raises(InterruptedRun, match=f"stopped at {steps} steps, saved in"):
+            train(stopped, 0, stop=after(0 if steps == 0 else 1), bar=False)
+    again = train(stopped, 0, bar=False)
+    assert_same_run(stopped, straight, 0)
+    assert (again.success, again.steps) == (result.success, result.steps)
+    manifest = json.loads((run_folder(stopped, 0) / "manifest.json").read_text())
+    assert [session["from_step"] for session in manifest["sessions"]] == [0, 56, 112, 168, 224, 280]
+
+
+def words(config: TrainConfig) -> list[str]:
+    """The command line of a config made by `tiny`."""
+    pairs = [f"{name}={value}" for name, value in config.env_settings.items()]
+    named = {
+        "total_steps": config.total_steps,
+        "hidden_size": config.hidden_size,
+        "window": config.window,
+        "n_envs": config.n_envs,
+        "n_epochs": config.n_epochs,
+        "n_minibatches": config.n_minibatches,
+        "eval_every": config.eval_every,
+        "eval_episodes": config.eval_episodes,
+        "final_episodes": config.final_episodes,
+        "checkpoint_every": config.checkpoint_every,
+        "folder": config.folder,
+    }
+    options = [word for name, value in named.items() for word in (f"--{name}", str(value))]
+    return ["train", *options, "--no-eval-deterministic", "--env-settings", *pairs]
+
+
+KILLED, ENDED, STOPPED = (signal.SIGKILL, -9), (signal.SIGTERM, 130), (signal.SIGINT, 130)
+
+
+@pytest.mark.parametrize(
+    "signals",
+    [
+        [KILLED, STOPPED],
+        pytest.param([KILLED, ENDED, KILLED, STOPPED, ENDED], marks=pytest.mark.slow),
+    ],
+    ids=["twice", "five times"],
+)
+def test_killed_at_random_moments(
+    signals: list[tuple[signal.Signals, int]], tmp_path: Path
+) -> None:
+    straight, killed = (
+        tiny(
+            tmp_path / name,
+            total_steps=90 * 56,
+            checkpoint_every=300,
+            eval_every=1000,
+            n_epochs=1,
+            n_minibatches=1,
+        )
+        for name in ("straight", "killed")
+    )
+    train(straight, 0, bar=False)
+    progress = run_folder(killed, 0) / "progress.csv"
+    command = [sys.executable, "-m", "rlgates.experiments.cli", *words(killed)]
+    moments = random.Random(int.from_bytes(os.urandom(4)))
+    for number, code in signals:
+        rows = len(progress.read_text().splitlines()) if progress.exists() else 0
+        goal = rows + moments.randrange(5, 20)
+        process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        while not progress.exists() or len(progress.read_text().splitlines()) < goal:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.02)
+        time.sleep(moments.random() / 50)
+        process.send_signal(number)
+        errors = process.communicate(timeout=60)[1]
+        assert process.returncode == code, errors
+        if code == 130:
+            assert "the same command goes on: " in errors
+            assert "Traceback" not in errors
+    train(killed, 0, bar=False)
+    assert_same_run(killed, straight, 0)
+
+
+def test_the_files_are_not_mixed_up_when_killed_between_checkpoints(tmp_path: Path) -> None:
+    # What was logged after the checkpoint is taken back, and logged again.
+    straight, killed = (
+        tiny(tmp_path / name, checkpoint_every=112) for name in ("straight", "killed")
+    )
+    train(straight, 0, bar=False)
+
+    def die() -> bool:
+        if (run_folder(killed, 0) / "progress.csv").exists() and len(table(killed, 0)) == 5:
+            raise KeyboardInterrupt
+        return False
+
+    with pytest.raises(KeyboardInterrupt):
+        train(killed, 0, stop=die, bar=False)
+    assert len(table(killed, 0)) == 5
+    train(killed, 0, bar=False)
+    assert_same_run(killed, straight, 0)
+    manifest = json.loads((run_folder(killed, 0) / "manifest.json").read_text())
+    assert [session["from_step"] for session in manifest["sessions"]] == [0, 224]
+
+
+def interrupted(folder: Path) -> TrainConfig:
+    """A run that was stopped after two updates."""
+    config = tiny(folder)
+    with pytest.raises(InterruptedRun):
+        train(config, 0, stop=after(2), bar=False)
+    return config
+
+
+def test_another_config_does_not_go_on(tmp_path: Path) -> None:
+    interrupted(tmp_path)
+    with pytest.raises(ValueError, match="n_epochs was 2 and is now 3"):
+        train(tiny(tmp_path, n_epochs=3), 0)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
+def test_a_damaged_checkpoint_is_refused(damage: str, tmp_path: Path) -> None:
+    config = interrupted(tmp_path)
+    path = run_folder(config, 0) / "checkpoint"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged = {"cut": content[:-100], "flipped": content, "empty": b""}
+    path.write_bytes(damaged[damage])
+    with pytest.raises(ValueError, match=r"checkpoint .* is damaged: its checksum does not fit"):
+        train(config, 0)
+
+
+def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "checkpoint", {"format": 0})
+    with pytest.raises(ValueError, match="has format 0, expected 1"):
+        read_checkpoint(tmp_path / "checkpoint")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("progress.csv", "holds 0 rows, but 2 were written before the checkpoint"),
+        ("manifest.json", "has a checkpoint, but its manifest.json is missing"),
+    ],
+)
+def test_missing_files_are_named(name: str, message: str, tmp_path: Path) -> None:
+    config = interrupted(tmp_path)
+    (run_folder(config, 0) / name).unlink()
+    with pytest.raises(ValueError, match=message):
+        train(config, 0)
+
+
+def test_a_file_is_the_old_or_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+
+    def killed(_: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files.os, "fsync", killed)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_failing_run_does_not_stop_the_others(
+    jobs: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = interrupted(tmp_path)
+    (run_folder(config, 0) / "checkpoint").write_bytes(b"rubbish")
+    failed, made = run_all([(config, 0), (config, 1)], jobs)
+    assert failed.result is None
+    assert "is damaged" in failed.error
+    assert made.result is not None
+    manifest = json.loads((run_folder(config, 0) / "manifest.json").read_text())
+    assert manifest["status"] == "failed"
+    assert "ValueError: the checkpoint" in manifest["error"]
+    assert "ur_lstm seed 0 failed: ValueError: the checkpoint" in capsys.readouterr().out
