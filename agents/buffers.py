@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from sb3_contrib.common.recurrent.type_aliases import (
 )
 from torch import Tensor
 
-Samples = TypeVar("Samples", RecurrentRolloutBufferSamples, RecurrentDictRolloutBufferSamples)
+Samples = TypeVar("Samples")
 
 
 class SequenceRolloutBuffer(RecurrentRolloutBuffer):
@@ -29,7 +29,7 @@ class SequenceRolloutBuffer(RecurrentRolloutBuffer):
     n_steps, minibatches are cut, split at episode starts and padded as upstream does it.
     """
 
-    def get(
+    def get(  # type: ignore[override]
         self, batch_size: int | None = None
     ) -> Generator[RecurrentRolloutBufferSamples, None, None]:
         if batch_size is not None and batch_size % self.buffer_size:
@@ -49,7 +49,7 @@ class SequenceDictRolloutBuffer(RecurrentDictRolloutBuffer):
 
 
 def _whole_environments(
-    buffer: Any, batch_size: int | None, samples: type[Samples]
+    buffer: Any, batch_size: int | None, samples: Callable[..., Samples]
 ) -> Generator[Samples, None, None]:
     """Minibatches of `batch_size / n_steps` environments drawn without replacement."""
     assert buffer.full, "the rollout buffer must be full before sampling from it"
@@ -61,7 +61,7 @@ def _whole_environments(
         yield _take(buffer, order[first : first + chunk], samples)
 
 
-def _take(buffer: Any, envs: np.ndarray[Any, Any], samples: type[Samples]) -> Samples:
+def _take(buffer: Any, envs: np.ndarray[Any, Any], samples: Callable[..., Samples]) -> Samples:
     def flat(array: np.ndarray[Any, Any]) -> Tensor:
         """(n_steps, n_envs, ...) -> (len(envs) * n_steps, ...), environment by environment."""
         taken = array[:, envs].swapaxes(0, 1)

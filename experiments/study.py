@@ -148,30 +148,30 @@ def read_curves(path: Path) -> dict[str, list[Curve]]:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """The table of the README: IQM and interval over seeds, steps to the goal, time."""
-    titles = list(dict.fromkeys(row["title"] for row in rows))
-    head = ["core"]
-    for title in titles:
-        head += [f"{title}: success", f"steps to {GOAL}", "time a run"]
-    lines = [head, ["---"] * len(head)]
+    """The tables of the README: IQM and interval over seeds, steps to the goal, time."""
+    titles = dict.fromkeys(row["title"] for row in rows)
+    return "\n".join(_table([row for row in rows if row["title"] == title]) for title in titles)
+
+
+def _table(rows: Sequence[Row]) -> str:
+    """The table of one environment, with all that is needed to make it again."""
+    first, seeds = rows[0], sorted({int(row["seed"]) for row in rows})
+    lines = [[first["title"], "success", f"steps to {GOAL}", "time a run"], ["---"] * 4]
     for core in dict.fromkeys(row["core"] for row in rows):
-        line = [f"`{core}`"]
-        for title in titles:
-            line += _cells([row for row in rows if (row["core"], row["title"]) == (core, title)])
-        lines.append(line)
-    seeds = len({row["seed"] for row in rows})
+        lines.append([f"`{core}`", *_cells([row for row in rows if row["core"] == core])])
+    commits = ", ".join(dict.fromkeys(row["commit"][:7] for row in rows))
     note = (
-        f"\nSuccess on {int(rows[0]['episodes']):,} fresh episodes a seed: interquartile mean "
-        f"over {seeds} seeds with its 95 % bootstrap interval. Steps of training until {GOAL:.0%} "
-        "of the last training episodes succeeded: median, and how many seeds got there within "
-        f"the budget of {steps_text(float(rows[0]['budget']))} steps. Time: median.\n"
+        f"Success on {int(first['episodes']):,} fresh episodes a seed: interquartile mean over "
+        f"seeds {seeds[0]} to {seeds[-1]} with its 95 % bootstrap interval. Steps of training "
+        f"until {GOAL:.0%} of the last training episodes succeeded: median, and how many seeds "
+        f"got there. Budget {steps_text(float(first['budget']))} steps; a run ends sooner when "
+        f"97 % succeed. Time: median, with {first['threads']} thread a run, two runs side by side. "
+        f"`rlgates study --jobs 2`, commit {commits}.\n"
     )
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + note
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n" + note
 
 
 def _cells(rows: Sequence[Row]) -> list[str]:
-    if not rows:
-        return ["", "", ""]
     success = logs.column(list(rows), "success")
     low, high = iqm_interval(success)
     reached = [float(row[f"steps_to_{GOAL}"]) if row[f"steps_to_{GOAL}"] else None for row in rows]

@@ -69,7 +69,7 @@ class InterruptedRun(Exception):
     """
 
     def __init__(self, folder: Path, steps: int) -> None:
-        super().__init__(f"stopped at {steps:,} steps, saved in {folder}")
+        super().__init__(f"at {steps:,} steps, saved in {folder}")
         self.folder, self.steps = folder, steps
 
 
@@ -134,7 +134,7 @@ def train(
     """Make one run, or go on with it, or look up what it reached.
 
     A run that was stopped goes on from its last checkpoint, and ends bit for bit as if it had
-    never stopped (on the same machine, with as many threads).
+    never stopped (on the same machine, with the same versions and as many threads).
 
     Args:
         config: what to train.

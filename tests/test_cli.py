@@ -10,6 +10,7 @@ from tiny import tiny
 import rlgates
 from rlgates.experiments import cli, configs
 from rlgates.experiments.configs import laid_over, parse_pairs, smoke
+from rlgates.experiments.runs import env_title
 from rlgates.experiments.text import steps_text, time_text
 
 
@@ -112,7 +113,7 @@ def test_settings_are_laid_over_those_of_the_preset(
 def test_demo_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["demo", "--smoke"]) == 0
     printed = capsys.readouterr().out
-    assert "ur_lstm on PassiveMatch 2/3/6, seed 1: success 0." in printed
+    assert f"ur_lstm on {env_title(configs.PRESETS['demo-smoke'])}, seed " in printed
     assert "curves: tensorboard --logdir runs/smoke\n" in printed
     assert len(list(Path("runs/smoke").rglob("curve.png"))) == 1
 

@@ -19,6 +19,7 @@ def tiny(folder: Path | str, **changes: Any) -> TrainConfig:
     values: dict[str, Any] = {
         "env_settings": SETTINGS,
         "hidden_size": 4,
+        "net_arch": (),
         "total_steps": 6 * 56,
         "window": 20,
         "n_envs": 8,

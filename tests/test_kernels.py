@@ -1,0 +1,326 @@
+"""Native code equals the plain loop in float64: values, final states and all gradients."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from rlgates import Core, make_core
+from rlgates.gates import ACTIVATIONS, AUXILIARIES, GATES
+from rlgates.kernels import native
+
+pytestmark = pytest.mark.skipif(
+    not native.built(), reason="rlgates.kernels._native was not built (it needs a C++ compiler)"
+)
+
+TIED = [name for name, row in GATES.items() if "tied" in row.options]
+EVERY: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in GATES),
+    *((name, {"tied": tied}) for name in TIED for tied in (False, True)),
+]
+
+
+def named(gate: str) -> str:
+    return f"{gate}_lstm" if gate else "lstm"
+
+
+def supported(gate: str) -> bool:
+    row = GATES[gate]
+    return row.activation in native.ACTIVATIONS and row.auxiliary in native.AUXILIARIES
+
+
+SUPPORTED = [(named(gate), options) for gate, options in EVERY if supported(gate)]
+OTHERS = [named(gate) for gate in GATES if not supported(gate)]
+# (H, B, T): every H of 1 3 16 17 33 64 128, every B of 0 1 2 7 33, every T of 1 2 5 19
+SHAPES = [(1, 2, 5), (3, 33, 1), (16, 7, 19), (17, 0, 2), (33, 33, 2), (64, 1, 19), (128, 7, 1)]
+SHAPES += [(3, 7, 19), (17, 33, 5), (64, 2, 2), (128, 33, 2), (16, 1, 1), (33, 0, 1)]
+
+
+@pytest.fixture(params=["avx512", "avx2", "plain"])
+def instructions(request: pytest.FixtureRequest) -> Iterator[str]:
+    try:
+        yield native._native.use(request.param)
+    except ValueError as error:
+        pytest.skip(str(error))
+    finally:
+        native._native.use("")
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def loss(outputs: Tensor, state: Tensor) -> Tensor:
+    weights = torch.linspace(-1, 1, outputs.numel(), dtype=outputs.dtype).view_as(outputs)
+    return (outputs * weights).sum() + 0.3 * state.square().sum()
+
+
+def everything(core: Core, x: Tensor, state: Tensor, starts: Tensor | None) -> dict[str, Tensor]:
+    """Outputs, final state, and the gradients of all that has one."""
+    x, state = x.detach().requires_grad_(), state.detach().requires_grad_()
+    outputs, final = core(x, state, starts)
+    wanted = {"x": x, "state": state, **dict(core.named_parameters())}
+    wanted = {name: tensor for name, tensor in wanted.items() if tensor.requires_grad}
+    gradients = torch.autograd.grad(loss(outputs, final), list(wanted.values()))
+    return {"outputs": outputs, "final": final, **dict(zip(wanted, gradients, strict=True))}
+
+
+def check_against_loop(
+    core: Core, x: Tensor, state: Tensor, starts: Tensor | None, tolerance: float = 2e-5
+) -> None:
+    core.backend = "native"
+    ours = everything(core, x, state, starts)
+    assert core.backend_used == "native"
+    reference = copy.deepcopy(core).double()
+    reference.backend = "plain"
+    for name, want in everything(reference, x.double(), state.double(), starts).items():
+        got = ours[name]
+        assert got.dtype == torch.float32
+        if want.numel():
+            error = (got - want).abs().max() / want.abs().max().clamp(min=1)
+            assert error < tolerance, f"{name}: {error:.1e}"
+
+
+def inputs(h: int, b: int, t: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(t, b, 5, generator=generator)
+    state = torch.randn(b, 2 * h, generator=generator)
+    return x, state, torch.rand(t, b, generator=generator) < 0.3
+
+
+def seeded(name: str, h: int, layers: int = 1, **options: Any) -> Core:
+    return make_core(name, 5, h, layers, generator=torch.Generator().manual_seed(1), **options)
+
+
+@pytest.mark.parametrize(("name", "options"), SUPPORTED, ids=lambda v: str(v))
+def test_equals_the_loop(name: str, options: dict[str, Any]) -> None:
+    for h, b, t in SHAPES:
+        x, state, starts = inputs(h, b, t)
+        for mask in (None, starts):
+            check_against_loop(seeded(name, h, **options), x, state, mask)
+
+
+@pytest.mark.parametrize(("h", "b", "t"), [(33, 7, 5), (64, 33, 2), (5, 3, 1)])
+def test_equals_the_loop_with_every_instruction_set(
+    instructions: str, h: int, b: int, t: int
+) -> None:
+    for name, options in SUPPORTED:
+        check_against_loop(seeded(name, h, **options), *inputs(h, b, t))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    gate=st.sampled_from(SUPPORTED),
+    h=st.integers(1, 70),
+    b=st.integers(0, 15),
+    t=st.integers(1, 6),
+    layers=st.integers(1, 2),
+    seed=st.integers(0, 9),
+)
+def test_equals_the_loop_at_any_size(
+    gate: tuple[str, dict[str, Any]], h: int, b: int, t: int, layers: int, seed: int
+) -> None:
+    x, _, starts = inputs(h, b, t, seed)
+    state = torch.randn(b, 2 * h * layers)
+    check_against_loop(seeded(gate[0], h, layers, **gate[1]), x, state, starts)
+
+
+@pytest.mark.parametrize("where", ["first", "last", "all", "none"])
+def test_starts_anywhere(where: str) -> None:
+    x, state, starts = inputs(17, 7, 5)
+    starts[:] = where == "all"
+    if where in ("first", "last"):
+        starts[0 if where == "first" else -1] = True
+    check_against_loop(seeded("ur_lstm", 17), x, state, starts)
+
+
+@pytest.mark.parametrize("size", [8.0, 40.0, 1e4])
+@pytest.mark.parametrize(("name", "options"), SUPPORTED, ids=lambda v: str(v))
+def test_large_pre_activations(name: str, options: dict[str, Any], size: float) -> None:
+    core = seeded(name, 33, **options)
+    with torch.no_grad():
+        bias = core.cells[0].bias_ih
+        bias.copy_(torch.linspace(-size, size, len(bias))[torch.randperm(len(bias))])
+    x, state, starts = inputs(33, 4, 3)
+    core.backend = "native"
+    for name_, value in everything(core, x, state, starts).items():
+        assert value.isfinite().all(), name_
+    # A slope may be as steep as cosh 3 (fast) or cosh 3 cosh 10 (iterated): so are its errors.
+    check_against_loop(core, x, state, starts, 1e-4)
+
+
+def test_gates_are_exact_near_and_far() -> None:
+    """Without weights a core is its gates: each value within a few rounding errors."""
+    core = seeded("lstm", 1, backend="native")
+    for parameter in core.parameters():
+        torch.nn.init.zeros_(parameter)
+    with torch.no_grad():
+        core.cells[0].weight_ih[3, 0] = 1.0  # the output gate
+        z = torch.linspace(-50, 50, 20001)
+        x = torch.zeros(1, len(z), 5)
+        x[0, :, 0] = z
+        state = torch.tensor([[0.0, 40.0]]).expand(len(z), 2).contiguous()
+        core.cells[0].bias_ih[1] = 40.0  # keeps the cell at 40, and tanh of it is 1
+        outputs, _ = core(x, state)
+    want = torch.sigmoid(z.double())
+    assert ((outputs[0, :, 0] - want).abs() / want).max() < 4e-7
+
+
+@pytest.mark.parametrize("name", ["lstm", "ur_lstm", "ff_lstm", "s_lstm"])
+def test_nan_stays_in_its_row_and_ends_at_a_start(name: str) -> None:
+    x, state, starts = inputs(17, 4, 6)
+    starts[:] = False
+    starts[3] = True
+    x[1, 0, 0] = torch.nan
+    state[1], state[2] = torch.nan, torch.inf
+    core = seeded(name, 17, backend="native")
+    plain = copy.deepcopy(core)
+    plain.backend = "plain"
+    got, want = core(x, state, starts)[0], plain(x, state, starts)[0]
+    assert torch.equal(got.isnan(), want.isnan())
+    assert got[1:3, 0].isnan().all()
+    assert got[3:].isfinite().all()
+    assert got[:, 3].isfinite().all()
+    x.requires_grad_()
+    gradients = [torch.autograd.grad(c(x, state, starts)[0][3:].sum(), x)[0] for c in (core, plain)]
+    torch.testing.assert_close(gradients[0][3:], gradients[1][3:])
+    assert torch.equal(gradients[0].isnan(), gradients[1].isnan())
+
+
+def test_nan_pre_activations_give_nan() -> None:
+    for name, options in SUPPORTED:
+        core = seeded(name, 3, backend="native", **options)
+        cell = core.cells[0]
+        for row in range(0, cell.weight_ih.shape[0], 3):
+            broken = copy.deepcopy(core)
+            with torch.no_grad():
+                broken.cells[0].bias_ih[row] = torch.nan
+                assert broken(torch.ones(1, 1, 5), torch.ones(1, 6))[0].isnan().any()
+
+
+def test_steps_equal_the_sequence() -> None:
+    x, state, starts = inputs(33, 7, 9)
+    core = seeded("ur_lstm", 33, 2, backend="native")
+    state = torch.cat([state, state], dim=1)
+    with torch.no_grad():
+        outputs, final = core(x, state, starts)
+        for t in range(len(x)):
+            output, state = core(x[t : t + 1], state, starts[t : t + 1])
+            torch.testing.assert_close(output[0], outputs[t], rtol=0, atol=2e-6)
+    torch.testing.assert_close(state, final, rtol=0, atol=2e-6)
+
+
+def test_without_gradients_the_values_are_the_same() -> None:
+    x, state, starts = inputs(17, 7, 5)
+    core = seeded("f_lstm", 17, backend="native")
+    outputs, final = core(x, state, starts)
+    assert outputs.requires_grad
+    with torch.no_grad():
+        for got, want in zip(core(x, state, starts), (outputs, final), strict=True):
+            assert torch.equal(got, want)
+    with torch.inference_mode():
+        assert torch.equal(core(x, state, starts)[0], outputs)
+
+
+@pytest.mark.parametrize("frozen", ["weight_hh", "weight_ih", "bias_ih", "all"])
+def test_frozen_weights(frozen: str) -> None:
+    core = seeded("r_lstm", 17)
+    for name, parameter in core.named_parameters():
+        parameter.requires_grad_(frozen != "all" and not name.endswith(frozen))
+    check_against_loop(core, *inputs(17, 7, 5))
+
+
+def test_only_the_final_state_is_used() -> None:
+    x, state, starts = inputs(17, 7, 5)
+    gradients = []
+    for backend in ("native", "plain"):
+        core = seeded("ur_lstm", 17, backend=backend)
+        core(x, state, starts)[1].sum().backward()
+        gradients.append([parameter.grad for parameter in core.parameters()])
+    torch.testing.assert_close(*gradients)
+
+
+def test_layout_does_not_matter() -> None:
+    core = seeded("ur_lstm", 17, backend="native")
+    x, state, starts = inputs(17, 6, 5)
+    want = core(x, state, starts)
+    strange = x.transpose(0, 1).contiguous().transpose(0, 1)
+    tilted = state.t().contiguous().t()
+    masks = starts.t().contiguous().t()
+    wide = torch.cat([state, state], dim=1)[:, : state.shape[1]]
+    for got in (core(strange, tilted, masks), core(x, wide, starts)):
+        torch.testing.assert_close(got, want)
+    expanded = core(x[:, :1].expand(5, 6, 5), state[:1].expand(6, 34))[0]
+    torch.testing.assert_close(expanded[:, 0], expanded[:, 5])
+
+
+def test_gradients_add_up_and_the_graph_can_be_kept() -> None:
+    x, state, starts = inputs(17, 7, 5)
+    core = seeded("ur_lstm", 17, backend="native")
+    value = loss(*core(x, state, starts))
+    value.backward(retain_graph=True)
+    weight = core.cells[0].weight_hh
+    assert weight.grad is not None
+    once = weight.grad.clone()
+    value.backward()
+    torch.testing.assert_close(weight.grad, 2 * once)
+
+
+def test_outputs_may_be_changed_in_place() -> None:
+    x, state, starts = inputs(17, 7, 5)
+    gradients = []
+    for backend in ("native", "plain"):
+        core = seeded("lstm", 17, backend=backend)
+        outputs, final = core(x, state, starts)
+        loss(outputs.relu_(), final.mul_(2)).backward()
+        gradients.append([parameter.grad for parameter in core.parameters()])
+    torch.testing.assert_close(*gradients)
+
+
+def test_starts_changed_before_the_backward_pass_are_noticed() -> None:
+    x, state, starts = inputs(3, 2, 2)
+    outputs, _ = seeded("lstm", 3, backend="native")(x, state, starts)
+    starts.zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        outputs.sum().backward()
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_a_second_derivative_is_refused(power: int) -> None:
+    x, state, _ = inputs(3, 2, 2)
+    core = seeded("lstm", 3, backend="native")
+    value = core(x.requires_grad_(), state)[0].pow(power).sum()
+    (gradient,) = torch.autograd.grad(value, x, create_graph=True)
+    with pytest.raises(RuntimeError, match="backend='plain'"):
+        gradient.square().sum().backward()
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("batch_size", [2, 33])
+def test_threads_change_nothing(batch_size: int) -> None:
+    core = seeded("ur_lstm", 64, backend="native")
+    x, state, starts = inputs(64, batch_size, 70)
+    values = []
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        values.append(everything(core, x, state, starts))
+    for other in values[1:]:
+        assert torch.equal(values[0]["outputs"], other["outputs"])
+        torch.testing.assert_close(values[0], other)
+
+
+def test_the_tables_know_what_the_kernel_runs() -> None:
+    assert set(native.ACTIVATIONS) <= set(ACTIVATIONS)
+    assert set(native.AUXILIARIES) <= set(AUXILIARIES)
+    assert "ur_lstm" in dict(SUPPORTED)
+    assert OTHERS
