@@ -21,6 +21,7 @@ from rlgates.experiments.configs import (
     laid_over,
 )
 from rlgates.experiments.configs import preset as find_preset
+from rlgates.experiments.files import write_atomically
 from rlgates.gates import GATES
 
 if TYPE_CHECKING:
@@ -109,6 +110,8 @@ def _outcomes(base: TrainConfig, config: TrainConfig) -> list[Outcome]:
 
 
 def _demo(base: TrainConfig, config: TrainConfig, learn: bool) -> int:
+    time = f", at most {config.max_minutes:g} minutes" if config.max_minutes else ""
+    print(f"training {config.core} on {config.env}{time}; Ctrl-C saves, the same command goes on")
     outcomes = _outcomes(base, config)
     print(f"curves: tensorboard --logdir {shlex.quote(config.folder)}")
     code = _code(outcomes)
@@ -134,16 +137,21 @@ def _study(config: Annotated[StudyConfig, tyro.conf.arg(name="")]) -> int:
     return _code(run_study(config))
 
 
-def _figures(results: Path = Path("experiments/results")) -> int:
+def _figures(results: Path = Path("experiments/results"), readme: Path = Path("README.md")) -> int:
     """Draw all pictures and tables again from the small CSV files of the studies.
 
     Args:
         results: folder of the CSV files.
+        readme: text whose tables of cores and results are put in again, if it is there.
     """
+    from rlgates.experiments.readme import filled_in
     from rlgates.experiments.study import redraw
 
     for path in redraw(results):
         print(path)
+    if readme.exists():
+        write_atomically(readme, filled_in(readme.read_text(), results).encode())
+        print(readme)
     return FINISHED
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from rlgates.cores import CORES, list_cores, make_core
@@ -23,7 +22,7 @@ def cores_table() -> str:
         parameters = f"{sum(p.numel() for p in core.parameters()):,}"
         family = max((family for family in CORES if name.endswith(family)), key=len)
         row = CORES[family]
-        cells = (row.title, "", "", "", parameters, row.source)
+        cells: tuple[str, ...] = (row.title, "", "", "", parameters, row.source)
         if row.gated:
             gate = GATES[name.removesuffix(family).removesuffix("_")]
             kinds = (gate.activation, gate.start, gate.auxiliary)
@@ -40,6 +39,7 @@ def filled_in(text: str, results: Path) -> str:
     if tables:
         parts["results"] = "\n\n".join(path.read_text().strip() for path in tables)
     for name, part in parts.items():
-        region = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        text = region.sub(lambda match, part=part: f"{match[1]}\n{part}\n\n{match[2]}", text)
+        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+        head, _, rest = text.partition(begin)
+        text = f"{head}{begin}\n{part}\n\n{end}{rest.partition(end)[2]}"
     return text

@@ -246,13 +246,17 @@ def master(f: Tensor, i: Tensor, master_f: Tensor, master_i: Tensor) -> tuple[Te
     return f * overlap + (master_f - overlap), i * overlap + (master_i - overlap)
 
 
-def timescale(forget: Tensor) -> Tensor:
-    """Characteristic timescale 1 / (1 - f) in steps of an effective forget gate.
+def timescale(forget: Tensor, decay: str = "linear") -> Tensor:
+    """Characteristic timescale, in steps, of an effective forget gate f.
 
     A gate that is 1 to the last bit would last for ever: it is given the longest timescale
     its dtype can tell from that, so that the result is finite.
+
+    Args:
+        forget: gates in [0, 1], of any shape.
+        decay: "linear" for 1 / (1 - f) (Gu et al. 2020), "exponential" for -1 / log f, the
+            steps in which f^t falls to 1/e (Ohno et al. 2022).
     """
-    return 1 / (1 - forget).clamp(min=torch.finfo(forget.dtype).eps / 2)
-
-
-assert math.sinh(_SATURATED) > 745, "the fast gate must saturate inside the clamp"
+    check_choice("decay", decay, ("linear", "exponential"))
+    lost = (1 - forget).clamp(min=torch.finfo(forget.dtype).eps / 2)
+    return 1 / lost if decay == "linear" else -1 / torch.log1p(-lost)

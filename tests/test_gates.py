@@ -232,3 +232,13 @@ def test_the_tables_fit_together() -> None:
         assert row.source
         assert repr(Gate(name, 4)) == f"Gate({name!r}, 4)"
     assert repr(Gate("om", 4, chunk_size=2)) == "Gate('om', 4, chunk_size=2)"
+
+
+def test_timescale_of_exponential_decay() -> None:
+    gate = torch.tensor([0.0, 0.5, 0.9, 1.0], dtype=torch.float64)
+    steps = timescale(gate, "exponential")
+    torch.testing.assert_close(gate[1:3] ** steps[1:3], torch.full((2,), math.exp(-1)).double())
+    assert steps[0] == 0
+    assert steps.isfinite().all()
+    with pytest.raises(ValueError, match="Did you mean 'exponential'"):
+        timescale(gate, "exponent")

@@ -69,7 +69,7 @@ def words(config: TrainConfig) -> list[str]:
         "folder": config.folder,
     }
     options = [word for name, value in named.items() for word in (f"--{name}", str(value))]
-    return ["train", *options, "--no-eval-deterministic", "--env-settings", *pairs]
+    return ["train", *options, "--no-eval-deterministic", "--net-arch", "--env-settings", *pairs]
 
 
 KILLED, ENDED, STOPPED = (signal.SIGKILL, -9), (signal.SIGTERM, 130), (signal.SIGINT, 130)
