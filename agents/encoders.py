@@ -23,7 +23,7 @@ class GridEncoder(BaseFeaturesExtractor):
     """
 
     def __init__(
-        self, observation_space: spaces.Box, features_dim: int = 64, cell_dim: int = 8
+        self, observation_space: spaces.Box, features_dim: int = 64, cell_dim: int = 16
     ) -> None:
         super().__init__(observation_space, features_dim)
         if not 0 < cell_dim < features_dim:
