@@ -102,7 +102,7 @@ class TrainConfig:
     """Trade-off of bias and variance in the advantages."""
     clip_range: float = 0.2
     """Of the policy ratio in PPO."""
-    ent_coef: float = 0.1
+    ent_coef: float = 0.2
     """Weight of the entropy bonus."""
     vf_coef: float = 1.0
     """Weight of the value loss."""
