@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,13 @@ import numpy as np
 
 from rlgates.errors import check_size
 from rlgates.experiments import logs, manifest
-from rlgates.experiments.configs import StudyConfig, TrainConfig, parse_pairs, preset
+from rlgates.experiments.configs import (
+    NOT_LEARNED_FROM,
+    StudyConfig,
+    TrainConfig,
+    parse_pairs,
+    preset,
+)
 from rlgates.experiments.figures import Curve, draw_panels
 from rlgates.experiments.files import read_json, write_atomically
 from rlgates.experiments.launch import Outcome, Run, run_all
@@ -49,18 +57,35 @@ def run_study(study: StudyConfig) -> list[Outcome]:
     """Make what is missing of a study, and write its tables and pictures.
 
     Writes `<name>.csv` (a row a run), `<name>_curves.csv`, `<name>.md` (the table of the README)
-    and the pictures into `study.results`, from the runs that are finished.
+    and the pictures into `study.results`. Runs that are in the table with the same config are
+    not made again, so that a study can be made in parts, and on more than one machine.
     """
-    outcomes = run_all(grid(study), study.jobs)
-    done = [outcome for outcome in outcomes if outcome.result is not None]
     results = Path("runs/smoke" if study.smoke else study.results)
+    table, curves = (results / f"{study.name}{end}.csv" for end in ("", "_curves"))
+    there = {(*_key(row), row["config"]) for row in _read(table)} if table.exists() else set()
+    missing = []
+    for config, seed in grid(study):
+        key = (env_title(config), config.core, str(seed), digest(config))
+        if key not in there:
+            missing.append((config, seed))
+    if there:
+        print(f"{len(grid(study)) - len(missing)} runs are in {table} already")
+    outcomes = run_all(missing, study.jobs)
+    done = [outcome for outcome in outcomes if outcome.result is not None]
     if done:
-        _write(results / f"{study.name}.csv", [result_row(outcome) for outcome in done])
-        curves = [row for outcome in done for row in curve_rows(outcome.config, outcome.seed)]
-        _write(results / f"{study.name}_curves.csv", curves)
+        _merge(table, [result_row(outcome) for outcome in done])
+        _merge(curves, [row for end in done for row in curve_rows(end.config, end.seed)])
+    if done or there:
         redraw(results)
         print(f"\n{(results / f'{study.name}.md').read_text()}")
     return outcomes
+
+
+def digest(config: TrainConfig) -> str:
+    """A few letters that differ when what is learned may differ."""
+    plain = manifest.plain(config)
+    settings = {name: value for name, value in plain.items() if name not in NOT_LEARNED_FROM}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def result_row(outcome: Outcome) -> Row:
@@ -79,10 +104,12 @@ def result_row(outcome: Outcome) -> Row:
         "last_phase_reward": round(result.last_phase_reward, 4),
         "episodes": result.episodes,
         "budget": config.total_steps,
+        "stop_success": config.stop_success or "",
         "steps": result.steps,
         f"steps_to_{GOAL}": result.steps_to_goal or "",
         "seconds": result.seconds,
         "steps_per_second": round(result.steps / max(result.seconds, 0.1)),
+        "config": digest(config),
         "env": config.env,
         "env_settings": " ".join(f"{name}={value}" for name, value in config.env_settings.items()),
         "commit": git["commit"],
@@ -159,14 +186,15 @@ def _table(rows: Sequence[Row]) -> str:
     lines = [[first["title"], "success", f"steps to {GOAL}", "time a run"], ["---"] * 4]
     for core in dict.fromkeys(row["core"] for row in rows):
         lines.append([f"`{core}`", *_cells([row for row in rows if row["core"] == core])])
+    stop = first["stop_success"]
+    early = f"; a run ends sooner when {float(stop):.0%} succeed" if stop else ""
     commits = ", ".join(dict.fromkeys(row["commit"][:7] for row in rows))
     note = (
         f"Success on {int(first['episodes']):,} fresh episodes a seed: interquartile mean over "
         f"seeds {seeds[0]} to {seeds[-1]} with its 95 % bootstrap interval. Steps of training "
         f"until {GOAL:.0%} of the last training episodes succeeded: median, and how many seeds "
-        f"got there. Budget {steps_text(float(first['budget']))} steps; a run ends sooner when "
-        f"97 % succeed. Time: median, with {first['threads']} thread a run, two runs side by side. "
-        f"`rlgates study --jobs 2`, commit {commits}.\n"
+        f"got there. Budget {steps_text(float(first['budget']))} steps{early}. Time: median, with "
+        f"{first['threads']} thread a run. `rlgates study --jobs 2`, commit {commits}.\n"
     )
     return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n" + note
 
@@ -190,5 +218,12 @@ def _read(path: Path) -> list[Row]:
         return list(csv.DictReader(file))
 
 
-def _write(path: Path, rows: list[Row]) -> None:
-    logs.write_rows(path, rows, list(rows[0]))
+def _key(row: Row) -> tuple[str, str, str]:
+    return row["title"], row["core"], row["seed"]
+
+
+def _merge(path: Path, rows: list[Row]) -> None:
+    """Write rows into a table, in place of those of the same runs."""
+    new = set(map(_key, rows))
+    kept = [row for row in _read(path) if _key(row) not in new] if path.exists() else []
+    logs.write_rows(path, kept + rows, list(rows[0]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -107,8 +108,11 @@ def _small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("_small")
 def test_a_study(capsys: pytest.CaptureFixture[str]) -> None:
     line = ["study", "--cores", "ur_lstm", "none", "--seeds", "0", "1", "--results", "results"]
+    assert cli.main([*line, "--presets", "study30"]) == 0
+    assert "already" not in capsys.readouterr().out
+    shutil.rmtree("runs")  # the second part may be made where the first one's runs are not
     assert cli.main(line) == 0
-    assert "(made before)" not in capsys.readouterr().out
+    assert "4 runs are in results/passive_match.csv already" in capsys.readouterr().out
     results = Path("results")
     ends = (".csv", ".md", ".png", "_curves.csv", "_readme.png")
     assert {file.name for file in results.iterdir()} == {f"passive_match{end}" for end in ends}
@@ -125,7 +129,7 @@ def test_a_study(capsys: pytest.CaptureFixture[str]) -> None:
     # Again: nothing is trained, and everything drawn is the same.
     before = {file: file.read_bytes() for file in results.iterdir()}
     assert cli.main(line) == 0
-    assert capsys.readouterr().out.count("(made before)") == 8
+    assert "8 runs are in results/passive_match.csv already" in capsys.readouterr().out
     assert {file: file.read_bytes() for file in results.iterdir()} == before
     for file in (*results.glob("*.png"), *results.glob("*.md")):
         file.unlink()
@@ -153,6 +157,7 @@ def test_the_table_of_the_readme() -> None:
             "budget": "10000000",
             "steps_to_0.9": steps,
             "seconds": "90",
+            "stop_success": "0.97",
             "threads": "1",
             "commit": "0123456789",
         }
@@ -164,5 +169,11 @@ def test_the_table_of_the_readme() -> None:
     assert lines[0] == "| T | success | steps to 0.9 | time a run |"
     assert lines[2] == "| `ur_lstm` | 0.97 [0.97, 0.97] | 2.0 M (3 of 3) | 1 min 30 s |"
     assert lines[3] == "| `lstm` | 0.50 [0.50, 0.50] | > 10.0 M (1 of 3) | 1 min 30 s |"
-    for words in ("seeds 0 to 2", "Budget 10.0 M steps", "1 thread a run", "commit 0123456."):
+    for words in (
+        "seeds 0 to 2",
+        "Budget 10.0 M steps",
+        "when 97% succeed",
+        "1 thread a run",
+        "commit 0123456.",
+    ):
         assert words in lines[-1]
