@@ -13,6 +13,7 @@ from stable_baselines3.common.type_aliases import GymEnv
 
 from rlgates.agents.buffers import SequenceDictRolloutBuffer, SequenceRolloutBuffer
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
+from rlgates.errors import nearest_divisor
 
 _OURS: dict[type[BasePolicy], type[BasePolicy]] = {
     upstream.MlpLstmPolicy: MlpLstmPolicy,
@@ -76,11 +77,10 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
         rollout, size = self.n_steps * self.n_envs, self.batch_size
         if size is None or (size > 1 and rollout % size == 0):
             return
-        divisors = [n for n in range(2, rollout + 1) if rollout % n == 0]
-        nearest = min(divisors, key=lambda n: abs(n - size)) if divisors else rollout
         raise ValueError(
             f"batch_size must be at least 2 and divide the rollout, n_steps * n_envs = "
-            f"{self.n_steps} * {self.n_envs} = {rollout}; got {size}. Nearest: {nearest}."
+            f"{self.n_steps} * {self.n_envs} = {rollout}; got {size}. "
+            f"Nearest: {nearest_divisor(rollout, size, minimum=2)}."
         )
 
     def learn(self, *args: Any, **kwargs: Any) -> RecurrentPPO:

@@ -10,7 +10,7 @@ import torch
 
 from rlgates.cores import make_core
 from rlgates.envs import Task, make_task
-from rlgates.errors import check_choice, check_size
+from rlgates.errors import check_choice, check_size, nearest_divisor
 from rlgates.experiments.configs import TrainConfig
 
 
@@ -49,9 +49,11 @@ def check(config: TrainConfig) -> None:
             raise ValueError(f"seed must be below 2**32, got {seed}.")
     steps = rollout_steps(config, task)
     if steps * config.n_envs % config.n_minibatches:
+        nearest = nearest_divisor(steps * config.n_envs, config.n_minibatches)
         raise ValueError(
             f"n_minibatches must divide the rollout, {steps} steps in {config.n_envs} "
-            f"environments = {steps * config.n_envs}; got {config.n_minibatches}."
+            f"environments = {steps * config.n_envs}; got {config.n_minibatches}. "
+            f"Nearest: {nearest}."
         )
     if steps * config.n_envs // config.n_minibatches < 2:
         raise ValueError(f"n_minibatches = {config.n_minibatches} leaves one step in each.")

@@ -34,3 +34,9 @@ def check_size(name: str, value: int, minimum: int = 1) -> int:
     if value < minimum:
         raise ValueError(f"{name} must be at least {minimum}, got {value}.")
     return value
+
+
+def nearest_divisor(total: int, near: int, minimum: int = 1) -> int:
+    """The divisor of `total`, at least `minimum`, that is nearest to `near`."""
+    divisors = [n for n in range(minimum, total + 1) if total % n == 0]
+    return min(divisors, key=lambda n: abs(n - near), default=total)
