@@ -57,7 +57,7 @@ def draw_readme(
             axes.imshow(picture, interpolation="lanczos")
             axes.set_axis_off()
         top = left.axes[0]
-        for x, words in ((0.02, "the agent's view"), (0.41, "the whole board")):
+        for x, words in ((0.02, "agent's view"), (0.41, "whole board")):
             top.text(x, 1.06, words, transform=top.transAxes, fontsize=10)
         plot_panels(right, panels, chance)
         save(figure, path)
