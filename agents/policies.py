@@ -25,7 +25,7 @@ from stable_baselines3.common.type_aliases import Schedule
 from torch import Tensor, nn
 
 from rlgates.agents.encoders import GridEncoder
-from rlgates.cores import list_cores, make_core
+from rlgates.cores import check_options, list_cores, make_core
 from rlgates.errors import check_choice, check_size
 
 StatePair = tuple[Tensor, Tensor]
@@ -119,9 +119,13 @@ class MlpLstmPolicy(RecurrentActorCriticPolicy):
         **kwargs: Any,
     ) -> None:
         check_choice("core", core, list_cores())
-        check_size("lstm_hidden_size", lstm_hidden_size)
+        lstm_hidden_size = check_size("lstm_hidden_size", lstm_hidden_size)
         check_size("n_lstm_layers", n_lstm_layers)
         check_choice("shared_gradient", shared_gradient, ("actor", "both"))
+        options = {**(lstm_kwargs or {}), **(core_kwargs or {})}
+        check_options(core, options)
+        if shared_gradient == "both" and not shared_lstm:
+            raise ValueError("shared_gradient='both' needs a shared core: shared_lstm=True.")
         if shared_lstm and enable_critic_lstm:
             raise ValueError(
                 "shared_lstm=True reads the actor's core, enable_critic_lstm=True makes one for "
@@ -140,7 +144,7 @@ class MlpLstmPolicy(RecurrentActorCriticPolicy):
         self.core_kwargs = core_kwargs or {}
         self.shared_gradient = shared_gradient
         self.lstm_kwargs = lstm_kwargs or {}
-        options = {**self.lstm_kwargs, **self.core_kwargs, "num_layers": n_lstm_layers}
+        options["num_layers"] = n_lstm_layers
         self.lstm_actor = CoreModule(core, self.features_dim, lstm_hidden_size, **options)
         if enable_critic_lstm:
             self.lstm_critic = CoreModule(core, self.features_dim, lstm_hidden_size, **options)
@@ -150,6 +154,12 @@ class MlpLstmPolicy(RecurrentActorCriticPolicy):
         self.optimizer = make_optimizer(
             self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs
         )
+
+    def make_features_extractor(self) -> BaseFeaturesExtractor:
+        """As upstream; of MultiDiscrete observations its width is no int, which layers need."""
+        extractor = super().make_features_extractor()
+        extractor._features_dim = int(extractor._features_dim)
+        return extractor
 
     def _default_extractor(self, space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
         return self.default_extractor
@@ -179,6 +189,8 @@ class MlpLstmPolicy(RecurrentActorCriticPolicy):
         self, obs: Tensor, actions: Tensor, lstm_states: RNNStates, episode_starts: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """As upstream; with `shared_gradient="both"` the critic trains the shared core too."""
+        if isinstance(self.action_space, spaces.MultiBinary):
+            actions = actions.float()  # upstream keeps them as bytes, which have no likelihood
         if not self.shared_lstm or self.shared_gradient == "actor":
             return super().evaluate_actions(obs, actions, lstm_states, episode_starts)
         features = self.extract_features(obs)
@@ -227,6 +239,12 @@ class CnnLstmPolicy(MlpLstmPolicy):
     Without a `features_extractor_class`, images of at least 36 x 36 pixels are read by
     NatureCNN, and smaller ones, which it cannot take, by `GridEncoder`.
     """
+
+    def make_features_extractor(self) -> BaseFeaturesExtractor:
+        """As upstream; of MultiDiscrete observations its width is no int, which layers need."""
+        extractor = super().make_features_extractor()
+        extractor._features_dim = int(extractor._features_dim)
+        return extractor
 
     def _default_extractor(self, space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
         shape = space.shape or ()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rlgates.envs.philox import Array, below, permutations
-from rlgates.envs.settings import check_number
+from rlgates.envs.settings import check_payment
 
 BOARD = (
     "###########",
@@ -74,5 +74,5 @@ def check_reward(value: Any) -> float | tuple[float, float]:
     if isinstance(value, Sequence) and not isinstance(value, str):
         if len(value) != 2:
             raise ValueError(f"apple_reward must be a number or a pair (low, high), got {value!r}.")
-        return check_number("apple_reward", value[0]), check_number("apple_reward", value[1])
-    return check_number("apple_reward", value)
+        return check_payment("apple_reward", value[0]), check_payment("apple_reward", value[1])
+    return check_payment("apple_reward", value)

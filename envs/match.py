@@ -25,7 +25,7 @@ from rlgates.envs.grid import (
     row_and_col,
 )
 from rlgates.envs.philox import Array, Key, below, permutations
-from rlgates.envs.settings import check_flag, check_number, check_range
+from rlgates.envs.settings import check_flag, check_payment, check_range
 from rlgates.errors import check_choice
 
 # Letters as in grid.Atlas; c: wall or, in one of them, the colour to remember; p: pad.
@@ -118,7 +118,7 @@ class PassiveMatch:
     | `wrong_reward` | 0.0 | for a wrong pad |
     | `end_on_choice` | False | end the episode at the first pad touched |
     | `shuffle_pads` | "episode" | pad colours are drawn each "episode", or once for an "env" |
-    | `crop` | 5 | side of the view: 3, 5, 7, 9 or 11; None: the whole board |
+    | `crop` | 5 | side of the view: 5, 7, 9 or 11; None: the whole board |
 
     ## Version history
     * v0: first version.
@@ -161,10 +161,10 @@ class PassiveMatch:
         check_range("num_colors", self.num_colors, 2, 3)
         check_flag("end_on_choice", self.end_on_choice)
         check_choice("shuffle_pads", self.shuffle_pads, ("episode", "env"))
-        if self.crop is not None and check_range("crop", self.crop, 3, 11) % 2 == 0:
+        if self.crop is not None and check_range("crop", self.crop, 5, 11) % 2 == 0:
             raise ValueError(f"crop must be odd, or None for the whole board, got {self.crop}.")
         for name in ("choice_reward", "wrong_reward"):
-            object.__setattr__(self, name, check_number(name, getattr(self, name)))
+            object.__setattr__(self, name, check_payment(name, getattr(self, name)))
         object.__setattr__(self, "apple_reward", apples.check_reward(self.apple_reward))
         if self.num_apples is None:
             object.__setattr__(self, "num_apples", 10 if np.any(self.apple_reward) else 0)

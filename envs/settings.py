@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlgates.errors import check_size
+from rlgates.errors import check_number, check_size
 
 _LARGEST = 1e30  # rewards are float32, and a return is a sum of them
 
@@ -20,17 +20,15 @@ def check_range(name: str, value: Any, low: int, high: int) -> int:
     return int(value)
 
 
-def check_number(name: str, value: Any) -> float:
-    """`value` as a float, if it is a finite number.
+def check_payment(name: str, value: Any) -> float:
+    """`value` as a float, if it is a number that can be added up.
 
     Raises:
         TypeError: it is not a number. ValueError: it is infinite, huge or no number.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__}).")
-    if not abs(value) <= _LARGEST:
+    if abs(number := check_number(name, value)) > _LARGEST:
         raise ValueError(f"{name} must be between -{_LARGEST:g} and {_LARGEST:g}, got {value}.")
-    return float(value)
+    return number
 
 
 def check_flag(name: str, value: Any) -> bool:

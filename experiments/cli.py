@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 import rlgates
-from rlgates.cores import CORES, list_cores
+from rlgates.cores import CORES, core_names
 from rlgates.experiments.configs import (
     PRESETS,
     StudyConfig,
@@ -113,7 +114,7 @@ def _demo(base: TrainConfig, config: TrainConfig, learn: bool) -> int:
     time = f", at most {config.max_minutes:g} minutes" if config.max_minutes else ""
     print(f"training {config.core} on {config.env}{time}; Ctrl-C saves, the same command goes on")
     outcomes = _outcomes(base, config)
-    print(f"curves: tensorboard --logdir {shlex.quote(config.folder)}")
+    print(f"curves: {_command('tensorboard')} --logdir {shlex.quote(config.folder)}")
     code = _code(outcomes)
     if code != FINISHED or not learn:
         return code
@@ -125,7 +126,7 @@ def _demo(base: TrainConfig, config: TrainConfig, learn: bool) -> int:
         return FINISHED
     print(
         f"The goal, {GOAL:.2f}, was not reached: {worst:.2f}. Some seeds need longer; "
-        "try `rlgates demo --seeds 2`, or a larger --max-minutes in another --folder."
+        f"try `{_command('rlgates')} demo --seeds 2`, or more --max-minutes in another --folder."
     )
     return FAILED
 
@@ -157,9 +158,7 @@ def _figures(results: Path = Path("experiments/results"), readme: Path = Path("R
 
 def _cores() -> int:
     """List the memory cores that can be named."""
-    for name in list_cores():
-        core = max((core for core in CORES if name.endswith(core)), key=len)
-        gate = name.removesuffix(core).removesuffix("_")
+    for name, (core, gate) in core_names().items():
         row = CORES[core]
         words, source = (row.title, row.source)
         if row.gated:
@@ -168,10 +167,18 @@ def _cores() -> int:
     return FINISHED
 
 
+def _command(name: str) -> str:
+    """A command of this environment, so that it can be typed whether it is active or not."""
+    if shutil.which(name):
+        return name
+    path = Path(sys.executable).parent / name
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
 def _code(outcomes: Sequence[Outcome]) -> int:
     """The exit code for how runs ended, with a word on what to do next."""
     if any(outcome.interrupted for outcome in outcomes):
-        command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+        command = shlex.join([_command("rlgates"), *sys.argv[1:]])
         print(f"stopped; the same command goes on: {command}", file=sys.stderr)
         return INTERRUPTED
     failed = sum(outcome.result is None for outcome in outcomes)

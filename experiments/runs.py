@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import torch
 
-from rlgates.cores import make_core
+from rlgates.cores import check_options, make_core
 from rlgates.envs import Task, make_task
 from rlgates.errors import check_choice, check_size, nearest_divisor
 from rlgates.experiments.configs import TrainConfig
@@ -22,6 +22,7 @@ def check(config: TrainConfig) -> None:
         TypeError: a value of the wrong type.
     """
     task = make_task(config.env, **config.env_settings)
+    check_options(config.core, config.core_options)
     make_core(config.core, 1, config.hidden_size, **config.core_options)
     check_choice("critic", config.critic, ("shared", "separate", "none"))
     counts = ("total_steps", "window", "n_envs", "n_epochs", "n_minibatches", "eval_episodes")

@@ -59,14 +59,24 @@ def run_study(study: StudyConfig) -> list[Outcome]:
     Writes `<name>.csv` (a row a run), `<name>_curves.csv`, `<name>.md` (the table of the README)
     and the pictures into `study.results`. Runs that are in the table with the same config are
     not made again, so that a study can be made in parts, and on more than one machine.
+
+    Raises:
+        ValueError: the table holds runs of other settings.
     """
     results = Path("runs/smoke" if study.smoke else study.results)
     table, curves = (results / f"{study.name}{end}.csv" for end in ("", "_curves"))
-    there = {(*_key(row), row["config"]) for row in _read(table)} if table.exists() else set()
+    there = _read(table) if table.exists() else []
+    made = {_key(row) for row in there}
+    configs = {row["title"]: row["config"] for row in there}
     missing = []
     for config, seed in grid(study):
-        key = (env_title(config), config.core, str(seed), digest(config))
-        if key not in there:
+        title = env_title(config)
+        if configs.get(title, digest(config)) != digest(config):
+            raise ValueError(
+                f"{table} holds runs of {title} with other settings, which cannot be compared: "
+                "choose another --name, or remove them from the tables."
+            )
+        if (title, config.core, str(seed)) not in made:
             missing.append((config, seed))
     if there:
         print(f"{len(grid(study)) - len(missing)} runs are in {table} already")
@@ -82,8 +92,8 @@ def run_study(study: StudyConfig) -> list[Outcome]:
 
 
 def digest(config: TrainConfig) -> str:
-    """A few letters that differ when what is learned may differ."""
-    plain = manifest.plain(config)
+    """A few letters that differ when cores cannot be compared: other settings or budget."""
+    plain = manifest.plain(replace(config, core=""))
     settings = {name: value for name, value in plain.items() if name not in NOT_LEARNED_FROM}
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import random
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -93,7 +93,6 @@ def build(config: TrainConfig, seed: int) -> tuple[RecurrentPPO, BatchedVecEnv]:
         policy = "MultiInputLstmPolicy"
     else:
         policy = "CnnLstmPolicy" if is_image_space(space) else "MlpLstmPolicy"
-    random.seed(seed)
     n_steps = rollout_steps(config, env.env.task)
     model = RecurrentPPO(
         policy,
@@ -114,7 +113,7 @@ def build(config: TrainConfig, seed: int) -> tuple[RecurrentPPO, BatchedVecEnv]:
             "core_kwargs": dict(config.core_options),
             "lstm_hidden_size": config.hidden_size,
             "shared_lstm": config.critic == "shared",
-            "shared_gradient": "both",
+            "shared_gradient": "both" if config.critic == "shared" else "actor",
             "enable_critic_lstm": config.critic == "separate",
             "net_arch": list(config.net_arch),
         },
@@ -245,3 +244,9 @@ def _threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+if __name__ == "__main__":
+    from rlgates.experiments.cli import main
+
+    sys.exit(main(["train", *sys.argv[1:]]))

@@ -15,27 +15,29 @@ from rlgates.cores import list_cores, make_core
 from rlgates.gates import timescale
 
 if TYPE_CHECKING:
-    from rlgates.agents import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy, RecurrentPPO
+    from rlgates.agents import CnnLstmPolicy as CnnLstmPolicy
+    from rlgates.agents import MlpLstmPolicy as MlpLstmPolicy
+    from rlgates.agents import MultiInputLstmPolicy as MultiInputLstmPolicy
+    from rlgates.agents import RecurrentPPO as RecurrentPPO
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Cell",
-    "CnnLstmPolicy",
-    "Core",
-    "MlpLstmPolicy",
-    "MultiInputLstmPolicy",
-    "Observation",
-    "RecurrentPPO",
-    "list_cores",
-    "make_core",
-    "timescale",
-]
+# The agents are left out, so that `from rlgates import *` needs torch alone.
+__all__ = ["Cell", "Core", "Observation", "list_cores", "make_core", "timescale"]
 
 _AGENTS = ("CnnLstmPolicy", "MlpLstmPolicy", "MultiInputLstmPolicy", "RecurrentPPO")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _AGENTS:
+    if name not in _AGENTS:
+        raise AttributeError(f"module 'rlgates' has no attribute {name!r}")
+    try:
         return getattr(importlib.import_module("rlgates.agents"), name)
-    raise AttributeError(f"module 'rlgates' has no attribute {name!r}")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"rlgates.{name} needs {error.name}: install rlgates with its extra [agents]."
+        ) from error
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_AGENTS})

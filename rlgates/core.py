@@ -234,6 +234,10 @@ class Core(nn.Module):
                 )
             if starts.dtype != torch.bool:
                 raise ValueError(f"starts must be bool, got {starts.dtype}.")
+        dtype = next(self.parameters()).dtype
+        for name, given in (("x", x), ("state", state)):
+            if given is not None and given.dtype != dtype and not _autocast(given):
+                raise ValueError(f"{name} must be {dtype}, got {given.dtype}.")
 
     def _check_state(self, state: Tensor, batch_size: int) -> None:
         if state.shape != (batch_size, self.state_size):
@@ -268,6 +272,11 @@ def _loop(
         output, parts = cell.step(projected, parts)
         outputs.append(output)
     return torch.stack(outputs), parts, [torch.stack(seen)] if seen else []
+
+
+def _autocast(x: Tensor) -> bool:
+    """Whether torch itself will turn `x` into what it needs."""
+    return x.is_floating_point() and torch.is_autocast_enabled(x.device.type)
 
 
 def _start_masks(starts: Tensor) -> list[Tensor | None]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import math
+import operator
 from collections.abc import Iterable
+from typing import Any, SupportsFloat, SupportsIndex
 
 
 def unknown(kind: str, given: object, allowed: Iterable[str]) -> ValueError:
@@ -23,17 +26,32 @@ def check_choice(kind: str, given: str, allowed: Iterable[str]) -> str:
     return given
 
 
-def check_size(name: str, value: int, minimum: int = 1) -> int:
-    """`value` if it is a whole number of at least `minimum`.
+def check_size(name: str, value: SupportsIndex, minimum: int = 1) -> int:
+    """`value` as an int, if it is a whole number of at least `minimum`.
 
     Raises:
         TypeError: it is not an integer. ValueError: it is below `minimum`.
     """
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         raise TypeError(f"{name} must be an integer, got {value!r} ({type(value).__name__}).")
-    if value < minimum:
+    if operator.index(value) < minimum:
         raise ValueError(f"{name} must be at least {minimum}, got {value}.")
-    return value
+    return operator.index(value)
+
+
+def check_number(name: str, value: Any, above: float = -math.inf) -> float:
+    """`value` as a float, if it is a finite number greater than `above`.
+
+    Raises:
+        TypeError: it is not a number. ValueError: it is infinite, no number, or too small.
+    """
+    if isinstance(value, bool) or not isinstance(value, SupportsFloat):
+        raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__}).")
+    number = float(value)
+    if not (math.isfinite(number) and number > above):
+        bound = "" if above == -math.inf else f" and above {above:g}"
+        raise ValueError(f"{name} must be finite{bound}, got {value}.")
+    return number
 
 
 def nearest_divisor(total: int, near: int, minimum: int = 1) -> int:

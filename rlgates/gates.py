@@ -9,7 +9,6 @@ Gate arithmetic is safe, forward and backward, for pre-activations of any finite
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rlgates.errors import check_choice, check_size, unknown
+from rlgates.errors import check_choice, check_number, check_size, unknown
 
 # Beyond +-8 a fast gate is 0 or 1 to the last bit of float64 (sinh 8 = 1490), so the clamp
 # changes no value; it keeps sinh and cosh finite, which a backward pass multiplies by zero.
@@ -142,7 +141,8 @@ class Gate:
 
     Raises:
         ValueError: an option this gate does not take, or a value that makes no sense.
-        TypeError: a size that is not an integer, or a `tied` that is not a bool.
+        TypeError: a size that is not an integer, a number that is none, a `tied` that is not a
+            bool.
     """
 
     def __init__(self, name: str, size: int, **options: Any) -> None:
@@ -154,13 +154,11 @@ class Gate:
         self.size = check_size("hidden_size", size)
         self.row = row
         self.options = options
-        self.forget_bias = float(options.get("forget_bias", 1.0))
-        if not math.isfinite(self.forget_bias):
-            raise ValueError(f"forget_bias must be finite, got {self.forget_bias}.")
+        self.forget_bias = check_number("forget_bias", options.get("forget_bias", 1.0))
         t_max = options.get("t_max")
-        self.t_max = float(max(size, 2) if t_max is None else t_max)
-        if not 2 <= self.t_max < math.inf:
-            raise ValueError(f"t_max must be at least 2 steps and finite, got {self.t_max:g}.")
+        self.t_max = check_number("t_max", max(self.size, 2) if t_max is None else t_max)
+        if self.t_max < 2:
+            raise ValueError(f"t_max must be at least 2 steps, got {self.t_max:g}.")
         self.refine_bias = check_choice(
             "refine_bias", options.get("refine_bias", "minus_forget"), ("minus_forget", "zero")
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from tiny import tiny
 
 import rlgates
 from rlgates.experiments import cli, configs
+from rlgates.experiments import train as train_script
 from rlgates.experiments.configs import laid_over, parse_pairs, smoke
 from rlgates.experiments.runs import env_title
 from rlgates.experiments.text import steps_text, time_text
@@ -41,7 +44,7 @@ def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("train --core ur_lsmt", "unknown core 'ur_lsmt'. Did you mean 'ur_lstm'?"),
         ("train --preset dmo", "unknown preset 'dmo'. Did you mean 'demo'?"),
-        ("train --env-settings crop=4", "crop must be odd"),
+        ("train --env-settings crop=6", "crop must be odd"),
         ("train --env-settings crop=wide", "crop must be an integer, got 'wide' (str)."),
         ("train --n-envs 0", "n_envs must be at least 1, got 0."),
         ("study --presets study91", "Did you mean 'study90'?"),
@@ -114,7 +117,7 @@ def test_demo_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["demo", "--smoke"]) == 0
     printed = capsys.readouterr().out
     assert f"ur_lstm on {env_title(configs.PRESETS['demo-smoke'])}, seed " in printed
-    assert "curves: tensorboard --logdir runs/smoke\n" in printed
+    assert "/tensorboard --logdir runs/smoke\n" in printed
     assert len(list(Path("runs/smoke").rglob("curve.png"))) == 1
 
 
@@ -147,3 +150,16 @@ def test_numbers_as_people_read_them() -> None:
     assert [time_text(s) for s in (1.25, 42, 59.7, 130, 3599.6, 3700)] == [
         *("1.2 s", "42 s", "1 min 0 s", "2 min 10 s", "1 h 0 min", "1 h 1 min")
     ]
+
+
+def test_the_training_script_is_a_script(tmp_path: Path) -> None:
+    script = Path(train_script.__file__)
+    done = subprocess.run(
+        [sys.executable, str(script), "--preset", "default-smoke", "--core", "ur_lsmt"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "Did you mean 'ur_lstm'" in done.stderr

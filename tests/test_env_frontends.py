@@ -48,14 +48,16 @@ def actions(steps: int, num_envs: int) -> np.ndarray:
         ({"num_apples": 23}, ValueError, "num_apples must be at most 22, got 23"),
         ({"apple_reward": "1"}, TypeError, "apple_reward must be a number, got '1'"),
         ({"apple_reward": (1, 2, 3)}, ValueError, r"a pair \(low, high\), got \(1, 2, 3\)"),
-        ({"apple_reward": (1, math.inf)}, ValueError, "apple_reward must be between"),
+        ({"apple_reward": (1, math.inf)}, ValueError, "apple_reward must be finite"),
         ({"apple_respawn": 0}, ValueError, "apple_respawn must be at least 1, got 0"),
         ({"num_colors": 4}, ValueError, "num_colors must be at most 3, got 4"),
-        ({"choice_reward": math.nan}, ValueError, "choice_reward must be between"),
+        ({"choice_reward": 1e31}, ValueError, "choice_reward must be between"),
+        ({"crop": 3}, ValueError, "crop must be at least 5, got 3"),
+        ({"choice_reward": math.nan}, ValueError, "choice_reward must be finite"),
         ({"wrong_reward": None}, TypeError, "wrong_reward must be a number, got None"),
         ({"end_on_choice": 1}, TypeError, "end_on_choice must be True or False, got 1"),
         ({"shuffle_pads": "episodes"}, ValueError, "Did you mean 'episode'"),
-        ({"crop": 4}, ValueError, "crop must be odd, or None for the whole board, got 4"),
+        ({"crop": 6}, ValueError, "crop must be odd, or None for the whole board, got 6"),
         ({"crop": 13}, ValueError, "crop must be at most 11, got 13"),
         ({"distractor_step": 3}, ValueError, "Did you mean 'distractor_steps'"),
     ],
@@ -307,7 +309,7 @@ def test_rendering_a_single_environment():
         gymnasium.make(ID, render_mode="rgb_array").unwrapped.render()
 
 
-@pytest.mark.parametrize("crop", [3, 5, 7, 9, 11, None])
+@pytest.mark.parametrize("crop", [5, 7, 9, 11, None])
 def test_every_view_can_be_rendered(crop):
     env = gymnasium.make(ID, render_mode="rgb_array", crop=crop, explore_steps=1)
     env.reset(seed=0)

@@ -48,7 +48,7 @@ def pixels(picture: np.ndarray) -> list[list[tuple[int, ...]]]:
 TWINS = {
     "default": PassiveMatch(),
     "paid": PassiveMatch(apple_reward=(1, 10), num_apples=22, apple_respawn=3),
-    "apples once": PassiveMatch(apple_reward=1, apple_respawn=None, crop=3),
+    "apples once": PassiveMatch(apple_reward=1, apple_respawn=None, crop=9),
     "two colors": PassiveMatch(num_colors=2, wrong_reward=-1, reward_steps=40, crop=7),
     "early end": PassiveMatch(
         end_on_choice=True, distractor_steps=0, reward_steps=60, shuffle_pads="env", crop=11

@@ -178,12 +178,25 @@ def test_only_both_gradients_let_the_critic_train_a_shared_core() -> None:
 
 @pytest.mark.parametrize(
     "action",
-    [spaces.Discrete(3), spaces.Box(-1.0, 1.0, (2,)), spaces.MultiDiscrete([2, 3])],
+    [
+        spaces.Discrete(3),
+        spaces.Box(-1.0, 1.0, (2,)),
+        spaces.MultiDiscrete([2, 3]),
+        spaces.MultiBinary(2),
+    ],
     ids=str,
 )
 def test_action_spaces_train(action: spaces.Space[Any]) -> None:
     agent = model(toy(action=action)).learn(128)
     assert torch.isfinite(parameters(agent)).all()
+
+
+@pytest.mark.parametrize(
+    "space", [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2)], ids=str
+)
+def test_observation_spaces_train(space: spaces.Space[Any]) -> None:
+    model(toy(space)).learn(128)
+    model(toy(spaces.Dict(a=space, b=BOX)), "MultiInputLstmPolicy").learn(128)
 
 
 def test_gsde_trains() -> None:
@@ -311,6 +324,8 @@ def test_a_model_survives_a_byte_stream() -> None:
         ({"policy_kwargs": {"n_lstm_layers": 0}}, "n_lstm_layers must be at least 1"),
         ({"policy_kwargs": {"shared_lstm": True}}, "choose one"),
         ({"policy_kwargs": {"shared_gradient": "critic"}}, "Allowed: actor, both"),
+        ({"policy_kwargs": {"shared_gradient": "both"}}, "needs a shared core"),
+        ({"policy_kwargs": {"core_kwargs": {"num_layers": 3}}}, "unknown option .* 'num_layers'"),
         ({"batch_size": 30}, "Nearest: 32"),
         ({"batch_size": 1}, "Nearest: 2"),
         ({"policy": "MlpPolicy"}, "MlpPolicy"),

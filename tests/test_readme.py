@@ -50,6 +50,10 @@ def test_rlgates_commands_are_understood(line: str, capsys: pytest.CaptureFixtur
     assert "usage" in capsys.readouterr().out.lower()
 
 
+def test_a_text_without_the_places_for_tables_is_left_alone() -> None:
+    assert filled_in("mine", ROOT / "experiments" / "results") == "mine"
+
+
 def test_pictures_are_there() -> None:
     for path in re.findall(r"!\[.*?\]\((.*?)\)", README, re.DOTALL):
         assert (ROOT / path).exists()

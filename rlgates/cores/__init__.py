@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -12,7 +13,16 @@ from rlgates.cores.lstm import LSTM
 from rlgates.errors import check_size, unknown
 from rlgates.gates import GATES, Gate
 
-__all__ = ["CORES", "LSTM", "FeedForward", "list_cores", "make_core"]
+__all__ = [
+    "CORES",
+    "LSTM",
+    "FeedForward",
+    "check_options",
+    "core_names",
+    "core_options",
+    "list_cores",
+    "make_core",
+]
 
 
 class CoreRow(NamedTuple):
@@ -30,7 +40,7 @@ CORES: dict[str, CoreRow] = {
 }
 
 
-def _names() -> dict[str, tuple[str, str]]:
+def core_names() -> dict[str, tuple[str, str]]:
     """Every name `make_core` takes, with its row of CORES and its row of GATES."""
     return {
         f"{gate}_{core}" if gate else core: (core, gate)
@@ -41,7 +51,29 @@ def _names() -> dict[str, tuple[str, str]]:
 
 def list_cores() -> list[str]:
     """The names that `make_core` takes: `<gate>_<core>`, or `<core>` for the plain gate."""
-    return list(_names())
+    return list(core_names())
+
+
+def core_options(name: str) -> tuple[str, ...]:
+    """The options of a core: those of its gate, then its own.
+
+    Raises:
+        ValueError: an unknown name (the nearest is named).
+    """
+    names = core_names()
+    if name not in names:
+        raise unknown("core", name, names)
+    core, gate = names[name]
+    row = CORES[core]
+    return (*(GATES[gate].options if row.gated else ()), *row.cell.options)
+
+
+def check_options(name: str, options: Mapping[str, Any]) -> None:
+    """A ValueError that names the nearest option, if the core has none of that name."""
+    allowed = core_options(name)
+    for option in options:
+        if option not in allowed:
+            raise unknown(f"option for core {name!r}", option, allowed)
 
 
 def make_core(
@@ -68,25 +100,21 @@ def make_core(
         generator: source of the starting parameters, a generator on the CPU; torch's global
             one by default, which is left alone if one is given.
         backend: what runs it, one of `rlgates.kernels.BACKENDS`: see `Core`.
-        options: options of the gate (`rlgates.gates.Gate`) and of the core
-            (`rlgates.cores.LSTM`); `input_scale` acts on the first layer alone.
+        options: options of the gate (`rlgates.gates.Gate` explains forget_bias, t_max, tied,
+            refine_bias and chunk_size) and of the core (`rlgates.cores.LSTM`: input_scale,
+            which acts on the first layer alone); `core_options(name)` lists them.
 
     Raises:
         ValueError: an unknown name or option (the nearest is named), a size below 1, a dtype
             that is not allowed.
         TypeError: a size that is not an integer.
     """
-    names = _names()
-    if name not in names:
-        raise unknown("core", name, names)
-    core, gate = names[name]
+    check_options(name, options)
+    core, gate = core_names()[name]
     row = CORES[core]
     gate_options = GATES[gate].options if row.gated else ()
-    for option in options:
-        if option not in (*gate_options, *row.cell.options):
-            raise unknown(f"option for core {name!r}", option, (*gate_options, *row.cell.options))
-    check_size("input_size", input_size)
-    check_size("hidden_size", hidden_size)
+    input_size = check_size("input_size", input_size)
+    hidden_size = check_size("hidden_size", hidden_size)
     if dtype not in (None, torch.float32, torch.float64):
         raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}.")
     cells: list[Cell] = []

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
 from rlgates.core import Cell, State
-from rlgates.errors import check_size
+from rlgates.errors import check_number, check_size
 
 
 class FeedForward(Cell):
@@ -26,9 +24,7 @@ class FeedForward(Cell):
         super().__init__()
         self.input_size = check_size("input_size", input_size)
         self.output_size = check_size("hidden_size", hidden_size)
-        if not 0 < input_scale < math.inf:
-            raise ValueError(f"input_scale must be positive and finite, got {input_scale}.")
-        self.input_scale = float(input_scale)
+        self.input_scale = check_number("input_scale", input_scale, above=0)
         self.state_sizes = {}
         self.weight = nn.Parameter(torch.empty(hidden_size, input_size))
         self.bias = nn.Parameter(torch.empty(hidden_size))

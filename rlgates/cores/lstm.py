@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
 from rlgates.core import Cell, State
-from rlgates.errors import check_size
+from rlgates.errors import check_number, check_size
 from rlgates.gates import Gate
 from rlgates.kernels import Recurrence
 
@@ -59,11 +57,9 @@ class LSTM(Cell):
         super().__init__()
         self.input_size = check_size("input_size", input_size)
         self.hidden_size = self.output_size = check_size("hidden_size", hidden_size)
-        if not 0 < input_scale < math.inf:
-            raise ValueError(f"input_scale must be positive and finite, got {input_scale}.")
         if gate.size != hidden_size:
             raise ValueError(f"the gate must have {hidden_size} units, got {gate}.")
-        self.input_scale = float(input_scale)
+        self.input_scale = check_number("input_scale", input_scale, above=0)
         self.gate = gate
         self.maps = {**gate.maps, "u": hidden_size, "o": hidden_size}
         self.state_sizes = {"h": hidden_size, "c": hidden_size}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -63,9 +64,9 @@ def test_a_gate_refuses(
         (("lstm", 0, 4), {}, ValueError, "input_size must be at least 1, got 0"),
         (("lstm", "3", 4), {}, TypeError, "input_size must be an integer, got '3'"),
         (("lstm", 3, 4, 0), {}, ValueError, "num_layers must be at least 1, got 0"),
-        (("lstm", 3, 4), {"input_scale": 0}, ValueError, "input_scale must be positive"),
+        (("lstm", 3, 4), {"input_scale": 0}, ValueError, "finite and above 0, got 0"),
         (("none", 3, 4), {"input_scale": -1.0}, ValueError, "input_scale .* got -1.0"),
-        (("lstm", 3, 4), {"input_scale": math.inf}, ValueError, "finite, got inf"),
+        (("lstm", 3, 4), {"input_scale": math.inf}, ValueError, "above 0, got inf"),
         (("lstm", 3, 4), {"dtype": torch.bfloat16}, ValueError, "float32 or torch.float64, got"),
     ],
 )
@@ -117,3 +118,24 @@ def test_a_cell_checks_its_own_sizes() -> None:
         LSTM(0, 4, Gate("", 4))
     with pytest.raises(ValueError, match=r"must have 4 units, got Gate\('', 5\)"):
         LSTM(3, 4, Gate("", 5))
+
+
+@pytest.mark.parametrize("part", ["x", "state"])
+def test_a_core_names_the_dtype_it_takes(part: str) -> None:
+    core = make_core("ur_lstm", 3, 4)
+    given = {"x": torch.zeros(2, 1, 3), "state": core.initial_state(1)}
+    given[part] = given[part].double()
+    with pytest.raises(ValueError, match=rf"{part} must be torch.float32, got torch.float64"):
+        core(**given)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    core = make_core("lstm", np.int64(3), np.int32(4), forget_bias=np.float32(2))
+    assert core.output_size == 4
+
+
+@pytest.mark.parametrize("option", ["forget_bias", "input_scale"])
+@pytest.mark.parametrize("value", ["a", None, [1.0]])
+def test_an_option_of_the_wrong_type_is_named(option: str, value: Any) -> None:
+    with pytest.raises(TypeError, match=f"{option} must be a number"):
+        make_core("lstm", 3, 4, **{option: value})
