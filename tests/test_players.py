@@ -61,8 +61,8 @@ def test_play_counts_the_same_number_from_each_row_and_is_repeatable():
 
 
 def test_players_refuse_views_they_cannot_read():
-    env = BatchedEnv(PassiveMatch(crop=3), 2)
-    with pytest.raises(ValueError, match="5 x 5 or more cells, got 3 x 3"):
+    env = BatchedEnv(PassiveMatch(crop=None), 2)
+    with pytest.raises(ValueError, match="5 x 5 or more cells, got 7 x 11"):
         play(env, MemoryPlayer(), 1)
     with pytest.raises(ValueError, match="guess must be at least 1, got 0"):
         MemoryPlayer(guess=0)
