@@ -240,12 +240,6 @@ class CnnLstmPolicy(MlpLstmPolicy):
     NatureCNN, and smaller ones, which it cannot take, by `GridEncoder`.
     """
 
-    def make_features_extractor(self) -> BaseFeaturesExtractor:
-        """As upstream; of MultiDiscrete observations its width is no int, which layers need."""
-        extractor = super().make_features_extractor()
-        extractor._features_dim = int(extractor._features_dim)
-        return extractor
-
     def _default_extractor(self, space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
         shape = space.shape or ()
         return GridEncoder if is_image_space(space) and min(shape[1:]) < 36 else NatureCNN

@@ -68,10 +68,10 @@ def run_study(study: StudyConfig) -> list[Outcome]:
     there = _read(table) if table.exists() else []
     made = {_key(row) for row in there}
     configs = {row["title"]: row["config"] for row in there}
-    missing = []
-    for config, seed in grid(study):
-        title = env_title(config)
-        if configs.get(title, digest(config)) != digest(config):
+    runs, missing = grid(study), []
+    for config, seed in runs:
+        title, settings = env_title(config), digest(config)
+        if configs.get(title, settings) != settings:
             raise ValueError(
                 f"{table} holds runs of {title} with other settings, which cannot be compared: "
                 "choose another --name, or remove them from the tables."
@@ -79,7 +79,7 @@ def run_study(study: StudyConfig) -> list[Outcome]:
         if (title, config.core, str(seed)) not in made:
             missing.append((config, seed))
     if there:
-        print(f"{len(grid(study)) - len(missing)} runs are in {table} already")
+        print(f"{len(runs) - len(missing)} runs are in {table} already")
     outcomes = run_all(missing, study.jobs)
     done = [outcome for outcome in outcomes if outcome.result is not None]
     if done:

@@ -66,7 +66,7 @@ def _why_not(
 
 def _traced() -> bool:
     """Whether somebody watches the operations of torch, who would not see native code."""
-    # Private names of torch, all four there from 2.8 to 2.13.
+    # Private names of torch, as they are in 2.13.
     return (
         torch._C._get_tracing_state() is not None
         or torch._C._are_functorch_transforms_active()
