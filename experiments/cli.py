@@ -161,7 +161,7 @@ def _cores() -> int:
     for name, (core, gate) in core_names().items():
         row = CORES[core]
         words, source = (row.title, row.source)
-        if row.gated:
+        if row.gates:
             words, source = f"{row.title}, {GATES[gate].title}", GATES[gate].source
         print(f"{name:<14} {words:<40} {source}".rstrip())
     return FINISHED

@@ -23,7 +23,7 @@ def cores_table() -> str:
         options = ", ".join(f"`{option}`" for option in core_options(name))
         row = CORES[family]
         cells: tuple[str, ...] = (row.title, "", "", "", options, parameters, row.source)
-        if row.gated:
+        if row.gates:
             gate = GATES[prefix]
             kinds = (gate.activation, gate.start, gate.auxiliary)
             cells = (gate.title, *(kind.replace("_", " ") for kind in kinds), options, parameters)

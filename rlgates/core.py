@@ -1,76 +1,25 @@
-"""The Core contract: a `Cell` says what is new in a layer, `Core` does all the rest.
+"""The Core contract: cells stacked, run over time, their state in one tensor.
 
-A cell gives its parameters, the part that can be computed for all steps at once
-(`project`), and one step. `Core` stacks cells, runs the loop over time, begins a new state
-where an episode starts, packs the state into one tensor, and lets gates be observed.
+`Core` runs the loop over time, begins a new state where an episode starts, packs the state
+into one tensor, and lets gates be observed.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from rlgates import kernels
-from rlgates.errors import check_choice, check_size
+from rlgates.cell import Cell, State
+from rlgates.errors import check_choice, check_flag, check_size
+from rlgates.gates import timescale
 
-State = tuple[Tensor, ...]
-
-
-class Cell(nn.Module, ABC):
-    """One recurrent layer. Concrete cells are final: they compose, nobody inherits from them.
-
-    Attributes:
-        input_size, output_size: widths of what goes in and comes out.
-        state_sizes: name and width of each part of the state, in packing order.
-        options: names of the keyword options the constructor takes.
-        torch_layout: whether the parameters are those of a torch.nn layer, so that its
-            state dict can be loaded.
-    """
-
-    input_size: int
-    output_size: int
-    state_sizes: dict[str, int]
-    options: ClassVar[tuple[str, ...]] = ()
-    torch_layout: bool = False
-
-    @abstractmethod
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the starting parameters from `generator` (the global one by default)."""
-
-    @abstractmethod
-    def project(self, x: Tensor) -> Tensor:
-        """What the input alone decides, for all steps at once: (T, B, I) -> (T, B, P)."""
-
-    @abstractmethod
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        """One step from (B, P) and the parts of the state: output (B, O) and new parts."""
-
-    def initial_state(self, batch_size: int) -> State:
-        """The parts of the state at the start of an episode, each (B, width): zeros here."""
-        like = next(self.parameters())
-        dtype = torch.promote_types(like.dtype, torch.float32)
-        return tuple(
-            torch.zeros(batch_size, width, dtype=dtype, device=like.device)
-            for width in self.state_sizes.values()
-        )
-
-    def forget_gate(self, projected: Tensor, state: State) -> Tensor | None:
-        """The effective forget gate (B, d) of the step from `state`; None if there is none."""
-        return None
-
-    def recurrence(self) -> kernels.Recurrence | None:
-        """What a fast path needs to stand in for `step`; None if only the loop will do."""
-        return None
-
-    def gate_weights(self) -> dict[str, Tensor]:
-        """The parameters by gate name, as views: copying into them changes the cell."""
-        return {name: parameter.detach() for name, parameter in self.named_parameters()}
+__all__ = ["Cell", "Core", "Observation", "State"]
 
 
 class Observation(NamedTuple):
@@ -86,6 +35,10 @@ class Observation(NamedTuple):
     state: Tensor
     forget: list[Tensor]
 
+    def timescales(self, decay: str = "linear") -> list[Tensor]:
+        """The timescales of the gates in steps, see `rlgates.timescale`."""
+        return [timescale(forget, decay) for forget in self.forget]
+
 
 class Core(nn.Module):
     """A stack of cells run over time, with episode starts inside the sequence.
@@ -98,9 +51,14 @@ class Core(nn.Module):
         name: the name under which `make_core` knows it.
         backend: what runs the loop: "plain" PyTorch, "native" code (which some gates, dtypes
             and devices do not have), or "auto": native where it can run.
+        skip_connections: every layer above the first also reads the input, and the output is
+            that of all layers side by side (else of the last one).
+        learned_state: the initial state is a parameter, which starts as the core's own; parts
+            that only make sense with certain values stay as they are (`Cell.learnable`).
+        debug: check that inputs, states and outputs are finite, which makes a GPU wait.
 
     Attributes:
-        backend: as given; it may be changed at any time.
+        backend, debug: as given; they may be changed at any time.
         backend_used: "plain" or "native", what ran the last call; "native" if it ran a layer.
     """
 
@@ -108,24 +66,49 @@ class Core(nn.Module):
     backend_used: str | None = None
     _backend: str
 
-    def __init__(self, cells: Sequence[Cell], name: str = "custom", backend: str = "auto") -> None:
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        name: str = "custom",
+        backend: str = "auto",
+        *,
+        skip_connections: bool = False,
+        learned_state: bool = False,
+        debug: bool = False,
+    ) -> None:
         super().__init__()
         self.backend = backend
+        self.skip_connections = check_flag("skip_connections", skip_connections)
+        self.debug = check_flag("debug", debug)
         check_size("num_layers", len(cells))
-        for below, above in pairwise(cells):
-            if below.output_size != above.input_size:
+        width = cells[0].input_size
+        for layer, cell in enumerate(cells):
+            if cell.input_size != width:
                 raise ValueError(
-                    f"a layer that takes {above.input_size} numbers cannot stand on one that "
-                    f"gives {below.output_size}."
+                    f"a layer that takes {cell.input_size} numbers cannot stand on one that "
+                    f"gives {width}: layer {layer}."
                 )
+            width = cell.output_size + (cells[0].input_size if skip_connections else 0)
         self.cells = nn.ModuleList(cells)
         self.name = name
         self.input_size = cells[0].input_size
-        self.output_size = cells[-1].output_size
+        self.output_size = (
+            sum(cell.output_size for cell in cells) if skip_connections else cells[-1].output_size
+        )
         self.num_layers = len(cells)
-        self._widths = [list(cell.state_sizes.values()) for cell in cells]
-        self.state_size = sum(map(sum, self._widths))
+        self._shapes = [list(cell.state_shapes.values()) for cell in cells]
+        self._widths = [math.prod(shape) for shapes in self._shapes for shape in shapes]
+        self.state_size = sum(self._widths)
+        self.learned = nn.ParameterDict()
+        if check_flag("learned_state", learned_state):
+            self._learn_initial_state()
         self.register_load_state_dict_pre_hook(_rename_torch_keys)  # type: ignore[no-untyped-call]
+
+    def _learn_initial_state(self) -> None:
+        for layer, cell in enumerate(self._layers()):
+            for name, part in zip(cell.state_shapes, cell.initial_state(1), strict=True):
+                if cell.learnable is None or name in cell.learnable:
+                    self.learned[f"{name}_{layer}"] = nn.Parameter(part[0].detach().clone())
 
     @property
     def backend(self) -> str:
@@ -141,13 +124,25 @@ class Core(nn.Module):
     def initial_state(self, batch_size: int) -> Tensor:
         """The state (B, state_size) at the start of an episode."""
         check_size("batch_size", batch_size, minimum=0)
-        parts = [part for cell in self._layers() for part in cell.initial_state(batch_size)]
-        return self._pack(parts, batch_size)
+        layers = [self._initial(layer, batch_size) for layer in range(self.num_layers)]
+        return self._pack([part for parts in layers for part in parts], batch_size)
+
+    def _initial(self, layer: int, batch_size: int) -> State:
+        """The parts of one layer's state at the start of an episode."""
+        cell = self._layers()[layer]
+        parts = cell.initial_state(batch_size)
+        if not self.learned:
+            return parts
+        keys = [f"{name}_{layer}" for name in cell.state_shapes]
+        return tuple(
+            self.learned[key].expand_as(part) if key in self.learned else part
+            for key, part in zip(keys, parts, strict=True)
+        )
 
     def _pack(self, parts: list[Tensor], batch_size: int) -> Tensor:
         if not parts:  # a core without memory
             return next(self.parameters()).new_zeros(batch_size, 0)
-        return torch.cat(parts, dim=-1)
+        return torch.cat([part.flatten(1) for part in parts], dim=-1)
 
     def forward(
         self, x: Tensor, state: Tensor | None = None, starts: Tensor | None = None
@@ -187,31 +182,42 @@ class Core(nn.Module):
             state = self.initial_state(batch_size)
         finals: list[Tensor] = []
         forget: list[Tensor] = []
-        used = "plain"
-        for cell, parts in zip(self._layers(), self._split(state), strict=True):
-            fast = None if observe else kernels.run(cell, x, parts, starts, self.backend)
+        given: list[Tensor] = []
+        used, below = "plain", x
+        for layer, (cell, parts) in enumerate(zip(self._layers(), self._split(state), strict=True)):
+            if layer and self.skip_connections:
+                below = torch.cat([x, below], dim=-1)
+            own = not self.learned
+            fast = None if observe else kernels.run(cell, below, parts, starts, self.backend, own)
             if fast is not None:
-                x, parts = fast
+                below, parts = fast
                 used = "native"
             else:
-                x, parts, gates = _loop(cell, x, parts, starts, observe)
+                initial = None if starts is None else self._initial(layer, batch_size)
+                below, parts, gates = _loop(cell, below, parts, starts, initial, observe)
                 forget.extend(gates)
             finals.extend(parts)
+            given.append(below)
         if used != self.backend_used:  # setting an attribute of a module is slow
             self.backend_used = used
-        return Observation(x, self._pack(finals, batch_size), forget)
+        outputs = torch.cat(given, dim=-1) if self.skip_connections else below
+        final = self._pack(finals, batch_size)
+        if self.debug:
+            _check_finite(outputs=outputs, state=final)
+        return Observation(outputs, final, forget)
 
     def _split(self, state: Tensor) -> list[State]:
         """The parts of each layer's state, as views of the packed tensor."""
-        if not self.state_size:
-            return [() for _ in self._widths]
-        parts = iter(state.split([w for widths in self._widths for w in widths], dim=-1))
-        return [tuple(next(parts) for _ in widths) for widths in self._widths]
+        parts = iter(state.split(self._widths, dim=-1) if self.state_size else ())
+        return [
+            tuple(next(parts).unflatten(-1, s) if len(s) > 1 else next(parts) for s in shapes)
+            for shapes in self._shapes
+        ]
 
     def unpack(self, state: Tensor) -> dict[str, Tensor]:
-        """The named parts of a state (B, state_size), each (num_layers, B, width)."""
+        """The named parts of a state (B, state_size), each (num_layers, B, *shape)."""
         self._check_state(state, state.shape[0])
-        names = self._layers()[0].state_sizes
+        names = self._layers()[0].state_shapes
         return dict(
             zip(names, map(torch.stack, zip(*self._split(state), strict=True)), strict=True)
         )
@@ -238,6 +244,9 @@ class Core(nn.Module):
         for name, given in (("x", x), ("state", state)):
             if given is not None and given.dtype != dtype and not _autocast(given):
                 raise ValueError(f"{name} must be {dtype}, got {given.dtype}.")
+        if self.debug:
+            fresh = starts is not None and bool(starts[0].all())  # then the state is not read
+            _check_finite(x=x, state=None if fresh else state)
 
     def _check_state(self, state: Tensor, batch_size: int) -> None:
         if state.shape != (batch_size, self.state_size):
@@ -254,24 +263,40 @@ class Core(nn.Module):
 
 
 def _loop(
-    cell: Cell, x: Tensor, parts: State, starts: Tensor | None, observe: bool
+    cell: Cell,
+    x: Tensor,
+    parts: State,
+    starts: Tensor | None,
+    initial: State | None,
+    observe: bool,
 ) -> tuple[Tensor, State, list[Tensor]]:
     """One layer in plain PyTorch: outputs, final state, and the forget gates if observed."""
     masks = None if starts is None else _start_masks(starts)
-    initial = None if starts is None else cell.initial_state(x.shape[1])
     outputs: list[Tensor] = []
     seen: list[Tensor] = []
     for t, projected in enumerate(cell.project(x).unbind(0)):
         if masks is not None and initial is not None:
             mask = masks[t]
             if mask is not None:
-                parts = tuple(map(torch.where, (mask,) * len(parts), initial, parts))
+                parts = tuple(_begin(mask, *pair) for pair in zip(initial, parts, strict=True))
         gate = cell.forget_gate(projected, parts) if observe else None
         if gate is not None:
             seen.append(gate)
         output, parts = cell.step(projected, parts)
         outputs.append(output)
     return torch.stack(outputs), parts, [torch.stack(seen)] if seen else []
+
+
+def _begin(mask: Tensor, initial: Tensor, part: Tensor) -> Tensor:
+    """`initial` where the mask (B, 1) is true, of parts (B, *shape)."""
+    return torch.where(mask.view(-1, *[1] * (part.ndim - 1)), initial, part)
+
+
+def _check_finite(**tensors: Tensor | None) -> None:
+    for name, tensor in tensors.items():
+        if tensor is not None and not tensor.isfinite().all():
+            wrong = int((~tensor.isfinite()).sum())
+            raise ValueError(f"{name} must be finite, got {wrong} numbers that are not.")
 
 
 def _autocast(x: Tensor) -> bool:

@@ -54,6 +54,21 @@ def check_number(name: str, value: Any, above: float = -math.inf) -> float:
     return number
 
 
+def check_flag(name: str, value: Any) -> bool:
+    """`value` if it is True or False, else a TypeError."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}.")
+    return value
+
+
+def check_probability(name: str, value: Any) -> float:
+    """`value` as a float, if it is a probability below 1."""
+    number = check_number(name, value)
+    if not 0 <= number < 1:
+        raise ValueError(f"{name} must be at least 0 and below 1, got {value}.")
+    return number
+
+
 def nearest_divisor(total: int, near: int, minimum: int = 1) -> int:
     """The divisor of `total`, at least `minimum`, that is nearest to `near`."""
     divisors = [n for n in range(minimum, total + 1) if total % n == 0]

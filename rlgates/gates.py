@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rlgates.errors import check_choice, check_number, check_size, unknown
+from rlgates.errors import check_choice, check_flag, check_number, check_size, unknown
 
 # Beyond +-8 a fast gate is 0 or 1 to the last bit of float64 (sinh 8 = 1490), so the clamp
 # changes no value; it keeps sinh and cosh finite, which a backward pass multiplies by zero.
@@ -172,9 +172,7 @@ class Gate:
         self.auxiliary = row.auxiliary
         tied = options.get("tied")
         if tied is not None:
-            if not isinstance(tied, bool):
-                raise TypeError(f"tied must be True or False, got {tied!r}.")
-            self.auxiliary = "tied" if tied else "untied"
+            self.auxiliary = "tied" if check_flag("tied", tied) else "untied"
         self.maps: dict[str, int] = {
             key: size // self.chunk_size if key.startswith("m") else size
             for key in AUXILIARIES[self.auxiliary]

@@ -30,7 +30,7 @@ class Counter(Cell):
     def __init__(self, input_size: int, first: float = 10) -> None:
         super().__init__()
         self.input_size = self.output_size = input_size
-        self.state_sizes = {"count": input_size}
+        self.state_shapes = {"count": (input_size,)}
         self.start = nn.Parameter(torch.empty(input_size))
         self.first = first
         self.reset_parameters()

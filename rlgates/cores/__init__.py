@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rlgates.core import Cell, Core
+from rlgates.cell import Cell
+from rlgates.core import Core
 from rlgates.cores.feedforward import FeedForward
 from rlgates.cores.lstm import LSTM
-from rlgates.errors import check_size, unknown
+from rlgates.errors import check_flag, check_size, unknown
 from rlgates.gates import GATES, Gate
 
 __all__ = [
+    "ALIASES",
     "CORES",
     "LSTM",
     "FeedForward",
@@ -26,31 +28,56 @@ __all__ = [
 
 
 class CoreRow(NamedTuple):
-    """One core: its cell, whether it takes the gates of the table, and a line for people."""
+    """One core: its cell, the gates it takes, and lines for people.
+
+    Attributes:
+        cell: the class of its layers.
+        title, equation, source: what it is, its update in a line, and who published it.
+        gates: the rows of GATES that it takes; none if its gates are its own.
+        tied: whether gates without an auxiliary one are tied (i = 1 - f) by default.
+        plain: the row of GATES that the name without a prefix stands for.
+    """
 
     cell: type[Cell]
-    gated: bool
     title: str
+    equation: str
     source: str
+    gates: tuple[str, ...] = ()
+    tied: bool = False
+    plain: str = ""
 
+
+_EVERY = tuple(GATES)
 
 CORES: dict[str, CoreRow] = {
-    "lstm": CoreRow(LSTM, True, "LSTM", "Hochreiter and Schmidhuber 1997"),
-    "none": CoreRow(FeedForward, False, "no memory (the floor)", ""),
+    "lstm": CoreRow(
+        LSTM,
+        "LSTM",
+        "c' = f c + i tanh(L_u), h' = o tanh(c')",
+        "Hochreiter and Schmidhuber 1997",
+        _EVERY,
+    ),
+    "none": CoreRow(FeedForward, "no memory (the floor)", "h' = tanh(W x + b)", ""),
 }
+
+# Other names of the same cores.
+ALIASES: dict[str, str] = {"on_lstm": "om_lstm"}
 
 
 def core_names() -> dict[str, tuple[str, str]]:
-    """Every name `make_core` takes, with its row of CORES and its row of GATES."""
+    """Every name of `list_cores`, with its row of CORES and its row of GATES."""
     return {
-        f"{gate}_{core}" if gate else core: (core, gate)
+        core if gate == row.plain else f"{gate}_{core}": (core, gate)
         for core, row in CORES.items()
-        for gate in (GATES if row.gated else ("",))
+        for gate in row.gates or (row.plain,)
     }
 
 
 def list_cores() -> list[str]:
-    """The names that `make_core` takes: `<gate>_<core>`, or `<core>` for the plain gate."""
+    """The names that `make_core` takes: `<gate>_<core>`, or `<core>` for the plain gate.
+
+    It takes those of `rlgates.cores.ALIASES` too.
+    """
     return list(core_names())
 
 
@@ -60,12 +87,17 @@ def core_options(name: str) -> tuple[str, ...]:
     Raises:
         ValueError: an unknown name (the nearest is named).
     """
+    row, gate = _rows(name)
+    return (*(GATES[gate].options if row.gates else ()), *row.cell.options)
+
+
+def _rows(name: str) -> tuple[CoreRow, str]:
+    """The row of CORES and the name of the gate that a name or alias stands for."""
     names = core_names()
-    if name not in names:
-        raise unknown("core", name, names)
-    core, gate = names[name]
-    row = CORES[core]
-    return (*(GATES[gate].options if row.gated else ()), *row.cell.options)
+    if ALIASES.get(name, name) not in names:
+        raise unknown("core", name, (*names, *ALIASES))
+    core, gate = names[ALIASES.get(name, name)]
+    return CORES[core], gate
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:
@@ -86,6 +118,9 @@ def make_core(
     dtype: torch.dtype | None = None,
     generator: torch.Generator | None = None,
     backend: str = "auto",
+    skip_connections: bool = False,
+    learned_state: bool = False,
+    debug: bool = False,
     **options: Any,
 ) -> Core:
     """Build a memory core by name.
@@ -93,16 +128,19 @@ def make_core(
     Args:
         name: one of `list_cores()`, such as "ur_lstm": gate "ur" in core "lstm".
         input_size: width of the input.
-        hidden_size: number of units of a layer.
+        hidden_size: number of units of a layer; the class of the core says what it counts.
         num_layers: layers stacked on each other.
         device, dtype: where and as what the parameters are made, float32 or float64; lower
             precision comes from `torch.autocast`.
         generator: source of the starting parameters, a generator on the CPU; torch's global
             one by default, which is left alone if one is given.
         backend: what runs it, one of `rlgates.kernels.BACKENDS`: see `Core`.
-        options: options of the gate (`rlgates.gates.Gate` explains forget_bias, t_max, tied,
-            refine_bias and chunk_size) and of the core (`rlgates.cores.LSTM`: input_scale,
-            which acts on the first layer alone); `core_options(name)` lists them.
+        skip_connections: every layer also reads the input, and the output is that of all
+            layers: see `Core`.
+        learned_state: the initial state is learned: see `Core`.
+        debug: check that all numbers are finite: see `Core`.
+        options: options of the gate (`rlgates.gates.Gate` explains them) and of the core (its
+            class in `rlgates.cores` does); `core_options(name)` lists them.
 
     Raises:
         ValueError: an unknown name or option (the nearest is named), a size below 1, a dtype
@@ -110,26 +148,36 @@ def make_core(
         TypeError: a size that is not an integer.
     """
     check_options(name, options)
-    core, gate = core_names()[name]
-    row = CORES[core]
-    gate_options = GATES[gate].options if row.gated else ()
+    row, gate = _rows(name)
     input_size = check_size("input_size", input_size)
     hidden_size = check_size("hidden_size", hidden_size)
     if dtype not in (None, torch.float32, torch.float64):
         raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}.")
+    skip_connections = check_flag("skip_connections", skip_connections)
+    kwargs: dict[str, Any] = {key: options[key] for key in options if key in row.cell.options}
+    if row.gates:
+        gated = {key: options[key] for key in options if key not in row.cell.options}
+        if row.tied and GATES[gate].auxiliary == "untied":
+            gated.setdefault("tied", True)
     cells: list[Cell] = []
     for layer in range(check_size("num_layers", num_layers)):
-        kwargs = {key: value for key, value in options.items() if key not in gate_options}
         if layer:
-            kwargs.pop("input_scale", None)
-        if row.gated:
-            gated = {key: value for key, value in options.items() if key in gate_options}
+            kwargs = {k: v for k, v in kwargs.items() if k not in row.cell.first_layer_options}
+        if row.gates:
             kwargs["gate"] = Gate(gate, hidden_size, **gated)
-        width = cells[-1].output_size if cells else input_size
+        width = cells[-1].output_size + input_size * skip_connections if cells else input_size
         # A cell draws from the global generator while it is built.
         with torch.random.fork_rng(devices=[], enabled=generator is not None):
             cell = row.cell(width, hidden_size, **kwargs)
         if generator is not None:
             cell.reset_parameters(generator)
         cells.append(cell)
-    return Core(cells, name, backend).to(device=device, dtype=dtype)
+    core = Core(
+        cells,
+        ALIASES.get(name, name),
+        backend,
+        skip_connections=skip_connections,
+        learned_state=learned_state,
+        debug=debug,
+    )
+    return core.to(device=device, dtype=dtype)

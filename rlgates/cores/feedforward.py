@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rlgates.core import Cell, State
+from rlgates.cell import Cell, State, widened
 from rlgates.errors import check_number, check_size
 
 
@@ -19,13 +19,14 @@ class FeedForward(Cell):
     """
 
     options = ("input_scale",)
+    first_layer_options = ("input_scale",)
 
     def __init__(self, input_size: int, hidden_size: int, input_scale: float = 1.0) -> None:
         super().__init__()
         self.input_size = check_size("input_size", input_size)
         self.output_size = check_size("hidden_size", hidden_size)
         self.input_scale = check_number("input_scale", input_scale, above=0)
-        self.state_sizes = {}
+        self.state_shapes = {}
         self.weight = nn.Parameter(torch.empty(hidden_size, input_size))
         self.bias = nn.Parameter(torch.empty(hidden_size))
         self.reset_parameters()
@@ -37,8 +38,7 @@ class FeedForward(Cell):
         self.bias.zero_()
 
     def project(self, x: Tensor) -> Tensor:
-        z = nn.functional.linear(x, self.weight, self.bias)
-        return torch.tanh(z.float() if z.dtype in (torch.bfloat16, torch.float16) else z)
+        return torch.tanh(widened(nn.functional.linear(x, self.weight, self.bias)))
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         return projected, ()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rlgates.core import Cell, State
-from rlgates.errors import check_number, check_size
+from rlgates.cell import State
+from rlgates.cores.regularisers import zoneout
+from rlgates.cores.stacked import Stacked
+from rlgates.errors import check_probability
 from rlgates.gates import Gate
 from rlgates.kernels import Recurrence
 
 
-class LSTM(Cell):
+class LSTM(Stacked):
     """Long short-term memory (Hochreiter and Schmidhuber 1997; Gers et al. 2000).
 
     With L_k(x, h) = W_x_k x + b_k + W_h_k h + b_h_k:
@@ -43,86 +45,53 @@ class LSTM(Cell):
         gate: which gate; `make_core` builds it from the prefix of a name.
         input_scale: factor on the starting input weights; above 1 lets a short stimulus leave
             a stronger trace in the first state.
+        zoneout_cell, zoneout_hidden: probabilities with which a unit of c and of h keeps its
+            old value while training (Krueger et al. 2016; theirs are 0.5 and 0.05). The new h
+            is made from the cell before it is zoned; the output is the zoned h.
+        recurrent_dropout: probability with which a unit's candidate u is dropped while
+            training, the others scaled up (Semeniuta et al. 2016).
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, a scale that is not positive,
-            a gate of another size.
+            a probability outside [0, 1), a gate of another size.
     """
 
-    options = ("input_scale",)
+    options = ("input_scale", "zoneout_cell", "zoneout_hidden", "recurrent_dropout")
 
     def __init__(
-        self, input_size: int, hidden_size: int, gate: Gate, input_scale: float = 1.0
+        self,
+        input_size: int,
+        hidden_size: int,
+        gate: Gate,
+        input_scale: float = 1.0,
+        zoneout_cell: float = 0.0,
+        zoneout_hidden: float = 0.0,
+        recurrent_dropout: float = 0.0,
     ) -> None:
-        super().__init__()
-        self.input_size = check_size("input_size", input_size)
-        self.hidden_size = self.output_size = check_size("hidden_size", hidden_size)
-        if gate.size != hidden_size:
-            raise ValueError(f"the gate must have {hidden_size} units, got {gate}.")
-        self.input_scale = check_number("input_scale", input_scale, above=0)
-        self.gate = gate
-        self.maps = {**gate.maps, "u": hidden_size, "o": hidden_size}
-        self.state_sizes = {"h": hidden_size, "c": hidden_size}
+        maps = {**gate.maps, "u": hidden_size, "o": hidden_size}
+        super().__init__(input_size, hidden_size, gate, maps, input_scale)
+        self.zoneout_cell = check_probability("zoneout_cell", zoneout_cell)
+        self.zoneout_hidden = check_probability("zoneout_hidden", zoneout_hidden)
+        self.recurrent_dropout = check_probability("recurrent_dropout", recurrent_dropout)
+        self.state_shapes = {"h": (hidden_size,), "c": (hidden_size,)}
         self.torch_layout = gate.row.activation == "sigmoid" and gate.auxiliary == "untied"
-        rows = sum(self.maps.values())
-        self.weight_ih = nn.Parameter(torch.empty(rows, input_size))
-        self.weight_hh = nn.Parameter(torch.empty(rows, hidden_size))
-        self.bias_ih = nn.Parameter(torch.empty(rows))
-        self.bias_hh = nn.Parameter(torch.empty(rows))
-        self._widths = list(self.maps.values())
-        self.reset_parameters()
-
-    @torch.no_grad()
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        bound = self.hidden_size**-0.5
-        self.weight_ih.uniform_(-bound, bound, generator=generator).mul_(self.input_scale)
-        self.weight_hh.uniform_(-bound, bound, generator=generator)
-        self.bias_ih.zero_()
-        self.bias_hh.zero_()
-        weights = self.gate_weights()
-        for name, start in self.gate.start_biases(generator).items():
-            weights[f"b_{name}"].copy_(start)
-
-    def gate_weights(self) -> dict[str, Tensor]:
-        """Views `W_x_k`, `W_h_k`, `b_k`, `b_h_k` for each map k.
-
-        An implementation with a single bias a map goes into `b_k`, with `b_h_k` zero.
-        """
-        stacked = {
-            "W_x": self.weight_ih,
-            "W_h": self.weight_hh,
-            "b": self.bias_ih,
-            "b_h": self.bias_hh,
-        }
-        return {
-            f"{kind}_{name}": part
-            for kind, parameter in stacked.items()
-            for name, part in zip(self.maps, parameter.detach().split(self._widths), strict=True)
-        }
-
-    def project(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x, self.weight_ih, self.bias_ih + self.bias_hh)
-
-    def _pre_activations(self, projected: Tensor, h: Tensor) -> tuple[Tensor, ...]:
-        z = torch.addmm(projected, h, self.weight_hh.t())
-        if z.dtype in (torch.bfloat16, torch.float16):
-            z = z.float()
-        return torch.split(z, self._widths, dim=-1)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         h, c = state
-        *pre, u, o = self._pre_activations(projected, h)
+        *pre, u, o = self.pre_activations(projected, h)
         f, i = self.gate(*pre)
-        c = f * c + i * torch.tanh(u)
-        h = torch.sigmoid(o) * torch.tanh(c)
+        u = nn.functional.dropout(torch.tanh(u), self.recurrent_dropout, self.training)
+        new_c = f * c + i * u
+        new_h = torch.sigmoid(o) * torch.tanh(new_c)
+        c = zoneout(new_c, c, self.zoneout_cell, self.training)
+        h = zoneout(new_h, h, self.zoneout_hidden, self.training)
         return h, (h, c)
 
-    def recurrence(self) -> Recurrence:
+    def recurrence(self) -> Recurrence | None:
+        if self.zoneout_cell or self.zoneout_hidden or (self.recurrent_dropout and self.training):
+            return None
         return Recurrence(self.gate.row.activation, self.gate.auxiliary, self.weight_hh)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
-        *pre, _, _ = self._pre_activations(projected, state[0])
+        *pre, _, _ = self.pre_activations(projected, state[0])
         return self.gate(*pre)[0]
-
-    def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}, {self.gate}"

@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 from rlgates.kernels import native
 
 if TYPE_CHECKING:
-    from rlgates.core import Cell, State
+    from rlgates.cell import Cell, State
 
 __all__ = ["BACKENDS", "Recurrence", "run"]
 
@@ -76,7 +76,12 @@ def _traced() -> bool:
 
 
 def run(
-    cell: Cell, x: Tensor, state: State, starts: Tensor | None, backend: str
+    cell: Cell,
+    x: Tensor,
+    state: State,
+    starts: Tensor | None,
+    backend: str,
+    own_start: bool = True,
 ) -> tuple[Tensor, State] | None:
     """Run one layer over a sequence on a fast path.
 
@@ -86,6 +91,7 @@ def run(
         state: the parts of its state before the first step.
         starts: (T, B) bool, true where an episode starts.
         backend: one of `BACKENDS`.
+        own_start: whether an episode starts from the cell's own initial state.
 
     Returns:
         the outputs (T, B, O) and the final state; None if the plain loop has to run.
@@ -97,6 +103,8 @@ def run(
         return None
     recurrence = cell.recurrence()
     reason = _why_not(recurrence, x, state, starts)
+    if reason is None and starts is not None and not own_start:
+        reason = "it starts an episode from zeros, not from a learned state"
     if recurrence is None or reason is not None:
         if backend == "native":
             raise ValueError(f"the native backend cannot run this: {reason}.")

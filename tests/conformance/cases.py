@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -10,21 +11,35 @@ import torch
 from torch import Tensor
 
 from rlgates import Core, list_cores, make_core
-from rlgates.cores import CORES
-from rlgates.gates import GATES
+from rlgates.cores import CORES, core_names
 
 INPUTS, HIDDEN = 3, 6
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-12}
 
-GATE_OF = {
-    f"{gate}_{core}" if gate else core: gate
-    for core, row in CORES.items()
-    if row.gated
-    for gate in GATES
-}
+# Options that make the cores with a memory small enough to be tested all day.
+SMALL: dict[str, dict[str, Any]] = {}
+# A memory does not ask which gate its controller has: most of them are tested as slow.
+HEAVY = ("rmc", "dnc", "rma")
+LIGHT_GATES = ("", "ur", "om")
 
-every_core = pytest.mark.parametrize("name", list_cores())
-gated_cores = pytest.mark.parametrize("name", GATE_OF)
+FAMILY_OF = {name: core for name, (core, _) in core_names().items()}
+GATE_OF = {name: gate for name, (core, gate) in core_names().items() if CORES[core].gates}
+
+
+def names(of: Iterable[str]) -> list[Any]:
+    """Names of cores as parameters of a test, the heavier of them marked as slow."""
+    heavy = {n for n in of if FAMILY_OF[n] in HEAVY and GATE_OF[n] not in LIGHT_GATES}
+    return [pytest.param(n, marks=[pytest.mark.slow] if n in heavy else []) for n in of]
+
+
+def small(name: str) -> dict[str, Any]:
+    """The options with which a core is tested."""
+    return SMALL.get(FAMILY_OF[name], {})
+
+
+every_core = pytest.mark.parametrize("name", names(list_cores()))
+every_family = pytest.mark.parametrize("name", CORES)
+gated_cores = pytest.mark.parametrize("name", names(GATE_OF))
 every_way = pytest.mark.parametrize(
     "way",
     [
@@ -46,6 +61,7 @@ def build(
 ) -> Core:
     """A core in general position: what starts at zero is moved away from it."""
     generator = seeded(seed)
+    options = small(name) | options
     core = make_core(name, INPUTS, hidden_size, num_layers, generator=generator, **options)
     with torch.no_grad():
         for parameter in core.parameters():

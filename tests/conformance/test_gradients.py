@@ -17,6 +17,7 @@ from conformance.cases import (
     in_pieces,
     inputs,
     seeded,
+    small,
     some_starts,
 )
 from rlgates import Core, make_core
@@ -90,7 +91,7 @@ def test_no_gradient_crosses_a_start(name: str) -> None:
 @gated_cores
 @pytest.mark.parametrize("scale", [40.0, 1e4])
 def test_no_overflow_on_large_inputs(name: str, scale: float) -> None:
-    core = make_core(name, 3, 6, num_layers=2, generator=seeded(0))
+    core = make_core(name, 3, 6, num_layers=2, generator=seeded(0), **small(name))
     x = torch.randn(7, 3, 3, generator=seeded(1)).sign() * scale
     outputs, final = core(x)
     assert outputs.isfinite().all()

@@ -10,7 +10,7 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from conformance.cases import GATE_OF, gated_cores, seeded
+from conformance.cases import GATE_OF, gated_cores, seeded, small
 from rlgates import make_core, timescale
 from rlgates.gates import ACTIVATIONS, GATES, Gate
 
@@ -177,7 +177,7 @@ def test_ordered_master_gates_start_at_five_sixths(chunk: int) -> None:
 @gated_cores
 def test_cores_start_as_their_gates_do(name: str) -> None:
     options = {"chunk_size": 3} if "chunk_size" in GATES[GATE_OF[name]].options else {}
-    core = make_core(name, 4, 12, 2, generator=seeded(0), **options)
+    core = make_core(name, 4, 12, 2, generator=seeded(0), **(small(name) | options))
     gate = Gate(GATE_OF[name], 12, **options)
     for layer in range(2):
         weights = core.gate_weights(layer)

@@ -1,0 +1,79 @@
+"""A `Cell` says what is new in a layer; `rlgates.core.Core` does all the rest."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from rlgates import kernels
+
+State = tuple[Tensor, ...]
+
+
+class Cell(nn.Module, ABC):
+    """One recurrent layer. Concrete cells are final: they compose, nobody inherits from them.
+
+    A cell gives its parameters, the part that can be computed for all steps at once
+    (`project`), and one step. Its state has parts, each of a shape of its own.
+
+    Attributes:
+        input_size, output_size: widths of what goes in and comes out.
+        state_shapes: name and shape of each part of the state, in packing order.
+        options: names of the keyword options the constructor takes.
+        first_layer_options: those of them that act on the lowest layer of a stack alone.
+        learnable: the parts whose initial values can be learned; all by default.
+        torch_layout: whether the parameters are those of a torch.nn layer, so that its
+            state dict can be loaded.
+    """
+
+    input_size: int
+    output_size: int
+    state_shapes: dict[str, tuple[int, ...]]
+    options: ClassVar[tuple[str, ...]] = ()
+    first_layer_options: ClassVar[tuple[str, ...]] = ()
+    learnable: ClassVar[tuple[str, ...] | None] = None
+    torch_layout: bool = False
+
+    @abstractmethod
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the starting parameters from `generator` (the global one by default)."""
+
+    @abstractmethod
+    def project(self, x: Tensor) -> Tensor:
+        """What the input alone decides, for all steps at once: (T, B, I) -> (T, B, P)."""
+
+    @abstractmethod
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        """One step from (B, P) and the parts of the state: output (B, O) and new parts."""
+
+    def initial_state(self, batch_size: int) -> State:
+        """The parts of the state at the start of an episode, (B, *shape) each: zeros here."""
+        like = next(self.parameters())
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        return tuple(
+            torch.zeros(batch_size, *shape, dtype=dtype, device=like.device)
+            for shape in self.state_shapes.values()
+        )
+
+    def forget_gate(self, projected: Tensor, state: State) -> Tensor | None:
+        """The effective forget gates (B, d) of the step from `state`; None if there are none."""
+        return None
+
+    def recurrence(self) -> kernels.Recurrence | None:
+        """What a fast path needs to stand in for `step`; None if only the loop will do."""
+        return None
+
+    def gate_weights(self) -> dict[str, Tensor]:
+        """The parameters by gate name, as views: copying into them changes the cell."""
+        return {name: parameter.detach() for name, parameter in self.named_parameters()}
+
+
+def widened(z: Tensor) -> Tensor:
+    """`z` in float32 if autocast left it in half precision.
+
+    Gates and states need it: the spacing of bfloat16 just below 1 is 0.0039.
+    """
+    return z.float() if z.dtype in (torch.bfloat16, torch.float16) else z

@@ -1,0 +1,150 @@
+"""A core against its twin: outputs, every part of the state, forget gates, all gradients."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlgates import Core, make_core
+from twins.gates import Array, gradients
+from twins.sequence import Initial, Named, Step, run, zeros
+
+STEPS, BATCH, INPUTS, HIDDEN = 6, 3, 2, 5
+STARTS = np.array([[1, 0, 0], [0, 0, 0], [0, 1, 0], [0, 1, 0], [1, 0, 0], [0, 0, 0]], bool)
+
+
+def build(name: str, **options: Any) -> Core:
+    """A float64 core in general position: no weight is zero."""
+    generator = torch.Generator().manual_seed(len(name))
+    sizes = {"input_size": INPUTS, "hidden_size": HIDDEN} | options
+    core = make_core(name, generator=generator, **sizes).double().eval()
+    with torch.no_grad():
+        for parameter in core.parameters():
+            parameter += 0.5 * torch.randn(parameter.shape, generator=generator)
+    return core
+
+
+def named_weights(core: Core) -> Named:
+    """The parameters of all layers by gate name."""
+    return {
+        f"{name}.{layer}": weight.numpy().copy()
+        for layer in range(core.num_layers)
+        for name, weight in core.gate_weights(layer).items()
+    }
+
+
+def named_state(core: Core, state: Tensor) -> Named:
+    """The parts of the state of all layers."""
+    return {
+        f"{name}.{layer}": part.numpy()
+        for name, parts in core.unpack(state.detach()).items()
+        for layer, part in enumerate(parts)
+    }
+
+
+def named_gradients(core: Core) -> Named:
+    """The gradients by gate name, read from a copy of the core that has them as its weights."""
+    holder = copy.deepcopy(core)
+    with torch.no_grad():
+        for into, parameter in zip(holder.parameters(), core.parameters(), strict=True):
+            assert parameter.grad is not None
+            into.copy_(parameter.grad)
+    return named_weights(holder)
+
+
+def run_core(
+    core: Core, x: Array, state: Array, factors: tuple[Array, Array]
+) -> tuple[Named, Named]:
+    """Results and gradients of their sum, weighted by `factors`, in the dtype of the core."""
+    like = next(core.parameters())
+    core.zero_grad()
+    leaves = [torch.tensor(array).to(like).requires_grad_() for array in (x, state)]
+    outputs, final = core(*leaves, torch.tensor(STARTS))
+    weigh_outputs, weigh_final = (torch.tensor(factor).to(like) for factor in factors)
+    ((outputs * weigh_outputs).sum() + (final * weigh_final).sum()).backward()
+    assert leaves[0].grad is not None
+    assert leaves[1].grad is not None
+    return (
+        {"outputs": outputs.detach().numpy(), **named_state(core, final)},
+        {
+            "x": leaves[0].grad.numpy(),
+            **named_state(core, leaves[1].grad),
+            **named_gradients(core),
+        },
+    )
+
+
+def assert_same(given: Named, expected: Named, tolerance: float = 1e-12) -> None:
+    assert set(given) == set(expected)
+    for name in expected:
+        np.testing.assert_allclose(
+            given[name], expected[name], rtol=100 * tolerance, atol=tolerance, err_msg=name
+        )
+
+
+def check(
+    step: Step,
+    core: Core,
+    initial: Initial = zeros,
+    *,
+    any_state: bool = True,
+    single: float | None = 1e-6,
+    without_gradient: tuple[str, ...] = (),
+    **twin_options: Any,
+) -> None:
+    """Hold a core, built by `build`, against the step of its twin.
+
+    Args:
+        step, initial: the twin.
+        core: the core.
+        any_state: begin from random numbers; else from a state that the core has come to,
+            where only some numbers make sense.
+        single: tolerance in float32; None if that cannot be compared.
+        without_gradient: names of arrays (without the layer) whose gradient is zero by
+            definition.
+        twin_options: further arguments of `step`.
+    """
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(STEPS, BATCH, core.input_size))
+    state = rng.normal(size=(BATCH, core.state_size))
+    if not any_state:
+        with torch.no_grad():
+            state = core(torch.tensor(rng.normal(size=(4, BATCH, core.input_size))))[1].numpy()
+    factors = (
+        rng.normal(size=(STEPS, BATCH, core.output_size)),
+        rng.normal(size=(BATCH, core.state_size)),
+    )
+    given = {"x": x, **named_state(core, torch.tensor(state)), **named_weights(core)}
+    named_factors = {"outputs": factors[0], **named_state(core, torch.tensor(factors[1]))}
+    shapes = dict(core.cells[0].state_shapes)  # type: ignore[arg-type]
+
+    def twin(given: Named) -> Named:
+        return run(step, shapes, given, STARTS, initial, **twin_options)
+
+    def twin_loss(given: Named) -> Array:
+        result = twin(given)
+        return sum(
+            (result[name] * factor).sum(axis=tuple(range(-factor.ndim, 0)))
+            for name, factor in named_factors.items()
+        )
+
+    expected, expected_gradients = twin(given), gradients(twin_loss, given)
+    for name, gradient in expected_gradients.items():
+        there = np.abs(gradient).max() > 1e-6
+        assert there != (name.rpartition(".")[0] in without_gradient), name
+
+    seen = core.observe(torch.tensor(x), torch.tensor(state), torch.tensor(STARTS))
+    observed = {"outputs": seen.outputs.numpy(), **named_state(core, seen.state)}
+    forget = {f"forget.{layer}": gates.numpy() for layer, gates in enumerate(seen.forget)}
+    assert_same({**observed, **forget}, expected)
+
+    results = {name: array for name, array in expected.items() if name not in forget}
+    for precise, tolerance in ((core, 1e-12), (copy.deepcopy(core).float(), single)):
+        if tolerance is not None:
+            got, got_gradients = run_core(precise, x, state, factors)
+            assert_same(got, results, tolerance)
+            assert_same(got_gradients, expected_gradients, tolerance)
