@@ -1,13 +1,16 @@
 """Recurrent policies and algorithms on Stable-Baselines3 and sb3-contrib."""
 
+from rlgates.agents.callbacks import GateCallback, observe_gates
 from rlgates.agents.encoders import GridEncoder
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.ppo import RecurrentPPO
 
 __all__ = [
     "CnnLstmPolicy",
+    "GateCallback",
     "GridEncoder",
     "MlpLstmPolicy",
     "MultiInputLstmPolicy",
     "RecurrentPPO",
+    "observe_gates",
 ]

@@ -25,7 +25,7 @@ from stable_baselines3.common.type_aliases import Schedule
 from torch import Tensor, nn
 
 from rlgates.agents.encoders import GridEncoder
-from rlgates.cores import check_options, list_cores, make_core
+from rlgates.cores import check_options, core_options, make_core
 from rlgates.errors import check_choice, check_size
 
 StatePair = tuple[Tensor, Tensor]
@@ -80,7 +80,8 @@ class MlpLstmPolicy(RecurrentActorCriticPolicy):
     Args:
         core: a name of `rlgates.list_cores()`, such as "ur_lstm"; "none" has no memory.
         core_kwargs: options of the core, such as {"input_scale": 4.0}.
-        lstm_hidden_size, n_lstm_layers: units of a layer and layers of the core.
+        lstm_hidden_size, n_lstm_layers: units of a layer and layers of the core; the width of
+            its output, which the heads read, follows from them.
         shared_lstm: the critic reads the actor's core.
         shared_gradient: what trains a shared core: "actor" (upstream's way: the critic's
             gradient stops at the core) or "both".
@@ -118,7 +119,7 @@ class MlpLstmPolicy(RecurrentActorCriticPolicy):
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
         **kwargs: Any,
     ) -> None:
-        check_choice("core", core, list_cores())
+        core_options(core)  # a name it does not know is an error here
         lstm_hidden_size = check_size("lstm_hidden_size", lstm_hidden_size)
         check_size("n_lstm_layers", n_lstm_layers)
         check_choice("shared_gradient", shared_gradient, ("actor", "both"))
@@ -131,10 +132,13 @@ class MlpLstmPolicy(RecurrentActorCriticPolicy):
                 "shared_lstm=True reads the actor's core, enable_critic_lstm=True makes one for "
                 "the critic: choose one (enable_critic_lstm=False for the shared core)."
             )
+        options["num_layers"] = n_lstm_layers
+        # Upstream builds what follows the core for an output as wide as its hidden size.
+        probe = make_core(core, 1, lstm_hidden_size, generator=torch.Generator(), **options)
         kwargs.update(
             features_extractor_class=features_extractor_class
             or self._default_extractor(observation_space),
-            lstm_hidden_size=lstm_hidden_size,
+            lstm_hidden_size=probe.output_size,
             n_lstm_layers=n_lstm_layers,
             shared_lstm=shared_lstm,
             enable_critic_lstm=enable_critic_lstm,
@@ -143,8 +147,8 @@ class MlpLstmPolicy(RecurrentActorCriticPolicy):
         self.core = core
         self.core_kwargs = core_kwargs or {}
         self.shared_gradient = shared_gradient
+        self.core_hidden_size = lstm_hidden_size
         self.lstm_kwargs = lstm_kwargs or {}
-        options["num_layers"] = n_lstm_layers
         self.lstm_actor = CoreModule(core, self.features_dim, lstm_hidden_size, **options)
         if enable_critic_lstm:
             self.lstm_critic = CoreModule(core, self.features_dim, lstm_hidden_size, **options)
@@ -222,7 +226,7 @@ class MlpLstmPolicy(RecurrentActorCriticPolicy):
         data.update(
             core=self.core,
             core_kwargs=self.core_kwargs,
-            lstm_hidden_size=self.lstm_output_dim,
+            lstm_hidden_size=self.core_hidden_size,
             n_lstm_layers=self.lstm_actor.core.num_layers,
             shared_lstm=self.shared_lstm,
             shared_gradient=self.shared_gradient,

@@ -9,24 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import safe_mean
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 from tqdm import tqdm
 
-from rlgates.agents.policies import CoreModule
 from rlgates.experiments.checkpoint import snapshot, write_checkpoint
 from rlgates.experiments.configs import TrainConfig
 from rlgates.experiments.evaluate import evaluate, evaluation_seed
 from rlgates.experiments.logs import position
 from rlgates.experiments.text import steps_text, time_text
-from rlgates.gates import timescale
 
-GATES_EVERY = 10  # rollouts, and the first one
-GATES_ROWS = 8  # environments whose gates are looked at
 LINE_EVERY = 10.0  # seconds between lines where there is no terminal
 
 
@@ -85,34 +79,6 @@ class Measure(RolloutCallback):
             )
             self.logger.record("eval/success_rate", seen.success)
             self.logger.record("eval/last_phase_reward", seen.last_phase_reward)
-
-
-class Gates(RolloutCallback):
-    """Histograms of log10 of the timescales (in steps) of the actor's forget gates."""
-
-    def _on_rollout_start(self) -> None:
-        self.states = self.model._last_lstm_states.pi  # type: ignore[attr-defined]
-
-    @torch.no_grad()
-    def _on_rollout_end(self) -> None:
-        buffer = self.model.rollout_buffer  # type: ignore[attr-defined]
-        policy = self.model.policy
-        rollout = buffer.buffer_size * buffer.n_envs
-        if not (self.passed(GATES_EVERY * rollout) or self.model.num_timesteps == rollout):
-            return
-        assert isinstance(policy, RecurrentActorCriticPolicy)
-        module: Any = policy.lstm_actor
-        assert isinstance(module, CoreModule)
-        rows = min(GATES_ROWS, buffer.n_envs)
-        obs = buffer.to_torch(buffer.observations[:, :rows])  # (T, B, ...)
-        features: Any = policy.extract_features(obs.flatten(0, 1), policy.pi_features_extractor)
-        x = features.reshape(*obs.shape[:2], -1)
-        starts = buffer.to_torch(buffer.episode_starts[:, :rows]) > 0.5
-        state = module.unpack(self.states)[:rows]
-        for layer, forget in enumerate(module.core.observe(x, state, starts).forget):
-            name = "gates/log10_timescale" + (f"_{layer}" if module.core.num_layers > 1 else "")
-            values = timescale(forget).log10().flatten().cpu()
-            self.logger.record(name, values, exclude=("csv", "stdout"))
 
 
 class Stop(Exception):

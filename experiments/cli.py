@@ -17,12 +17,14 @@ import rlgates
 from rlgates.cores import CORES, core_names
 from rlgates.experiments.configs import (
     PRESETS,
+    BenchConfig,
     StudyConfig,
     TrainConfig,
     laid_over,
 )
 from rlgates.experiments.configs import preset as find_preset
 from rlgates.experiments.files import write_atomically
+from rlgates.experiments.supervised_configs import SupervisedStudy
 from rlgates.gates import GATES
 
 if TYPE_CHECKING:
@@ -93,8 +95,11 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
         return _demo(show, config, learn=not smoke)
 
     app.command(name="study")(_study)
+    app.command(name="supervise")(_supervise)
     app.command(name="figures")(_figures)
+    app.command(name="gates")(_gates)
     app.command(name="cores")(_cores)
+    app.command(name="bench")(_bench)
     return app
 
 
@@ -138,6 +143,13 @@ def _study(config: Annotated[StudyConfig, tyro.conf.arg(name="")]) -> int:
     return _code(run_study(config))
 
 
+def _supervise(config: Annotated[SupervisedStudy, tyro.conf.arg(name="")]) -> int:
+    """Train every core on the same supervised tasks, and write the tables and pictures."""
+    from rlgates.experiments.supervised_study import run_supervised_study
+
+    return FAILED if run_supervised_study(config) else FINISHED
+
+
 def _figures(results: Path = Path("experiments/results"), readme: Path = Path("README.md")) -> int:
     """Draw all pictures and tables again from the small CSV files of the studies.
 
@@ -147,12 +159,30 @@ def _figures(results: Path = Path("experiments/results"), readme: Path = Path("R
     """
     from rlgates.experiments.readme import filled_in
     from rlgates.experiments.study import redraw
+    from rlgates.experiments.supervised_study import redraw_supervised
 
-    for path in redraw(results):
+    for path in (*redraw(results), *redraw_supervised(results)):
         print(path)
     if readme.exists():
         write_atomically(readme, filled_in(readme.read_text(), results).encode())
         print(readme)
+    return FINISHED
+
+
+def _gates(
+    folders: Annotated[tuple[Path, ...], tyro.conf.Positional], to: Path = Path("gates.png")
+) -> int:
+    """Draw the forget gates of finished runs before and after training, one panel a core.
+
+    Args:
+        folders: of the runs, such as runs/PassiveMatch-15-30-15-ur_lstm/seed-0.
+        to: the picture to write.
+    """
+    from rlgates.experiments.gate_runs import draw_runs
+
+    if not draw_runs(folders, to):
+        raise ValueError("none of these runs has a core with forget gates.")
+    print(to)
     return FINISHED
 
 
@@ -164,6 +194,14 @@ def _cores() -> int:
         if row.gates:
             words, source = f"{row.title}, {GATES[gate].title}", GATES[gate].source
         print(f"{name:<14} {words:<40} {source}".rstrip())
+    return FINISHED
+
+
+def _bench(config: Annotated[BenchConfig, tyro.conf.arg(name="")]) -> int:
+    """Time every core beside the plain LSTM, and write the table of costs."""
+    from rlgates.experiments.bench import bench
+
+    print(bench(config))
     return FINISHED
 
 

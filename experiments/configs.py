@@ -211,3 +211,23 @@ class StudyConfig:
     """Where the tables are written."""
     smoke: bool = False
     """The same grid in a few seconds a run; tables beside the runs, not in `results`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchConfig:
+    """Time forward and backward pass of each core relative to `lstm`, in interleaved pairs."""
+
+    cores: tuple[str, ...] = ()
+    """Cores to be timed; all if none is given."""
+    steps: int = 64
+    """Length of the sequences."""
+    batch_size: int = 32
+    """Sequences of a batch."""
+    size: int = 64
+    """Inputs and hidden size."""
+    pairs: int = 5
+    """Timed pairs of a core and `lstm`; the median of their ratios counts."""
+    threads: int = 1
+    """CPU threads."""
+    results: str = "experiments/results"
+    """Where `core_costs.csv` is written; rows of cores that are not timed stay."""

@@ -10,7 +10,7 @@ import torch
 from scipy.stats import binomtest
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.vec_env import VecTransposeImage, is_vecenv_wrapped
+from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage, is_vecenv_wrapped
 
 from rlgates.envs.sb3 import make_vec_env
 from rlgates.errors import check_size
@@ -40,6 +40,17 @@ def evaluation_seed(seed: int, final: bool) -> int:
     return seed + (1 if final else 2) * 2**32
 
 
+def fresh_env(
+    model: BaseAlgorithm, env: str, env_settings: Mapping[str, Any], rows: int, seed: int
+) -> VecEnv:
+    """Environments of their own for a model, with its observations as it was trained on them."""
+    venv: VecEnv = make_vec_env(env, rows, seed=seed, **env_settings)
+    trained_in = model.get_env()
+    if trained_in is not None and is_vecenv_wrapped(trained_in, VecTransposeImage):
+        venv = VecTransposeImage(venv)
+    return venv
+
+
 def evaluate(
     model: BaseAlgorithm,
     env: str,
@@ -64,10 +75,7 @@ def evaluate(
         ValueError: no episodes, or an environment or setting that does not exist.
     """
     rows = min(check_size("episodes", episodes), MAX_ROWS)
-    venv: Any = make_vec_env(env, rows, seed=seed, **env_settings)
-    trained_in = model.get_env()
-    if trained_in is not None and is_vecenv_wrapped(trained_in, VecTransposeImage):
-        venv = VecTransposeImage(venv)
+    venv = fresh_env(model, env, env_settings, rows, seed)
     ends: list[dict[str, Any]] = []
 
     def collect(local: dict[str, Any], _: dict[str, Any]) -> None:

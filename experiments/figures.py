@@ -99,11 +99,12 @@ def _levels(axes: Axes, chance: float, last: float) -> None:
     axes.set_xlim(0, 1.02 * last)
     axes.set_ylim(0, 1.08)
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
-    axes.xaxis.set_major_formatter(FuncFormatter(_millions))
+    axes.xaxis.set_major_formatter(FuncFormatter(steps_label))
     axes.set_xlabel("environment steps")
 
 
-def _millions(steps: float, _: Any) -> str:
+def steps_label(steps: float, _: Any = None) -> str:
+    """1_500_000 -> "1.5 M", for an axis."""
     if steps >= 1e6 or steps == 0:
         return f"{steps / 1e6:g} M" if steps else "0"
     return f"{steps / 1e3:g} k"

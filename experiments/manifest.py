@@ -66,6 +66,29 @@ def plain(config: TrainConfig) -> dict[str, Any]:
     return values
 
 
+def read_config(folder: Path) -> tuple[TrainConfig, int]:
+    """The config and the seed of the run in `folder`.
+
+    Raises:
+        ValueError: there is no run, or one of another version of rlgates.
+    """
+    found: dict[str, Any] | None = read_json(manifest_path(folder))
+    if found is None or "config" not in found:
+        raise ValueError(f"{folder} holds no run: it has no manifest.json with a config.")
+    values = {key: _immutable(value) for key, value in found["config"].items()}
+    for key in ("env_settings", "core_options"):
+        values[key] = {name: _immutable(item) for name, item in values[key].items()}
+    try:
+        return TrainConfig(**values), found["seed"]
+    except TypeError as error:
+        raise ValueError(f"{folder} holds a run of another version of rlgates: {error}.") from error
+
+
+def _immutable(value: Any) -> Any:
+    """JSON has lists in place of tuples."""
+    return tuple(value) if isinstance(value, list) else value
+
+
 def check_same(folder: Path, config: TrainConfig, seed: int) -> dict[str, Any] | None:
     """The manifest of the run in `folder`, None if there is none.
 

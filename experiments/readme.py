@@ -4,40 +4,57 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlgates.cores import CORES, core_names, core_options, make_core
+from rlgates.cores import CORES, make_core
+from rlgates.experiments.bench import read_costs
 from rlgates.gates import GATES
 
-SIZE = 64  # inputs and units of the cores whose parameters are counted
+SIZE = 64  # inputs and units of the cores that are measured
 
 
-def cores_table() -> str:
-    """Every name that `make_core` takes, as a Markdown table."""
+def cores_table(results: Path) -> str:
+    """Every row of CORES, with what its plain gate costs, as a Markdown table."""
+    costs = read_costs(results)
     lines = [
-        "| core | gate | raw gate | forget bias starts | effective gates | options "
-        f"| parameters at {SIZE} inputs, d = {SIZE} | source |",
+        "| core | what it computes | gates of the table | options of its own "
+        "| parameters | state | time | source |",
         f"|{'---|' * 8}",
     ]
-    for name, (family, prefix) in core_names().items():
-        core = make_core(name, SIZE, SIZE)
-        parameters = f"{sum(p.numel() for p in core.parameters()):,}"
-        options = ", ".join(f"`{option}`" for option in core_options(name))
-        row = CORES[family]
-        cells: tuple[str, ...] = (row.title, "", "", "", options, parameters, row.source)
-        if row.gates:
-            gate = GATES[prefix]
-            kinds = (gate.activation, gate.start, gate.auxiliary)
-            cells = (gate.title, *(kind.replace("_", " ") for kind in kinds), options, parameters)
-            cells = (*cells, gate.source)
-        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    for family, row in CORES.items():
+        core = make_core(family, SIZE, SIZE)
+        gates = [gate for gate in row.gates if gate != row.plain]
+        every = {gate for gate in GATES if gate}
+        cells = (
+            f"`{family}`",
+            f"{row.title}: {row.equation}",
+            "all" if set(gates) == every else " ".join(f"`{gate}_`" for gate in gates),
+            " ".join(f"`{option}`" for option in row.cell.options) or "",
+            f"{sum(p.numel() for p in core.parameters()):,}",
+            f"{core.state_size:,}",
+            costs[family]["relative_time"] if family in costs else "",
+            row.source,
+        )
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(lines)
+
+
+def gates_table() -> str:
+    """Every row of GATES as a Markdown table."""
+    lines = [
+        "| prefix | gate | raw gate | forget bias starts | effective gates | options | source |",
+        f"|{'---|' * 7}",
+    ]
+    for prefix, gate in GATES.items():
+        kinds = (kind.replace("_", " ") for kind in (gate.activation, gate.start, gate.auxiliary))
+        options = " ".join(f"`{option}`" for option in gate.options)
+        cells = (f"`{prefix}_`" if prefix else "(none)", gate.title, *kinds, options, gate.source)
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def filled_in(text: str, results: Path) -> str:
-    """A README with its table of cores, and its results from the tables in a folder."""
-    parts = {"cores": cores_table()}
-    tables = sorted(results.glob("*.md"))
-    if tables:
-        parts["results"] = "\n\n".join(path.read_text().strip() for path in tables)
+    """A README with its tables of cores and gates, and those of the results by their names."""
+    parts = {path.stem: path.read_text().strip() for path in results.glob("*.md")}
+    parts |= {"cores": cores_table(results), "gates": gates_table()}
     for name, part in parts.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         if begin in text and end in text:

@@ -156,7 +156,10 @@ def redraw(results: Path) -> list[Path]:
     written = []
     for path in sorted(results.glob("*_curves.csv")):
         name = path.name.removesuffix("_curves.csv")
-        rows, panels = _read(results / f"{name}.csv"), read_curves(path)
+        rows = _read(results / f"{name}.csv")
+        if "env" not in rows[0]:  # of supervised tasks
+            continue
+        panels = read_curves(path)
         settings = parse_pairs(rows[0]["env_settings"].split())
         config = TrainConfig(env=rows[0]["env"], env_settings=settings)
         level = chance(config)

@@ -15,12 +15,11 @@ from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.preprocessing import is_image_space
 
-from rlgates.agents import RecurrentPPO
+from rlgates.agents import GateCallback, RecurrentPPO
 from rlgates.envs.sb3 import BatchedVecEnv, make_vec_env
 from rlgates.experiments import checkpoint, logs, manifest
 from rlgates.experiments.callbacks import (
     Boundary,
-    Gates,
     Measure,
     Progress,
     ScaledReward,
@@ -170,7 +169,7 @@ def _train(config: TrainConfig, seed: int, stop: Callable[[], bool], bar: bool |
     model.set_logger(logger)
     boundary = Boundary(config, folder, env, saved["seconds"] if saved else 0.0, stop)
     progress = Progress(f"{config.core} seed {seed}", config.total_steps, bar)
-    callbacks: list[BaseCallback] = [boundary, Gates(), Measure(config, seed), progress]
+    callbacks: list[BaseCallback] = [boundary, GateCallback(), Measure(config, seed), progress]
     if saved:
         logs.restore_waiting(logger, saved["logs"])
         checkpoint.restore(model, env, saved)
@@ -197,8 +196,9 @@ def _train(config: TrainConfig, seed: int, stop: Callable[[], bool], bar: bool |
 def _measure(
     config: TrainConfig, seed: int, model: RecurrentPPO, seconds: float, ended: str
 ) -> Result:
-    """The agent as a file, its evaluation, and the picture of its learning curve."""
+    """The agent as a file, its evaluation, and pictures of its learning curve and its gates."""
     from rlgates.experiments.figures import Curve, draw_curves
+    from rlgates.experiments.gate_runs import draw_runs
 
     folder = run_folder(config, seed)
     agent = io.BytesIO()
@@ -212,6 +212,7 @@ def _measure(
     above = np.flatnonzero(success >= GOAL)
     curve = Curve(config.core, seed, steps, success)
     draw_curves([curve], folder / "curve.png", env_title(config), chance(config))
+    draw_runs([folder], folder / "gates.png")
     return Result(
         seen.success,
         seen.low,

@@ -16,6 +16,7 @@ from rlgates.gates import timescale
 
 if TYPE_CHECKING:
     from rlgates.agents import CnnLstmPolicy as CnnLstmPolicy
+    from rlgates.agents import GateCallback as GateCallback
     from rlgates.agents import MlpLstmPolicy as MlpLstmPolicy
     from rlgates.agents import MultiInputLstmPolicy as MultiInputLstmPolicy
     from rlgates.agents import RecurrentPPO as RecurrentPPO
@@ -25,7 +26,13 @@ __version__ = "0.1.0"
 # The agents are left out, so that `from rlgates import *` needs torch alone.
 __all__ = ["Cell", "Core", "Observation", "list_cores", "make_core", "timescale"]
 
-_AGENTS = ("CnnLstmPolicy", "MlpLstmPolicy", "MultiInputLstmPolicy", "RecurrentPPO")
+_AGENTS = (
+    "CnnLstmPolicy",
+    "GateCallback",
+    "MlpLstmPolicy",
+    "MultiInputLstmPolicy",
+    "RecurrentPPO",
+)
 
 
 def __getattr__(name: str) -> Any:

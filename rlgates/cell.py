@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar
 
 import torch
@@ -69,6 +70,12 @@ class Cell(nn.Module, ABC):
     def gate_weights(self) -> dict[str, Tensor]:
         """The parameters by gate name, as views: copying into them changes the cell."""
         return {name: parameter.detach() for name, parameter in self.named_parameters()}
+
+
+def full_precision(device: str) -> AbstractContextManager[object]:
+    """Autocast switched off, on types of devices that have it."""
+    available = torch.amp.autocast_mode.is_autocast_available(device)
+    return torch.autocast(device, enabled=False) if available else nullcontext()
 
 
 def widened(z: Tensor) -> Tensor:

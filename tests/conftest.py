@@ -1,6 +1,33 @@
 """One thread a worker, and no windows: set before torch and matplotlib are imported."""
 
+from __future__ import annotations
+
 import os
+import sys
+from pathlib import Path
+
+import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--parity", type=Path, help="write the errors against the twins as CSV")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    path, harness = session.config.getoption("parity"), sys.modules.get("twins.harness")
+    if path is None or harness is None:
+        return
+    cores = sorted({core for core, _ in harness.PARITY})
+    lines = [
+        f"{core},{_error(harness, core, 'float64')},{_error(harness, core, 'float32')}\n"
+        for core in cores
+    ]
+    path.write_text("core,float64,float32\n" + "".join(lines))
+
+
+def _error(harness: object, core: str, dtype: str) -> str:
+    error = harness.PARITY.get((core, dtype))  # type: ignore[attr-defined]
+    return "" if error is None else f"{error:.1e}"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import sb3_contrib
 import torch
+from conformance.cases import every_core, every_family, small
 from gymnasium import spaces
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3.common.callbacks import EvalCallback
@@ -19,7 +20,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.policies import BasePolicy
 from torch import nn
 
-from rlgates import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy, RecurrentPPO, list_cores
+from rlgates import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy, RecurrentPPO
 from rlgates.agents.encoders import GridEncoder
 
 CRITICS: dict[str, dict[str, Any]] = {
@@ -108,12 +109,29 @@ def test_a_class_works_with_the_unmodified_algorithm(name: str) -> None:
     assert not torch.equal(before, parameters(agent))
 
 
-@pytest.mark.parametrize("critic", CRITICS)
-@pytest.mark.parametrize("core", list_cores())
-def test_identity(core: str, critic: str) -> None:
+def with_core(name: str, critic: str) -> dict[str, Any]:
+    """Two layers of a core, small enough; sizes that all heads and halves divide."""
+    sizes = {"lstm_hidden_size": 6, "n_lstm_layers": 2, "core_kwargs": small(name)}
+    return {"core": name, **sizes, **CRITICS[critic]}
+
+
+@pytest.mark.parametrize("critic", ["shared, both gradients", "none"])
+@every_family
+def test_identity_of_other_critics(name: str, critic: str) -> None:
+    check_identity(name, critic)
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared"])
+@every_core
+def test_identity(name: str, critic: str) -> None:
+    check_identity(name, critic)
+
+
+def check_identity(name: str, critic: str) -> None:
     """Before the first update, evaluating the buffer gives what was stored in it."""
     env = toy()
-    agent = model(env, policy_kwargs={"core": core, "n_lstm_layers": 2, **CRITICS[critic]})
+    agent = model(env, policy_kwargs=with_core(name, critic))
+    agent.policy.set_training_mode(False)  # as when the rollout was made: nothing is dropped
     for _ in range(2):  # the second rollout starts in the middle of episodes
         _, callback = agent._setup_learn(64, reset_num_timesteps=agent._last_obs is None)
         agent.collect_rollouts(env, callback, agent.rollout_buffer, 16)
@@ -132,6 +150,34 @@ def test_identity(core: str, critic: str) -> None:
         )
         seen += int(mask.sum())
     assert seen == 2 * 64
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared"])
+@every_core
+def test_every_core_trains_and_is_saved(name: str, critic: str, tmp_path: Path) -> None:
+    env = toy()
+    agent = model(env, policy_kwargs=with_core(name, critic))
+    before = parameters(agent)
+    agent.learn(128)
+    after = parameters(agent)
+    assert after.isfinite().all()
+    assert not torch.equal(before, after)
+    agent.save(tmp_path / "model")
+    loaded = RecurrentPPO.load(tmp_path / "model", env=env)
+    assert loaded.policy.lstm_actor.core.name == name
+    np.testing.assert_array_equal(rollout_actions(loaded, env), rollout_actions(agent, env))
+    loaded.learn(64)
+
+
+@every_family
+def test_every_core_with_its_defaults(name: str) -> None:
+    """A line is enough: the published sizes, whatever they cost."""
+    kwargs = {"core": name, "lstm_hidden_size": 8, "n_lstm_layers": 1}
+    agent = model(toy(n_envs=1), n_steps=8, batch_size=8, policy_kwargs=kwargs).learn(16)
+    assert parameters(agent).isfinite().all()
+    core = agent.policy.lstm_actor.core
+    assert agent.policy.lstm_output_dim == core.output_size
+    assert agent.policy.action_net.in_features == 64  # behind the heads' own layers
 
 
 @pytest.mark.parametrize("batch_size", [8, 32, None])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rlgates.cores import CORES
 from rlgates.experiments.cli import main
 from rlgates.experiments.readme import filled_in
 
@@ -31,7 +32,8 @@ def test_code_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_tables_are_made_from_the_code_and_the_results() -> None:
     """`rlgates figures` puts them in again."""
     assert filled_in(README, ROOT / "experiments" / "results") == README
-    assert "| `ur_lstm` | uniform refine |" in README
+    assert "| `ur_` | uniform refine |" in README
+    assert all(f"\n| `{core}` |" in README for core in CORES)
 
 
 def test_shell_commands_exist() -> None:

@@ -3,65 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from rlgates.cell import Cell
 from rlgates.core import Core
+from rlgates.cores.dnc import DNC
 from rlgates.cores.feedforward import FeedForward
+from rlgates.cores.gato import GATO
+from rlgates.cores.gru import GRU
+from rlgates.cores.janet import JANET
+from rlgates.cores.lru import LRU
 from rlgates.cores.lstm import LSTM
+from rlgates.cores.minimal import GILR, MinGRU, MinLSTM
+from rlgates.cores.mogrifier import MogrifierLSTM
+from rlgates.cores.nru import NRU
+from rlgates.cores.rma import RMA
+from rlgates.cores.rmc import RMC
+from rlgates.cores.rru import RRU
+from rlgates.cores.table import ALIASES, COMMON_OPTIONS, CORES, CoreRow
 from rlgates.errors import check_flag, check_size, unknown
 from rlgates.gates import GATES, Gate
 
 __all__ = [
     "ALIASES",
+    "COMMON_OPTIONS",
     "CORES",
+    "DNC",
+    "GATO",
+    "GILR",
+    "GRU",
+    "JANET",
+    "LRU",
     "LSTM",
+    "NRU",
+    "RMA",
+    "RMC",
+    "RRU",
     "FeedForward",
+    "MinGRU",
+    "MinLSTM",
+    "MogrifierLSTM",
     "check_options",
     "core_names",
     "core_options",
     "list_cores",
     "make_core",
 ]
-
-
-class CoreRow(NamedTuple):
-    """One core: its cell, the gates it takes, and lines for people.
-
-    Attributes:
-        cell: the class of its layers.
-        title, equation, source: what it is, its update in a line, and who published it.
-        gates: the rows of GATES that it takes; none if its gates are its own.
-        tied: whether gates without an auxiliary one are tied (i = 1 - f) by default.
-        plain: the row of GATES that the name without a prefix stands for.
-    """
-
-    cell: type[Cell]
-    title: str
-    equation: str
-    source: str
-    gates: tuple[str, ...] = ()
-    tied: bool = False
-    plain: str = ""
-
-
-_EVERY = tuple(GATES)
-
-CORES: dict[str, CoreRow] = {
-    "lstm": CoreRow(
-        LSTM,
-        "LSTM",
-        "c' = f c + i tanh(L_u), h' = o tanh(c')",
-        "Hochreiter and Schmidhuber 1997",
-        _EVERY,
-    ),
-    "none": CoreRow(FeedForward, "no memory (the floor)", "h' = tanh(W x + b)", ""),
-}
-
-# Other names of the same cores.
-ALIASES: dict[str, str] = {"on_lstm": "om_lstm"}
 
 
 def core_names() -> dict[str, tuple[str, str]]:
@@ -82,13 +71,13 @@ def list_cores() -> list[str]:
 
 
 def core_options(name: str) -> tuple[str, ...]:
-    """The options of a core: those of its gate, then its own.
+    """The options of a core: those of its gate, then its own, then those that all have.
 
     Raises:
         ValueError: an unknown name (the nearest is named).
     """
     row, gate = _rows(name)
-    return (*(GATES[gate].options if row.gates else ()), *row.cell.options)
+    return (*(GATES[gate].options if row.gates else ()), *row.cell.options, *COMMON_OPTIONS)
 
 
 def _rows(name: str) -> tuple[CoreRow, str]:

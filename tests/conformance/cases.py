@@ -17,10 +17,23 @@ INPUTS, HIDDEN = 3, 6
 TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-12}
 
 # Options that make the cores with a memory small enough to be tested all day.
-SMALL: dict[str, dict[str, Any]] = {}
+SMALL: dict[str, dict[str, Any]] = {
+    "rmc": {"mem_slots": 2, "num_heads": 2},
+    "dnc": {"num_slots": 4, "word_size": 3, "num_reads": 2},
+    "rma": {"latent_size": 4, "num_slots": 5, "num_heads": 2, "top_k": 4},
+    "nru": {"memory_size": 3, "num_heads": 3},
+    "rru": {"output_size": 4},
+    "gato": {"depth": 2, "inner_size": 2},
+}
 # A memory does not ask which gate its controller has: most of them are tested as slow.
 HEAVY = ("rmc", "dnc", "rma")
 LIGHT_GATES = ("", "ur", "om")
+# Their definition stops a gradient, which finite differences see through; their twins stop it too.
+STOPPED = ("dnc", "rma")
+# A cell of several gated layers numbers their weights.
+NUMBERED = {"rma": ("_1", "_2")}
+# Biases beside those of the gate that do not start at zero.
+DRAWN = {"dnc": ("b_u", "b_o"), "rma": ("b_u_1", "b_o_1", "b_u_2", "b_o_2")}
 
 FAMILY_OF = {name: core for name, (core, _) in core_names().items()}
 GATE_OF = {name: gate for name, (core, gate) in core_names().items() if CORES[core].gates}
@@ -28,6 +41,7 @@ GATE_OF = {name: gate for name, (core, gate) in core_names().items() if CORES[co
 
 def names(of: Iterable[str]) -> list[Any]:
     """Names of cores as parameters of a test, the heavier of them marked as slow."""
+    of = list(of)  # which is gone through twice
     heavy = {n for n in of if FAMILY_OF[n] in HEAVY and GATE_OF[n] not in LIGHT_GATES}
     return [pytest.param(n, marks=[pytest.mark.slow] if n in heavy else []) for n in of]
 

@@ -24,7 +24,7 @@ from conformance.cases import (
     some_starts,
 )
 from rlgates import Core, list_cores, make_core, timescale
-from rlgates.cores import CORES
+from rlgates.cores import ALIASES, CORES
 
 
 def same_parameters(one: Core, other: Core) -> bool:
@@ -35,9 +35,14 @@ def same_parameters(one: Core, other: Core) -> bool:
 def test_names_are_gate_and_core() -> None:
     names = list_cores()
     assert len(set(names)) == len(names)
+    expected = set()
     for core, row in CORES.items():
-        gates = [name.removesuffix(core) for name in names if name.endswith((core, f"_{core}"))]
-        assert set(gates) == {f"{gate}_" if gate != row.plain else "" for gate in row.gates or [""]}
+        prefixes = [f"{gate}_" if gate != row.plain else "" for gate in row.gates or [row.plain]]
+        expected |= {prefix + core for prefix in prefixes}
+    assert set(names) == expected
+    assert {"ur_lstm", "ur_gru", "f_gru", "u_mingru", "ur_rmc", "ur_dnc", "ur_rma"} <= expected
+    assert set(ALIASES.values()) <= expected
+    assert not set(ALIASES) & expected
 
 
 @every_core

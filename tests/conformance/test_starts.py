@@ -10,8 +10,9 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from conformance.cases import GATE_OF, gated_cores, seeded, small
+from conformance.cases import DRAWN, FAMILY_OF, GATE_OF, NUMBERED, gated_cores, seeded, small
 from rlgates import make_core, timescale
+from rlgates.cores import CORES
 from rlgates.gates import ACTIVATIONS, GATES, Gate
 
 MANY = 20_000
@@ -176,16 +177,22 @@ def test_ordered_master_gates_start_at_five_sixths(chunk: int) -> None:
 
 @gated_cores
 def test_cores_start_as_their_gates_do(name: str) -> None:
-    options = {"chunk_size": 3} if "chunk_size" in GATES[GATE_OF[name]].options else {}
+    chunked = "chunk_size" in GATES[GATE_OF[name]].options
+    options: dict[str, Any] = {"chunk_size": 3} if chunked else {}
     core = make_core(name, 4, 12, 2, generator=seeded(0), **(small(name) | options))
+    if CORES[FAMILY_OF[name]].tied and GATES[GATE_OF[name]].auxiliary == "untied":
+        options["tied"] = True
     gate = Gate(GATE_OF[name], 12, **options)
+    ends = NUMBERED.get(FAMILY_OF[name], ("",))
+    random = GATES[GATE_OF[name]].start in ("chrono", "uniform")
     for layer in range(2):
         weights = core.gate_weights(layer)
-        for key, width in gate.maps.items():
-            assert weights[f"b_{key}"].shape == (width,)
-        random = GATES[GATE_OF[name]].start in ("chrono", "uniform")
-        if not random:
-            for key, bias in gate.start_biases().items():
-                assert torch.equal(weights[f"b_{key}"], bias)
-        others = [w for key, w in weights.items() if key.startswith("b_")]
-        assert sum(bias.count_nonzero() for bias in others) <= 2 * 12
+        for end in ends:
+            for key, width in gate.maps.items():
+                assert weights[f"b_{key}{end}"].shape == (width,)
+            if not random:
+                for key, bias in gate.start_biases().items():
+                    assert torch.equal(weights[f"b_{key}{end}"], bias)
+        drawn = DRAWN.get(FAMILY_OF[name], ())
+        others = [w for key, w in weights.items() if key.startswith("b_") and key not in drawn]
+        assert sum(bias.count_nonzero() for bias in others) <= 2 * 12 * len(ends)

@@ -71,6 +71,15 @@ def affine(w: Named, k: str, x: Array, h: Array) -> Array:
     return linear(x, w[f"W_x_{k}"], w[f"b_{k}"]) + linear(h, w[f"W_h_{k}"], w[f"b_h_{k}"])
 
 
+def rows(vector: Array, x: Array) -> Array:
+    """A vector (..., d) for every row of x (..., B, I)."""
+    return np.repeat(vector[..., None, :], x.shape[-2], axis=-2)
+
+
+def relu(z: Array) -> Array:
+    return np.where(z.real > 0, z, 0)
+
+
 def maps(w: Named, but: tuple[str, ...] = ()) -> list[str]:
     """The maps of the gate: all that have a weight on the input, but those named."""
     named = [name.removeprefix("W_x_") for name in w if name.startswith("W_x_")]

@@ -1,0 +1,44 @@
+"""Attention among the rows of a memory, the inside of the relational memory core."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rlgates.cell import full_precision
+
+
+class Block(nn.Module):
+    """Attention of all rows to all rows, then an MLP, each added to what it reads and normed.
+
+    The layers `qkv`, `norm_qkv`, `norm_att` and `norm_mlp` are the block's own; the MLP is lent.
+
+    Args:
+        num_heads: attention heads.
+        key_size, value_size: lengths of a key (and query) and of a value of a head.
+    """
+
+    def __init__(self, num_heads: int, key_size: int, value_size: int) -> None:
+        super().__init__()
+        size = num_heads * value_size
+        self.num_heads = num_heads
+        self.sizes = [key_size, key_size, value_size]
+        self.qkv = nn.Linear(size, num_heads * sum(self.sizes))
+        self.norm_qkv = nn.LayerNorm(num_heads * sum(self.sizes))
+        self.norm_att = nn.LayerNorm(size)
+        self.norm_mlp = nn.LayerNorm(size)
+
+    def forward(self, rows: Tensor, mlp: nn.Module) -> Tensor:
+        """The new rows from `rows` (B, R, D), in the precision of `rows` under autocast too."""
+        with full_precision(rows.device.type):
+            rows = self.norm_att(rows + self._attention(rows))
+            rows = self.norm_mlp(rows + mlp(rows))
+        return rows
+
+    def _attention(self, rows: Tensor) -> Tensor:
+        projected = self.norm_qkv(self.qkv(rows))
+        heads = projected.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        q, k, v = heads.split(self.sizes, dim=-1)
+        scores = (q * self.sizes[0] ** -0.5) @ k.transpose(-1, -2)
+        read: Tensor = torch.softmax(scores, dim=-1) @ v
+        return read.transpose(1, 2).flatten(2)

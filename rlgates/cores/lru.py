@@ -1,0 +1,138 @@
+"""The linear recurrent unit: a diagonal linear recurrence with complex factors."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from rlgates.cell import Cell, State, widened
+from rlgates.errors import check_flag, check_number, check_size
+
+# The largest |lambda|^2 that float32 can tell from 1.
+_LARGEST = 1 - 2.0**-24
+
+
+class LRU(Cell):
+    """The linear recurrent unit (Orvieto et al. 2023).
+
+    With complex h, lambda, B and C of d units:
+
+        lambda = exp(-exp(nu_log) + i exp(theta_log))
+        gamma  = exp(gamma_log), or sqrt(1 - |lambda|^2) if it is not trained
+        h'     = lambda * h + gamma * (B x)
+        y      = Re(C h') + D x                the output
+
+    |lambda| is below 1 whatever the parameters are. Nothing in a step is squashed: what stands
+    on this core has to bring the nonlinearity.
+
+    The units start on a ring of the complex plane: |lambda|^2 uniform in [r_min^2, r_max^2],
+    the phase uniform in [0, max_phase], gamma at sqrt(1 - |lambda|^2), with which a unit has
+    the variance of its input. B starts normal with variance 1/2I in each of its two parts, C
+    with 1/d, D with 1/I, for I inputs. There are no biases.
+
+    Complex numbers are pairs of real ones. The weights: `nu_log`, `theta_log` and `gamma_log`
+    (d); `weight_in` of (3 d, I), stacked B_re, B_im, D; `weight_out` of (d, 2 d), the columns
+    C_re, C_im. The state is (h_re, h_im), which starts at zero; the output has d units. The
+    forget gate that is observed is |lambda|, the same in every step.
+
+    Args:
+        input_size: width of the input.
+        hidden_size: number of complex units d.
+        r_min, r_max: the ring of the starting |lambda|, 0 and 1 by default; nearer to 1 for
+            longer memory.
+        max_phase: largest starting phase, above 0 and at most 2 pi, the default; smaller for
+            longer sequences.
+        trainable_gamma: gamma is trained, or follows |lambda|.
+
+    Raises:
+        ValueError, TypeError: a size below 1 or not an integer, a ring that is not within
+            0 <= r_min <= r_max <= 1 or has r_min = 1, a phase that is out of its range.
+    """
+
+    options = ("r_min", "r_max", "max_phase", "trainable_gamma")
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        r_min: float = 0.0,
+        r_max: float = 1.0,
+        max_phase: float = math.tau,
+        trainable_gamma: bool = True,
+    ) -> None:
+        super().__init__()
+        self.input_size = check_size("input_size", input_size)
+        self.hidden_size = self.output_size = check_size("hidden_size", hidden_size)
+        self.r_min, self.r_max = check_number("r_min", r_min), check_number("r_max", r_max)
+        if not (0 <= self.r_min <= self.r_max <= 1 and self.r_min < 1):
+            raise ValueError(
+                "r_min and r_max must be 0 <= r_min <= r_max <= 1 with r_min below 1, "
+                f"got {r_min} and {r_max}."
+            )
+        self.max_phase = check_number("max_phase", max_phase, above=0)
+        if self.max_phase > math.tau:
+            raise ValueError(f"max_phase must be at most 2 pi (math.tau), got {max_phase}.")
+        self.trainable_gamma = check_flag("trainable_gamma", trainable_gamma)
+        self.state_shapes = {"h_re": (hidden_size,), "h_im": (hidden_size,)}
+        self.nu_log = nn.Parameter(torch.empty(hidden_size))
+        self.theta_log = nn.Parameter(torch.empty(hidden_size))
+        if trainable_gamma:
+            self.gamma_log = nn.Parameter(torch.empty(hidden_size))
+        self.weight_in = nn.Parameter(torch.empty(3 * hidden_size, input_size))
+        self.weight_out = nn.Parameter(torch.empty(hidden_size, 2 * hidden_size))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        tiny = torch.finfo(torch.float32).tiny  # so that every logarithm is finite
+        squared = torch.rand(self.hidden_size, generator=generator)
+        squared = self.r_min**2 + (self.r_max**2 - self.r_min**2) * squared
+        nu = -0.5 * torch.log(squared.clamp(tiny, _LARGEST))
+        phase = self.max_phase * torch.rand(self.hidden_size, generator=generator)
+        self.nu_log.copy_(nu.log())
+        self.theta_log.copy_(phase.clamp(min=tiny).log())
+        if self.trainable_gamma:
+            self.gamma_log.copy_(self._normalisation().log())
+        self.weight_in.normal_(0, self.input_size**-0.5, generator=generator)
+        self.weight_in[: 2 * self.hidden_size] *= 0.5**0.5
+        self.weight_out.normal_(0, self.hidden_size**-0.5, generator=generator)
+
+    def _normalisation(self) -> Tensor:
+        """sqrt(1 - |lambda|^2), without the loss of digits near 1."""
+        return torch.sqrt(-torch.expm1(-2 * torch.exp(self.nu_log)))
+
+    def gate_weights(self) -> dict[str, Tensor]:
+        """Views `nu_log`, `theta_log`, `gamma_log`, `B_re`, `B_im`, `D`, `C_re`, `C_im`."""
+        vectors = {name: p.detach() for name, p in self.named_parameters() if p.ndim == 1}
+        into = self.weight_in.detach().split(self.hidden_size)
+        out_of = self.weight_out.detach().split(self.hidden_size, dim=1)
+        return vectors | dict(
+            zip(("B_re", "B_im", "D", "C_re", "C_im"), into + out_of, strict=True)
+        )
+
+    def project(self, x: Tensor) -> Tensor:
+        """lambda, gamma B x and D x side by side, so that a step has it all: (T, B, 5 d)."""
+        size = torch.exp(-torch.exp(self.nu_log))
+        phase = torch.exp(self.theta_log)
+        gamma = torch.exp(self.gamma_log) if self.trainable_gamma else self._normalisation()
+        factor = torch.cat([size * torch.cos(phase), size * torch.sin(phase)])
+        z = widened(nn.functional.linear(x, self.weight_in))
+        into, skip = z.split([2 * self.hidden_size, self.hidden_size], dim=-1)
+        return torch.cat([factor.expand(*x.shape[:2], -1), gamma.repeat(2) * into, skip], dim=-1)
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        re, im = state
+        factor_re, factor_im, into_re, into_im, skip = projected.chunk(5, dim=-1)
+        h_re = into_re + factor_re * re - factor_im * im
+        h_im = into_im + factor_re * im + factor_im * re
+        # Re(C h) = C_re h_re - C_im h_im
+        read = nn.functional.linear(torch.cat([h_re, -h_im], dim=-1), self.weight_out)
+        return skip + widened(read), (h_re, h_im)
+
+    def forget_gate(self, projected: Tensor, state: State) -> Tensor:
+        return torch.exp(-torch.exp(self.nu_log)).expand(len(projected), -1)
+
+    def extra_repr(self) -> str:
+        return f"{self.input_size}, {self.hidden_size}"

@@ -1,0 +1,163 @@
+"""The non-saturating recurrent unit: a memory that is written and erased without any gate."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from rlgates.cell import Cell, State, widened
+from rlgates.errors import check_flag, check_size
+
+
+class NRU(Cell):
+    """Non-saturating recurrent unit (Chandar et al. 2019; what it leaves open as in their code).
+
+    With d = hidden_size, m = memory_size, k = num_heads, s = sqrt(k m), and every map but that
+    of h linear in [h' ; m] (the new h, the old memory, not x):
+
+        h' = relu(W_x_h x + W_h_h h + W_m_h m + b_h)
+        alpha = W_alpha [h' ; m] + b_alpha,  beta = W_beta [h' ; m] + b_beta     k numbers each
+        v1, v2, w1, w2 = W_v1 [h' ; m] + b_v1, ...                               s numbers each
+        v = rows(v1 v2^T),  w = rows(w1 w2^T)                                    k rows of m
+        m' = m + mean over the heads of (alpha v) - mean over the heads of (beta w)
+
+    rows(...) flattens the s x s products, the index of v1 first, cuts them into k rows of m and
+    divides each row by its 5-norm (by 1e-12 if that is less). The output is h'.
+
+    The state is (h, m), both zero at first. Nothing bounds it: the amounts alpha and beta read
+    the memory that they change, so that it can grow exponentially. `Core(debug=True)` tells
+    when it is no longer finite. There is no forget gate to observe.
+
+    Weights and biases start as in torch.nn.Linear, in U[-1/sqrt(n), 1/sqrt(n)] with n the numbers
+    that a map reads (input_size + d + m for h', d + m for the others); with all biases at zero
+    nothing would be written where the input is zero.
+
+    Weights by name (`gate_weights`): W_x_h (d, input_size), W_h_h (d, d), W_m_h (d, m), b_h;
+    W_alpha (k, d + m), b_alpha, W_beta, b_beta; W_v1 (s, d + m), b_v1, W_v2, b_v2, W_w1, b_w1,
+    W_w2, b_w2; with layer_norm g_h and o_h (d). Stacking order in `weight_maps` and `bias_maps`:
+    alpha, beta, v1, w1, v2, w2.
+
+    Args:
+        input_size: width of the input.
+        hidden_size: number of units d.
+        memory_size: width m of the memory, of which num_heads * memory_size must be the square
+            of a whole number. None takes the paper's 64 for d = 128 and 144 for d = 512, half
+            as much again for each doubling of d: of the sizes that are allowed, the one
+            nearest to 64 * 1.5^log2(d / 128).
+        num_heads: number k of rows that a step writes, and that it erases.
+        relu: a ReLU on alpha, beta, and on v and w before they are normalized.
+        layer_norm: layer normalization of the pre-activation of h', with gain g_h, offset o_h,
+            and 1e-5 added to the variance.
+
+    Raises:
+        ValueError, TypeError: a size below 1 or not an integer, a memory_size that does not go
+            with num_heads (the nearest that does is named), a flag that is none.
+    """
+
+    options = ("memory_size", "num_heads", "relu", "layer_norm")
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        memory_size: int | None = None,
+        num_heads: int = 4,
+        relu: bool = False,
+        layer_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        self.input_size = check_size("input_size", input_size)
+        self.hidden_size = self.output_size = d = check_size("hidden_size", hidden_size)
+        self.num_heads = check_size("num_heads", num_heads)
+        if memory_size is None:
+            memory_size = _memory_near(64 * 1.5 ** math.log2(d / 128), self.num_heads)
+        self.memory_size = m = check_size("memory_size", memory_size)
+        self.side = math.isqrt(m * self.num_heads)
+        if self.side**2 != m * self.num_heads:
+            raise ValueError(
+                f"memory_size * num_heads must be the square of a whole number, got {m} * "
+                f"{self.num_heads}. Nearest memory_size allowed with num_heads={self.num_heads}: "
+                f"{_memory_near(m, self.num_heads)}."
+            )
+        self.relu = check_flag("relu", relu)
+        self.state_shapes = {"h": (d,), "m": (m,)}
+        rows = 2 * self.num_heads + 4 * self.side
+        self.weight_ih = nn.Parameter(torch.empty(d, self.input_size))
+        self.weight_hh = nn.Parameter(torch.empty(d, d + m))
+        self.bias = nn.Parameter(torch.empty(d))
+        self.weight_maps = nn.Parameter(torch.empty(rows, d + m))
+        self.bias_maps = nn.Parameter(torch.empty(rows))
+        self.norm = nn.LayerNorm(d) if check_flag("layer_norm", layer_norm) else None
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        state = self.hidden_size + self.memory_size
+        for parameter in (self.weight_ih, self.weight_hh, self.bias):
+            bound = (self.input_size + state) ** -0.5
+            parameter.uniform_(-bound, bound, generator=generator)
+        for parameter in (self.weight_maps, self.bias_maps):
+            parameter.uniform_(-(state**-0.5), state**-0.5, generator=generator)
+        if self.norm is not None:
+            self.norm.reset_parameters()
+
+    def gate_weights(self) -> dict[str, Tensor]:
+        """Views W_x_h, W_h_h, W_m_h, b_h, W_alpha, b_alpha, ...: see the class."""
+        views = {"W_x_h": self.weight_ih.detach(), "b_h": self.bias.detach()}
+        from_h, from_m = self.weight_hh.detach().tensor_split([self.hidden_size], dim=1)
+        views |= {"W_h_h": from_h, "W_m_h": from_m}
+        names = ("alpha", "beta", "v1", "w1", "v2", "w2")
+        widths = [self.num_heads] * 2 + [self.side] * 4
+        for kind, parameter in (("W", self.weight_maps), ("b", self.bias_maps)):
+            parts = parameter.detach().split(widths)
+            views |= {f"{kind}_{name}": part for name, part in zip(names, parts, strict=True)}
+        if self.norm is not None:
+            views |= {"g_h": self.norm.weight.detach(), "o_h": self.norm.bias.detach()}
+        return views
+
+    def project(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight_ih, self.bias)
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        h, m = state
+        z = widened(torch.addmm(projected, torch.cat([h, m], dim=-1), self.weight_hh.t()))
+        h = torch.relu(z if self.norm is None else self.norm(z))
+        read = torch.cat([h, m], dim=-1)
+        z = widened(nn.functional.linear(read, self.weight_maps, self.bias_maps))
+        # Writing (v) and erasing (w) side by side, on an axis of two.
+        heads, side = self.num_heads, self.side
+        amounts, first, second = (
+            part.unflatten(-1, (2, part.shape[-1] // 2))
+            for part in z.split([2 * heads, 2 * side, 2 * side], dim=-1)
+        )
+        products = (first.unsqueeze(-1) * second.unsqueeze(-2)).flatten(-2)
+        if self.relu:
+            amounts, products = torch.relu(amounts), torch.relu(products)
+        rows = unit_rows(products.unflatten(-1, (heads, self.memory_size)))
+        written, erased = (amounts.unsqueeze(-1) * rows).mean(dim=-2).unbind(1)
+        return h, (h, m + (written - erased))
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.input_size}, {self.hidden_size}, memory_size={self.memory_size}, "
+            f"num_heads={self.num_heads}"
+        )
+
+
+def unit_rows(v: Tensor) -> Tensor:
+    """Each row divided by its 5-norm, or by 1e-12 if that is less."""
+    # Fifth powers leave float32 beyond 5e7 and below 1e-9, so the rows are brought to a largest
+    # number of 1 first. The result does not depend on that factor, nor does its gradient.
+    largest = v.detach().abs().amax(dim=-1, keepdim=True).clamp(min=1e-12)
+    return nn.functional.normalize(v / largest, p=5.0, dim=-1, eps=1.0)
+
+
+def _memory_near(size: float, num_heads: int) -> int:
+    """The memory_size nearest to `size` whose product with num_heads is a square number."""
+    least = next(
+        n for n in range(1, num_heads + 1) if math.isqrt(n * num_heads) ** 2 == n * num_heads
+    )
+    below = max(1, math.floor(math.sqrt(size / least)))
+    return min((least * n * n for n in (below, below + 1)), key=lambda fits: abs(fits - size))

@@ -1,0 +1,214 @@
+"""What makes the latents of an RMA worth remembering: they must give back what was seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from rlgates.cell import widened
+from rlgates.cores.starts import truncated_normal_
+from rlgates.errors import check_number, check_size
+
+
+class Reconstruction(NamedTuple):
+    """What `RMAReconstruction.decode` makes of latents (..., latent_size).
+
+    Attributes:
+        image: logits of the pixels (..., C, H, W).
+        action: logits of the actions (..., num_actions).
+        reward: (...).
+    """
+
+    image: Tensor
+    action: Tensor
+    reward: Tensor
+
+
+class RMALosses(NamedTuple):
+    """The losses, each a scalar: weighted, summed over time, averaged over the batch."""
+
+    image: Tensor
+    action: Tensor
+    reward: Tensor
+    strength: Tensor
+
+    @property
+    def total(self) -> Tensor:
+        """The sum of the four."""
+        return self.image + self.action + self.reward + self.strength
+
+
+class RMAReconstruction(nn.Module):
+    """Decoders from the latents of an RMA core, and its auxiliary losses (Hung et al. 2019).
+
+    From each latent z the agent must tell what entered that step: the picture, the previous
+    action and the previous reward.
+
+        image    sigmoid(C_2 relu(C_1 reshape(relu(D z))))   D: to (channels, H, W)
+                                                             C_1, C_2: transposed 3x3
+                                                             convolutions to 16 and to C maps
+        action   softmax(A z)
+        reward   R z
+
+    All maps have a bias. The losses of a step, each with its weight:
+
+        image     image_weight * mean over pixels and maps of the cross-entropy     50
+        action    action_weight * cross-entropy                                     1
+        reward    reward_weight * (R z - reward)^2 / 2                              1
+        strength  strength_weight * sum over heads of max(hinge, strength)          5e-5, hinge 2
+
+    The last one keeps a read strength from growing above `hinge` unless the read is worth it;
+    its gradient is zero below. Every loss is summed over time and averaged over the batch.
+
+    With `cell = core.cells[0]`, `z = cell.split(outputs).latent` and
+    `strengths = cell.read_strengths(outputs)`; both carry gradients into the core.
+
+    Weights start truncated normal with standard deviation 1/sqrt(inputs) (of a convolution:
+    9 * maps), biases at zero.
+
+    Args:
+        latent_size: width of z.
+        image_shape: (C, H, W) of the pictures, channels first.
+        num_actions: number of discrete actions.
+        channels: maps between D and C_1.
+        image_weight, action_weight, reward_weight, strength_weight, strength_hinge: as above.
+
+    The defaults are those of the authors' code (google-deepmind/deepmind-research, tvt).
+
+    Raises:
+        ValueError, TypeError: a size below 1 or not an integer, an image shape that is not
+            (C, H, W), a weight that is no finite number or is below zero.
+    """
+
+    def __init__(
+        self,
+        latent_size: int,
+        image_shape: Sequence[int],
+        num_actions: int,
+        *,
+        channels: int = 32,
+        image_weight: float = 50.0,
+        action_weight: float = 1.0,
+        reward_weight: float = 1.0,
+        strength_weight: float = 5e-5,
+        strength_hinge: float = 2.0,
+    ) -> None:
+        super().__init__()
+        self.latent_size = check_size("latent_size", latent_size)
+        if len(image_shape) != 3:
+            raise ValueError(f"image_shape must be (C, H, W), got {tuple(image_shape)}.")
+        maps, height, width = (check_size("image_shape", size) for size in image_shape)
+        self.image_shape = maps, height, width
+        self.num_actions = check_size("num_actions", num_actions)
+        check_size("channels", channels)
+        self.image_weight = _check_weight("image_weight", image_weight)
+        self.action_weight = _check_weight("action_weight", action_weight)
+        self.reward_weight = _check_weight("reward_weight", reward_weight)
+        self.strength_weight = _check_weight("strength_weight", strength_weight)
+        self.strength_hinge = check_number("strength_hinge", strength_hinge)
+        self.image = nn.Sequential(
+            nn.Linear(latent_size, channels * height * width),
+            nn.ReLU(),
+            nn.Unflatten(1, (channels, height, width)),
+            nn.ConvTranspose2d(channels, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.ConvTranspose2d(16, maps, 3, padding=1),
+        )
+        self.action = nn.Linear(latent_size, num_actions)
+        self.reward = nn.Linear(latent_size, 1)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the starting parameters from `generator` (the global one by default)."""
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear):
+                fan_in = layer.in_features
+            elif isinstance(layer, nn.ConvTranspose2d):
+                fan_in = 9 * layer.in_channels
+            else:
+                continue
+            truncated_normal_(layer.weight, fan_in, generator)
+            if layer.bias is not None:
+                layer.bias.zero_()
+
+    def decode(self, latent: Tensor) -> Reconstruction:
+        """What the latents (..., latent_size) say of picture, action and reward."""
+        if latent.shape[-1] != self.latent_size:
+            raise ValueError(
+                f"latent must be (..., {self.latent_size}), got {tuple(latent.shape)}."
+            )
+        leading = latent.shape[:-1]
+        image = self.image(latent.reshape(math.prod(leading), self.latent_size))
+        return Reconstruction(
+            widened(image).view(*leading, *self.image_shape),
+            widened(self.action(latent)),
+            widened(self.reward(latent)).squeeze(-1),
+        )
+
+    def forward(
+        self, latent: Tensor, image: Tensor, action: Tensor, reward: Tensor, strengths: Tensor
+    ) -> RMALosses:
+        """The losses over T steps of B episodes.
+
+        Args:
+            latent: (T, B, latent_size).
+            image: the picture of each step (T, B, C, H, W), floats in [0, 1] or bytes.
+            action: the action before it (T, B), integers.
+            reward: the reward before it (T, B).
+            strengths: the read strengths (T, B, num_heads); no heads without memory.
+
+        Raises:
+            ValueError: shapes that do not belong together, integers that are not bytes as
+                pictures, an empty batch.
+        """
+        self._check(latent, image, action, reward, strengths)
+        seen = self.decode(latent)
+        kind = seen.image.dtype
+        pixels = image.to(kind) / 255 if image.dtype == torch.uint8 else image.to(kind)
+        functional, batch = nn.functional, latent.shape[1]
+        per_pixel = functional.binary_cross_entropy_with_logits(seen.image, pixels, reduction="sum")
+        per_action = functional.cross_entropy(
+            seen.action.flatten(0, 1), action.flatten().long(), reduction="sum"
+        )
+        square = (seen.reward - reward.to(kind)).square().sum()
+        hinged = strengths.clamp(min=self.strength_hinge).sum()
+        return RMALosses(
+            self.image_weight / math.prod(self.image_shape) / batch * per_pixel,
+            self.action_weight / batch * per_action,
+            self.reward_weight / (2 * batch) * square,
+            self.strength_weight / batch * hinged,
+        )
+
+    def _check(
+        self, latent: Tensor, image: Tensor, action: Tensor, reward: Tensor, strengths: Tensor
+    ) -> None:
+        if latent.ndim != 3 or not latent.shape[1]:
+            raise ValueError(
+                f"latent must be (T, B, {self.latent_size}), B >= 1, got {tuple(latent.shape)}."
+            )
+        steps = tuple(latent.shape[:2])
+        heads = strengths.shape[2:] if strengths.ndim == 3 else (1,)
+        for name, tensor, shape in (
+            ("image", image, (*steps, *self.image_shape)),
+            ("action", action, steps),
+            ("reward", reward, steps),
+            ("strengths", strengths, (*steps, *heads)),
+        ):
+            if tensor.shape != shape:
+                raise ValueError(f"{name} must be {shape}, got {tuple(tensor.shape)}.")
+        if not (image.is_floating_point() or image.dtype == torch.uint8):
+            raise ValueError(f"image must be floats in [0, 1] or uint8, got {image.dtype}.")
+        if action.is_floating_point() or action.dtype == torch.bool:
+            raise ValueError(f"action must be integers, got {action.dtype}.")
+
+
+def _check_weight(name: str, value: float) -> float:
+    number = check_number(name, value)
+    if number < 0:
+        raise ValueError(f"{name} must be at least 0, got {value}.")
+    return number

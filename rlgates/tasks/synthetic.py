@@ -1,0 +1,78 @@
+"""Tasks that measure memory alone: copying symbols and adding marked numbers."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from rlgates.errors import check_size
+from rlgates.tasks.task import Batch, Task
+
+
+class Copy(Task):
+    """Say ten symbols again after a delay (Hochreiter and Schmidhuber 1997; Gu et al. 2020).
+
+    A sequence has N + 20 steps of one-hot inputs: 10 symbols out of 1 to 8, N blanks (0), and
+    10 cues (9). During the cues the symbols are to be said in their order; these 10 predictions
+    alone count. Without memory the loss is at best log 8, and 1 symbol in 8 is right.
+
+    Args:
+        delay: N, the number of blanks.
+    """
+
+    settings = ("delay",)
+    symbols, length = 8, 10
+
+    def __init__(self, delay: int = 500) -> None:
+        self.delay = check_size("delay", delay, minimum=0)
+        self.input_size = self.symbols + 2
+        self.output_size = self.symbols
+        self.scored = self.length
+        self.baseline = math.log(self.symbols)
+
+    def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
+        said = torch.randint(self.symbols, (self.length, batch_size), generator=generator)
+        blanks = said.new_zeros(self.delay, batch_size)
+        cues = said.new_full((self.length, batch_size), self.symbols + 1)
+        tokens = torch.cat([said + 1, blanks, cues])
+        return Batch(nn.functional.one_hot(tokens, self.input_size).float(), said)
+
+    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(predictions.flatten(0, 1), targets.flatten())
+
+    def metrics(self, predictions: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """The share of symbols that are right."""
+        return {"accuracy": (predictions.argmax(dim=-1) == targets).float().mean()}
+
+
+class Adding(Task):
+    """Add two marked numbers (Hochreiter and Schmidhuber 1997; Gu et al. 2020).
+
+    A sequence has T steps of a number from U[0, 1] and a marker, which is 1 at one step of the
+    first half and at one of the second, else 0. After the last step the sum of the two marked
+    numbers is to be said; the loss is the squared error. To say 1 always costs 1/6.
+
+    Args:
+        steps: T, at least 2.
+    """
+
+    settings = ("steps",)
+
+    def __init__(self, steps: int = 2000) -> None:
+        self.steps = check_size("steps", steps, minimum=2)
+        self.input_size, self.output_size, self.scored = 2, 1, 1
+        self.baseline = 1 / 6
+
+    def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
+        numbers = torch.rand(self.steps, batch_size, generator=generator)
+        half, rows = self.steps // 2, torch.arange(batch_size)
+        markers = torch.zeros_like(numbers)
+        for low, high in ((0, half), (half, self.steps)):
+            markers[torch.randint(low, high, (batch_size,), generator=generator), rows] = 1
+        inputs = torch.stack([numbers, markers], dim=-1)
+        return Batch(inputs, (numbers * markers).sum(dim=0)[None, :, None])
+
+    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.mse_loss(predictions, targets)

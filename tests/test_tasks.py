@@ -1,0 +1,91 @@
+"""The supervised tasks: their sequences, their losses, and what memory is worth in them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from rlgates import make_core
+from rlgates.tasks import TASKS, Adding, Copy, Reader, make_task
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("delay", [0, 1, 7])
+def test_copy(delay: int) -> None:
+    task = Copy(delay)
+    inputs, targets = task.sample(500, seeded(0))
+    assert inputs.shape == (delay + 20, 500, 10)
+    assert (inputs.sum(dim=-1) == 1).all()
+    tokens = inputs.argmax(dim=-1)
+    assert torch.equal(tokens[:10], targets + 1)
+    assert (tokens[10 : 10 + delay] == 0).all()
+    assert (tokens[-10:] == 9).all()
+    assert torch.bincount(targets.flatten(), minlength=8).min() > 500
+    right = torch.nn.functional.one_hot(targets, 8) * 100.0
+    assert task.loss(right, targets) < 1e-6
+    assert task.metrics(right, targets)["accuracy"] == 1
+    blind = torch.zeros_like(right)
+    assert task.loss(blind, targets).item() == pytest.approx(task.baseline) == math.log(8)
+    assert task.metrics(right.roll(1, dims=0), targets)["accuracy"] < 0.2
+
+
+@pytest.mark.parametrize("steps", [2, 3, 20])
+def test_adding(steps: int) -> None:
+    task = Adding(steps)
+    inputs, targets = task.sample(20_000, seeded(0))
+    assert inputs.shape == (steps, 20_000, 2)
+    assert targets.shape == (1, 20_000, 1)
+    numbers, markers = inputs.unbind(-1)
+    assert set(markers.unique().tolist()) <= {0, 1}
+    for part in (markers[: steps // 2], markers[steps // 2 :]):
+        assert (part.sum(dim=0) == 1).all()
+        assert (part.mean(dim=1) > 0.8 / len(part)).all(), "some places are never marked"
+    assert 0 <= numbers.min() <= numbers.max() < 1
+    expected = (numbers * (markers == 1)).sum(dim=0)
+    torch.testing.assert_close(targets[0, :, 0], expected)
+    assert task.loss(torch.ones_like(targets), targets).item() == pytest.approx(1 / 6, abs=5e-3)
+    assert task.baseline == 1 / 6
+    assert task.metrics(targets, targets) == {}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_same_generator_gives_the_same_sequences(name: str) -> None:
+    task = make_task(name)
+    before = torch.get_rng_state()
+    one, same, other = (task.sample(3, seeded(n)) for n in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(map(torch.equal, one, same))
+    assert not torch.equal(one.inputs, other.inputs)
+    assert one.inputs.shape[-1] == task.input_size
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_reader_predicts_the_scored_steps(name: str) -> None:
+    task = make_task(name, **{TASKS[name].settings[0]: 5})
+    inputs, targets = task.sample(3, seeded(0))
+    reader = Reader(make_core("ur_lstm", task.input_size, 4), task)
+    predictions = reader(inputs)
+    assert predictions.shape == (task.scored, 3, task.output_size)
+    task.loss(predictions, targets).backward()
+    assert all(parameter.grad is not None for parameter in reader.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "error", "message"),
+    [
+        ("coppy", {}, ValueError, "unknown task 'coppy'. Did you mean 'copy'"),
+        ("copy", {"dely": 3}, ValueError, "Did you mean 'delay'"),
+        ("copy", {"delay": -1}, ValueError, "delay must be at least 0, got -1"),
+        ("copy", {"delay": 1.5}, TypeError, "delay must be an integer"),
+        ("adding", {"steps": 1}, ValueError, "steps must be at least 2, got 1"),
+    ],
+)
+def test_bad_settings(name: str, settings: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        make_task(name, **settings)
