@@ -20,6 +20,7 @@ from rlgates.experiments.configs import (
     BenchConfig,
     StudyConfig,
     TrainConfig,
+    fitting,
     laid_over,
 )
 from rlgates.experiments.configs import preset as find_preset
@@ -110,7 +111,9 @@ def _outcomes(base: TrainConfig, config: TrainConfig) -> list[Outcome]:
     settings = base.env_settings if config.env == base.env else {}
     if config.env_settings is not base.env_settings:
         settings = laid_over(settings, config.env_settings)
-    options = laid_over(base.core_options, config.core_options)
+    options = fitting(base.core_options, config.core)
+    if config.core_options is not base.core_options:
+        options = laid_over(options, config.core_options)
     config = replace(config, env_settings=settings, core_options=options)
     return run_all([(config, seed) for seed in config.seeds], config.jobs)
 

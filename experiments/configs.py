@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from tyro.constructors import PrimitiveConstructorSpec
 
+from rlgates.cores import core_options
 from rlgates.errors import unknown
 
 
@@ -36,6 +37,15 @@ def parse_pairs(words: list[str]) -> dict[str, Any]:
 def laid_over(base: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """`base` with `given` in place of what it says; an empty text leaves a name out."""
     return {name: value for name, value in {**base, **given}.items() if value != ""}
+
+
+def fitting(options: Mapping[str, Any], core: str) -> dict[str, Any]:
+    """Those of a preset's options that a core takes: not each of them has input weights to scale.
+
+    Raises:
+        ValueError: an unknown core (the nearest is named).
+    """
+    return {name: value for name, value in options.items() if name in core_options(core)}
 
 
 Pairs = Annotated[
@@ -67,7 +77,7 @@ class TrainConfig:
     core: str = "ur_lstm"
     """Memory core; `rlgates cores` lists them."""
     core_options: Pairs = field(default_factory=lambda: {"input_scale": 8.0})
-    """Options of the core, laid over those of the preset; NAME= leaves one out."""
+    """Options of the core, laid over those of the preset that it takes; NAME= leaves one out."""
     hidden_size: int = 64
     """Units of the core."""
     critic: Literal["shared", "separate", "none"] = "shared"

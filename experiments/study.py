@@ -15,8 +15,11 @@ from rlgates.errors import check_size
 from rlgates.experiments import logs, manifest
 from rlgates.experiments.configs import (
     NOT_LEARNED_FROM,
+    STUDY,
     StudyConfig,
     TrainConfig,
+    fitting,
+    laid_over,
     parse_pairs,
     preset,
 )
@@ -49,7 +52,10 @@ def grid(study: StudyConfig) -> list[Run]:
             base = replace(preset(name + "-smoke" * study.smoke), threads=study.threads)
             if study.total_steps is not None:
                 base = replace(base, total_steps=study.total_steps)
-            runs += [(replace(base, core=core, seeds=study.seeds), seed) for core in study.cores]
+            for core in study.cores:
+                options = fitting(base.core_options, core)
+                config = replace(base, core=core, core_options=options, seeds=study.seeds)
+                runs.append((config, seed))
     return runs
 
 
@@ -93,7 +99,9 @@ def run_study(study: StudyConfig) -> list[Outcome]:
 
 def digest(config: TrainConfig) -> str:
     """A few letters that differ when cores cannot be compared: other settings or budget."""
-    plain = manifest.plain(replace(config, core=""))
+    # Options that a core does not have do not make it another comparison.
+    options = laid_over(STUDY.core_options, config.core_options)
+    plain = manifest.plain(replace(config, core="", core_options=options))
     settings = {name: value for name, value in plain.items() if name not in NOT_LEARNED_FROM}
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 

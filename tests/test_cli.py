@@ -113,11 +113,27 @@ def test_settings_are_laid_over_those_of_the_preset(
     assert config.folder == configs.PRESETS["study90"].folder
 
 
+@pytest.mark.parametrize("core", ["rmc", "gru"])
+def test_a_core_takes_those_options_of_a_preset_that_it_has(
+    core: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = []
+    monkeypatch.setattr(
+        "rlgates.experiments.launch.run_all", lambda runs, _: seen.extend(runs) or []
+    )
+    assert cli.main(["train", "--core", core]) == 0
+    assert cli.main(["train", "--core", core, "--core-options", "forget_bias=2"]) == 0
+    given = {"input_scale": 8.0} if core == "gru" else {}
+    assert [config.core_options for config, _ in seen] == [given, {**given, "forget_bias": 2}]
+    assert cli.main(["train", "--core", "rmcc"]) == 2
+    assert "Did you mean 'rmc'" in capsys.readouterr().err
+
+
 def test_demo_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["demo", "--smoke"]) == 0
     printed = capsys.readouterr().out
     assert f"ur_lstm on {env_title(configs.PRESETS['demo-smoke'])}, seed " in printed
-    assert "/tensorboard --logdir runs/smoke\n" in printed
+    assert "tensorboard --logdir runs/smoke\n" in printed
     assert len(list(Path("runs/smoke").rglob("curve.png"))) == 1
 
 

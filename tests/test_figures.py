@@ -17,7 +17,7 @@ from rlgates.experiments import cli, configs
 from rlgates.experiments.figures import Curve, draw_curves, styles
 from rlgates.experiments.pictures import phase_pictures
 from rlgates.experiments.stats import iqm, iqm_interval, median_reached
-from rlgates.experiments.study import grid, read_curves, redraw, summary
+from rlgates.experiments.study import digest, grid, read_curves, redraw, summary
 
 
 def test_iqm_by_hand() -> None:
@@ -144,6 +144,15 @@ def test_the_grid_of_the_study() -> None:
     alike = {str(replace(config, core="", seeds=())) for config, _ in runs}
     assert len(alike) == 2
     assert len({(config.core, str(config.env_settings), seed) for config, seed in runs}) == 50
+
+
+def test_cores_that_lack_an_option_of_the_preset_can_be_compared() -> None:
+    (one, _), (other, _) = grid(
+        configs.StudyConfig(cores=("ur_lstm", "dnc"), seeds=(1,), presets=("study30",))
+    )
+    assert (one.core_options, other.core_options) == ({"input_scale": 8.0}, {})
+    assert digest(one) == digest(other)
+    assert digest(one) != digest(replace(one, core_options={"input_scale": 1.0}))
 
 
 def test_the_table_of_the_readme() -> None:
