@@ -47,8 +47,16 @@ def bench(config: BenchConfig) -> Path:
         print(f"{name:<14} {ratio:6.2f} x {REFERENCE}  {1e3 * seconds:8.2f} ms", flush=True)
         ordered = [rows[core] for core in list_cores() if core in rows]
         write_rows(path, ordered, list(rows[name]))
-    write_atomically(path.with_suffix(".md"), table(path.parent).encode())
+    redraw_costs(path.parent)
     return path
+
+
+def redraw_costs(results: Path) -> list[Path]:
+    """Write the table of costs again from the CSV files; what was written."""
+    if not (results / "core_costs.csv").exists():
+        return []
+    write_atomically(results / "core_costs.md", table(results).encode())
+    return [results / "core_costs.md"]
 
 
 def relative_time(core: Core, reference: Core, x: Tensor, pairs: int) -> tuple[float, float]:

@@ -160,11 +160,12 @@ def _figures(results: Path = Path("experiments/results"), readme: Path = Path("R
         results: folder of the CSV files.
         readme: text whose tables of cores and results are put in again, if it is there.
     """
+    from rlgates.experiments.bench import redraw_costs
     from rlgates.experiments.readme import filled_in
     from rlgates.experiments.study import redraw
     from rlgates.experiments.supervised_study import redraw_supervised
 
-    for path in (*redraw(results), *redraw_supervised(results)):
+    for path in (*redraw(results), *redraw_supervised(results), *redraw_costs(results)):
         print(path)
     if readme.exists():
         write_atomically(readme, filled_in(readme.read_text(), results).encode())

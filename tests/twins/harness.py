@@ -110,13 +110,14 @@ def run_core(
     outputs, final = core(*leaves, torch.tensor(STARTS))
     weigh_outputs, weigh_final = (torch.tensor(factor).to(like) for factor in factors)
     ((outputs * weigh_outputs).sum() + (final * weigh_final).sum()).backward()
-    assert leaves[0].grad is not None
-    assert leaves[1].grad is not None
+    in_x, in_state = (leaf.grad if leaf.numel() else torch.zeros_like(leaf) for leaf in leaves)
+    assert in_x is not None
+    assert in_state is not None
     return (
         {"outputs": outputs.detach().numpy(), **named_state(core, final)},
         {
-            "x": leaves[0].grad.numpy(),
-            **named_state(core, leaves[1].grad),
+            "x": in_x.numpy(),
+            **named_state(core, in_state),
             **named_gradients(core),
         },
     )

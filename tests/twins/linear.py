@@ -53,6 +53,11 @@ def lru(
     return y, {"h_re": h_re, "h_im": h_im}, rows(size, x)
 
 
+def memoryless(w: Named, x: Array, state: Named) -> tuple[Array, Named, None]:
+    """The floor: an affine map and a tanh."""
+    return np.tanh(linear(x, w["weight"], w["bias"])), {}, None
+
+
 def of_input(w: Named, x: Array) -> Named:
     """Every map, which reads the input alone."""
     names = [name.removeprefix("W_") for name in w if name.startswith("W_")]

@@ -18,7 +18,7 @@ from twins.harness import (
     label,
     single_for,
 )
-from twins.linear import gilr, lru, mingru, minlstm
+from twins.linear import gilr, lru, memoryless, mingru, minlstm
 from twins.sequence import Step
 
 LINEAR = {"candidate": "linear"}
@@ -49,6 +49,11 @@ def test_minlstm_equals_its_twin(candidate: str, num_layers: int) -> None:
 def test_lru_equals_its_twin(trainable_gamma: bool, num_layers: int) -> None:
     core = build("lru", trainable_gamma=trainable_gamma, num_layers=num_layers)
     check(lru, core, trainable_gamma=trainable_gamma)
+
+
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_the_core_without_memory_equals_its_twin(num_layers: int) -> None:
+    check(memoryless, build("none", num_layers=num_layers))
 
 
 @pytest.mark.parametrize(
