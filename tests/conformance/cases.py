@@ -37,6 +37,8 @@ DRAWN = {"dnc": ("b_u", "b_o"), "rma": ("b_u_1", "b_o_1", "b_u_2", "b_o_2")}
 
 FAMILY_OF = {name: core for name, (core, _) in core_names().items()}
 GATE_OF = {name: gate for name, (core, gate) in core_names().items() if CORES[core].gates}
+# A few names of each family: the plain gate, uniform refine, ordered master, and those without.
+LIGHT = [n for n in FAMILY_OF if GATE_OF.get(n, "") in LIGHT_GATES or n in CORES]
 
 
 def names(of: Iterable[str]) -> list[Any]:

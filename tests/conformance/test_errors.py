@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from conformance.cases import INPUTS, build, every_core, inputs, some_starts
 from rlgates import make_core
 from rlgates.cores import LSTM
 from rlgates.gates import Gate
@@ -89,7 +90,7 @@ def test_make_core_refuses(
         ((4, 2, 3), None, (4,), r"starts must be \(T, B\) = \(4, 2\), got \(4,\)"),
     ],
 )
-def test_a_core_refuses_shapes(x: Any, state: Any, starts: Any, message: str) -> None:
+def test_the_lstm_refuses_shapes(x: Any, state: Any, starts: Any, message: str) -> None:
     core = make_core("lstm", 3, 8)
     for call in (core, core.observe):
         with pytest.raises(ValueError, match=message):
@@ -98,6 +99,27 @@ def test_a_core_refuses_shapes(x: Any, state: Any, starts: Any, message: str) ->
                 None if state is None else torch.zeros(state),
                 None if starts is None else torch.zeros(starts, dtype=torch.bool),
             )
+
+
+@every_core
+def test_every_core_refuses_shapes_and_dtypes(name: str) -> None:
+    core = build(name, num_layers=2)
+    x, state = inputs(core)
+    starts = some_starts()
+    wrong: list[tuple[tuple[Any, ...], str]] = [
+        ((x[..., :-1],), rf"x must be \(T, B, {INPUTS}\)"),
+        ((x[:0],), "with T >= 1"),
+        ((x, torch.zeros(3, core.state_size + 1)), rf"state must be \(B, {core.state_size}\)"),
+        ((x, state[:-1]), "with B = 3"),
+        ((x, state, starts.T), r"starts must be \(T, B\) = \(7, 3\), got \(3, 7\)"),
+        ((x, state, starts.float()), "starts must be bool, got torch.float32"),
+        ((x.double(),), "x must be torch.float32, got torch.float64"),
+        ((x, state.double()), "state must be torch.float32, got torch.float64"),
+    ]
+    for arguments, message in wrong:
+        for call in (core, core.observe):
+            with pytest.raises(ValueError, match=message):
+                call(*arguments)
 
 
 def test_a_core_refuses_other_values() -> None:

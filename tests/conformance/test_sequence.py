@@ -10,15 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conformance.cases import (
+    FAMILY_OF,
+    LIGHT,
     build,
     close,
     every_core,
+    every_family,
     every_way,
     in_pieces,
     inputs,
     seeded,
+    small,
     some_starts,
 )
+from rlgates import make_core
+from rlgates.cores import CORES
 
 
 @every_core
@@ -49,6 +55,35 @@ def test_one_call_equals_calls_over_any_pieces(name: str, way: dict[str, Any]) -
         starts = torch.rand(steps, batch, generator=seeded(steps)) < share
         x, state = inputs(core, steps, batch, seed=data.draw(st.integers(0, 9)))
         expected = in_pieces(core, x, state, starts, cuts)
+        for one, other in zip(core(x, state, starts), expected, strict=True):
+            close(one, other)
+
+    check()
+
+
+@every_family
+def test_one_call_equals_a_call_a_step_at_any_size(name: str) -> None:
+    @settings(max_examples=10, deadline=None, derandomize=True, database=None)
+    @given(data=st.data())
+    def check(data: st.DataObject) -> None:
+        draw = data.draw
+        input_size, hidden_size = draw(st.integers(1, 9)), 2 * draw(st.integers(1, 8))
+        gates = [n for n in LIGHT if CORES[FAMILY_OF[n]] == CORES[name]]
+        core = make_core(
+            draw(st.sampled_from(gates)),
+            input_size,
+            hidden_size,
+            draw(st.integers(1, 2)),
+            dtype=torch.float64,
+            generator=seeded(draw(st.integers(0, 99))),
+            skip_connections=draw(st.booleans()),
+            learned_state=draw(st.booleans()),
+            **small(name),
+        ).eval()
+        steps, batch = draw(st.integers(1, 9)), draw(st.integers(1, 4))
+        starts = torch.rand(steps, batch, generator=seeded(steps)) < 0.3
+        x, state = inputs(core, steps, batch)
+        expected = in_pieces(core, x, state, starts, list(range(1, steps)))
         for one, other in zip(core(x, state, starts), expected, strict=True):
             close(one, other)
 

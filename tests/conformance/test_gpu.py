@@ -1,0 +1,56 @@
+"""On a GPU every core computes what it does on the CPU, gradients included."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor
+
+from conformance.cases import build, every_core, inputs, some_starts
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+@every_core
+def test_a_gpu_computes_what_the_cpu_does(name: str) -> None:
+    core = build(name, num_layers=2, dtype=torch.float64)
+    arguments = (*inputs(core), some_starts())
+    results: list[list[Tensor]] = []
+    for device in ("cpu", "cuda"):
+        there = copy.deepcopy(core).to(device)
+        outputs, final = there(*(tensor.to(device) for tensor in arguments))
+        assert outputs.device.type == final.device.type == device
+        (outputs.sum() + final.sum()).backward()
+        gradients = [p.grad for p in there.parameters() if p.grad is not None]
+        results.append([tensor.detach().cpu() for tensor in (outputs, final, *gradients)])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+@every_core
+def test_autocast_on_a_gpu(name: str) -> None:
+    core = build(name, num_layers=2)
+    arguments = [tensor.cuda() for tensor in (*inputs(core), some_starts())]
+    core.cuda()
+    with torch.autocast("cuda", torch.bfloat16):
+        outputs, final = core(*arguments)
+    assert outputs.dtype == final.dtype == torch.float32
+    assert outputs.isfinite().all()
+
+
+@every_core
+def test_nothing_waits_for_the_gpu(name: str) -> None:
+    core = build(name, num_layers=2)
+    arguments = [tensor.cuda() for tensor in (*inputs(core), some_starts())]
+    core.cuda()
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        core(*arguments)[0].sum().backward()
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
