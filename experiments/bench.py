@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import time
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from rlgates.errors import check_size
 from rlgates.experiments.configs import BenchConfig
 from rlgates.experiments.files import write_atomically
 from rlgates.experiments.logs import write_rows
+from rlgates.experiments.tables import Row, read
 
 REFERENCE = "lstm"
 
@@ -75,14 +75,14 @@ def run(core: Core, x: Tensor) -> float:
     return time.perf_counter() - start
 
 
-def read_costs(results: Path) -> dict[str, dict[str, str]]:
+def read_costs(results: Path) -> dict[str, Row]:
     """The rows of `core_costs.csv` by the name of the core."""
-    return {row["core"]: row for row in _read(results / "core_costs.csv")}
+    return {row["core"]: row for row in read(results / "core_costs.csv")}
 
 
 def table(results: Path) -> str:
     """Core by core: parity with its twin, parameters, state, time; from the CSV files."""
-    errors = {row["core"]: row for row in _read(results / "parity.csv")}
+    errors = {row["core"]: row for row in read(results / "parity.csv")}
     rows = list(read_costs(results).values())
     lines = [
         "| core | error in float64 | error in float32 | parameters | state | output | time |\n",
@@ -103,10 +103,3 @@ def table(results: Path) -> str:
         f"`{REFERENCE}` in neighbouring runs ({settings}); native code where a core has it, else "
         "the plain loop: `rlgates bench`.\n"
     )
-
-
-def _read(path: Path) -> list[dict[str, str]]:
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))

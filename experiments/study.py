@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 from collections.abc import Sequence
@@ -29,11 +28,11 @@ from rlgates.experiments.launch import Outcome, Run, run_all
 from rlgates.experiments.pictures import draw_readme
 from rlgates.experiments.runs import chance, env_title, run_folder
 from rlgates.experiments.stats import iqm, iqm_interval, median_reached
+from rlgates.experiments.tables import Row, key, merge, read
 from rlgates.experiments.text import steps_text, time_text
 from rlgates.experiments.train import GOAL
 
 CURVE_POINTS = 60  # of each run in the committed table
-Row = dict[str, str]
 
 
 def grid(study: StudyConfig) -> list[Run]:
@@ -71,8 +70,8 @@ def run_study(study: StudyConfig) -> list[Outcome]:
     """
     results = Path("runs/smoke" if study.smoke else study.results)
     table, curves = (results / f"{study.name}{end}.csv" for end in ("", "_curves"))
-    there = _read(table) if table.exists() else []
-    made = {_key(row) for row in there}
+    there = read(table)
+    made = {key(row) for row in there}
     configs = {row["title"]: row["config"] for row in there}
     runs, missing = grid(study), []
     for config, seed in runs:
@@ -89,8 +88,8 @@ def run_study(study: StudyConfig) -> list[Outcome]:
     outcomes = run_all(missing, study.jobs)
     done = [outcome for outcome in outcomes if outcome.result is not None]
     if done:
-        _merge(table, [result_row(outcome) for outcome in done])
-        _merge(curves, [row for end in done for row in curve_rows(end.config, end.seed)])
+        merge(table, [result_row(outcome) for outcome in done])
+        merge(curves, [row for end in done for row in curve_rows(end.config, end.seed)])
     if done or there:
         redraw(results)
         print(f"\n{(results / f'{study.name}.md').read_text()}")
@@ -164,7 +163,7 @@ def redraw(results: Path) -> list[Path]:
     written = []
     for path in sorted(results.glob("*_curves.csv")):
         name = path.name.removesuffix("_curves.csv")
-        rows = _read(results / f"{name}.csv")
+        rows = read(results / f"{name}.csv")
         if "env" not in rows[0]:  # of supervised tasks
             continue
         panels = read_curves(path)
@@ -187,7 +186,7 @@ def read_curves(path: Path) -> dict[str, list[Curve]]:
     """The curves in a table, by the title of their environment."""
     panels: dict[str, list[Curve]] = {}
     runs: dict[tuple[str, str, str], list[Row]] = {}
-    for row in _read(path):
+    for row in read(path):
         runs.setdefault((row["title"], row["core"], row["seed"]), []).append(row)
     for (title, core, seed), rows in runs.items():
         steps, success = logs.column(rows, "steps"), logs.column(rows, "success")
@@ -232,19 +231,3 @@ def _cells(rows: Sequence[Row]) -> list[str]:
         f"{when} ({count} of {len(rows)})",
         time_text(seconds),
     ]
-
-
-def _read(path: Path) -> list[Row]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def _key(row: Row) -> tuple[str, str, str]:
-    return row["title"], row["core"], row["seed"]
-
-
-def _merge(path: Path, rows: list[Row]) -> None:
-    """Write rows into a table, in place of those of the same runs."""
-    new = set(map(_key, rows))
-    kept = [row for row in _read(path) if _key(row) not in new] if path.exists() else []
-    logs.write_rows(path, kept + rows, list(rows[0]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import multiprocessing
 from collections.abc import Iterator, Sequence
@@ -25,9 +24,8 @@ from rlgates.experiments.supervised_configs import (
     SupervisedStudy,
 )
 from rlgates.experiments.supervised_figures import draw_losses
+from rlgates.experiments.tables import Row, key, merge, read
 from rlgates.experiments.text import time_text
-
-Row = dict[str, str]
 
 
 def grid(study: SupervisedStudy) -> list[tuple[SupervisedConfig, int]]:
@@ -58,7 +56,7 @@ def run_supervised_study(study: SupervisedStudy) -> int:
     """
     results = Path("runs/smoke" if study.smoke else study.results)
     table, curves = (results / f"{study.name}{end}.csv" for end in ("", "_curves"))
-    there = {_key(row): row["config"] for row in _read(table)}
+    there = {key(row): row["config"] for row in read(table)}
     missing = []
     for config, seed in grid(study):
         known = there.get((_title(config), config.core, str(seed)))
@@ -75,8 +73,8 @@ def run_supervised_study(study: SupervisedStudy) -> int:
         learned = future.result()
         assert learned is not None, "nobody asked it to stop"
         print(_line(config, seed, learned), flush=True)
-        _merge(table, [_row(config, seed, learned)])
-        _merge(curves, _curve(config, seed, learned))
+        merge(table, [_row(config, seed, learned)])
+        merge(curves, _curve(config, seed, learned))
     redraw_supervised(results, study.name)
     return failed
 
@@ -144,7 +142,7 @@ def _curve(config: SupervisedConfig, seed: int, learned: Learned) -> list[Row]:
 
 def redraw_supervised(results: Path, name: str = "supervised") -> list[Path]:
     """Draw the pictures and the table again from the CSV files; the files that were written."""
-    rows = _read(results / f"{name}.csv")
+    rows = read(results / f"{name}.csv")
     if not rows:
         return []
     written = [results / f"{name}.md"]
@@ -153,7 +151,7 @@ def redraw_supervised(results: Path, name: str = "supervised") -> list[Path]:
     for title in titles:
         curves: dict[str, list[tuple[list[float], list[float]]]] = {}
         runs: dict[tuple[str, str], list[Row]] = {}
-        for row in _read(results / f"{name}_curves.csv"):
+        for row in read(results / f"{name}_curves.csv"):
             if row["title"] == title:
                 runs.setdefault((row["core"], row["seed"]), []).append(row)
         for (core, _), points in runs.items():
@@ -196,20 +194,3 @@ def _table(rows: Sequence[Row], title: str) -> str:
 
 def _in_order(rows: Sequence[Row], name: str) -> list[str]:
     return list(dict.fromkeys(row[name] for row in rows))
-
-
-def _read(path: Path) -> list[Row]:
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def _key(row: Row) -> tuple[str, str, str]:
-    return row["title"], row["core"], row["seed"]
-
-
-def _merge(path: Path, rows: list[Row]) -> None:
-    new = set(map(_key, rows))
-    kept = [row for row in _read(path) if _key(row) not in new]
-    logs.write_rows(path, kept + rows, list(rows[0]))

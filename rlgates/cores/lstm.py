@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlgates.cell import State
-from rlgates.cores.regularisers import zoneout
+from rlgates.cores.regularisers import Noise, lstm_update
 from rlgates.cores.stacked import Stacked
-from rlgates.errors import check_probability
 from rlgates.gates import Gate
 from rlgates.kernels import Recurrence
 
@@ -70,25 +68,18 @@ class LSTM(Stacked):
     ) -> None:
         maps = {**gate.maps, "u": hidden_size, "o": hidden_size}
         super().__init__(input_size, hidden_size, gate, maps, input_scale)
-        self.zoneout_cell = check_probability("zoneout_cell", zoneout_cell)
-        self.zoneout_hidden = check_probability("zoneout_hidden", zoneout_hidden)
-        self.recurrent_dropout = check_probability("recurrent_dropout", recurrent_dropout)
+        self.noise = Noise(zoneout_cell, zoneout_hidden, recurrent_dropout).checked()
         self.state_shapes = {"h": (hidden_size,), "c": (hidden_size,)}
         self.torch_layout = gate.row.activation == "sigmoid" and gate.auxiliary == "untied"
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        h, c = state
-        *pre, u, o = self.pre_activations(projected, h)
+        *pre, u, o = self.pre_activations(projected, state[0])
         f, i = self.gate(*pre)
-        u = nn.functional.dropout(torch.tanh(u), self.recurrent_dropout, self.training)
-        new_c = f * c + i * u
-        new_h = torch.sigmoid(o) * torch.tanh(new_c)
-        c = zoneout(new_c, c, self.zoneout_cell, self.training)
-        h = zoneout(new_h, h, self.zoneout_hidden, self.training)
+        h, c = lstm_update(state, (f, i), u, o, self.noise, self.training)
         return h, (h, c)
 
     def recurrence(self) -> Recurrence | None:
-        if self.zoneout_cell or self.zoneout_hidden or (self.recurrent_dropout and self.training):
+        if self.noise.active(self.training):
             return None
         return Recurrence(self.gate.row.activation, self.gate.auxiliary, self.weight_hh)
 

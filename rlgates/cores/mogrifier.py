@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.cell import State, widened
-from rlgates.cores.regularisers import zoneout
+from rlgates.cores.regularisers import Noise, lstm_update
 from rlgates.cores.stacked import Stacked
-from rlgates.errors import check_flag, check_probability, check_size
+from rlgates.errors import check_flag, check_size
 from rlgates.gates import Gate
 
 
@@ -104,9 +104,7 @@ class MogrifierLSTM(Stacked):
         self.rounds = check_size("rounds", rounds, minimum=0)
         self.rank = None if rank is None else check_size("rank", rank)
         self.cap_input = check_flag("cap_input", cap_input)
-        self.zoneout_cell = check_probability("zoneout_cell", zoneout_cell)
-        self.zoneout_hidden = check_probability("zoneout_hidden", zoneout_hidden)
-        self.recurrent_dropout = check_probability("recurrent_dropout", recurrent_dropout)
+        self.noise = Noise(zoneout_cell, zoneout_hidden, recurrent_dropout).checked()
         self.state_shapes = {"h": (hidden_size,), "c": (hidden_size,)}
         self.modulation = nn.ParameterDict()
         for n in range(1, self.rounds + 1):
@@ -162,16 +160,11 @@ class MogrifierLSTM(Stacked):
         return self.pre_activations(super().project(x), h)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        h, c = state
-        *pre, u, o = self._maps(projected, h)
+        *pre, u, o = self._maps(projected, state[0])
         f, i = self.gate(*pre)
         if self.cap_input:
             i = torch.minimum(i, 1 - f)
-        u = nn.functional.dropout(torch.tanh(u), self.recurrent_dropout, self.training)
-        new_c = f * c + i * u
-        new_h = torch.sigmoid(o) * torch.tanh(new_c)
-        c = zoneout(new_c, c, self.zoneout_cell, self.training)
-        h = zoneout(new_h, h, self.zoneout_hidden, self.training)
+        h, c = lstm_update(state, (f, i), u, o, self.noise, self.training)
         return h, (h, c)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:

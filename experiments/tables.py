@@ -1,0 +1,32 @@
+"""Small CSV tables of results, which grow run by run."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlgates.experiments.logs import write_rows
+
+Row = dict[str, str]
+Key = tuple[str, str, str]
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a table; none if there is no such file."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def key(row: Row) -> Key:
+    """Which run a row belongs to."""
+    return row["title"], row["core"], row["seed"]
+
+
+def merge(path: Path, rows: Sequence[Row]) -> None:
+    """Write rows into a table, in place of those of the same runs."""
+    new = set(map(key, rows))
+    kept = [row for row in read(path) if key(row) not in new]
+    write_rows(path, [*kept, *rows], list(rows[0]))
