@@ -48,6 +48,16 @@ class CoreModule(nn.Module):
         self.hidden_size = max(1, -(-self.core.state_size // 2))
         self.register_load_state_dict_pre_hook(_import_lstm)  # type: ignore[no-untyped-call]
 
+    def train(self, mode: bool = True) -> CoreModule:
+        """As upstream, but the core stays in evaluation.
+
+        An update compares its probabilities with those of the rollout: with dropout or zoneout
+        in one and not in the other they differ before any weight has changed.
+        """
+        super().train(mode)
+        self.core.eval()
+        return self
+
     def pack(self, state: Tensor) -> StatePair:
         """(B, S) -> two halves (1, B, hidden_size), in float32 as upstream stores them."""
         padding = 2 * self.hidden_size - state.shape[1]
@@ -79,7 +89,8 @@ class MlpLstmPolicy(RecurrentActorCriticPolicy):
 
     Args:
         core: a name of `rlgates.list_cores()`, such as "ur_lstm"; "none" has no memory.
-        core_kwargs: options of the core, such as {"input_scale": 4.0}.
+        core_kwargs: options of the core, such as {"input_scale": 4.0}. Dropout and zoneout are
+            off in an agent: an update must compute what the rollout did.
         lstm_hidden_size, n_lstm_layers: units of a layer and layers of the core; the width of
             its output, which the heads read, follows from them.
         shared_lstm: the critic reads the actor's core.

@@ -196,7 +196,8 @@ def _cores() -> int:
         row = CORES[core]
         words, source = (row.title, row.source)
         if row.gates:
-            words, source = f"{row.title}, {GATES[gate].title}", GATES[gate].source
+            words = f"{row.title}, {GATES[gate].title}"
+            source = "; ".join(dict.fromkeys((row.source, GATES[gate].source)))
         print(f"{name:<14} {words:<40} {source}".rstrip())
     return FINISHED
 

@@ -35,6 +35,9 @@ def grid(study: SupervisedStudy) -> list[tuple[SupervisedConfig, int]]:
         ValueError, TypeError: a name that is not known, or a setting that makes no sense.
     """
     check_size("jobs", study.jobs)
+    for field in ("presets", "cores", "seeds"):
+        if not getattr(study, field):
+            raise ValueError(f"{field} must not be empty.")
     runs = []
     for seed in study.seeds:
         for name in study.presets:

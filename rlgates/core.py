@@ -162,6 +162,7 @@ class Core(nn.Module):
 
         Raises:
             ValueError: a shape or dtype that does not fit, with what is expected.
+            TypeError: what is no tensor, such as a pair of states.
         """
         outputs, final, _ = self._run(x, state, starts, observe=False)
         return outputs, final
@@ -170,7 +171,10 @@ class Core(nn.Module):
     def observe(
         self, x: Tensor, state: Tensor | None = None, starts: Tensor | None = None
     ) -> Observation:
-        """As `forward`, without gradients, and with the effective forget gates."""
+        """As `forward`, without gradients, and with the effective forget gates.
+
+        While training, dropout and zoneout act here too: call `eval()` to be without them.
+        """
         return self._run(x, state, starts, observe=True)
 
     def _run(
@@ -215,18 +219,39 @@ class Core(nn.Module):
         ]
 
     def unpack(self, state: Tensor) -> dict[str, Tensor]:
-        """The named parts of a state (B, state_size), each (num_layers, B, *shape)."""
+        """The named parts of a state (B, state_size), each (num_layers, B, *shape).
+
+        Raises:
+            ValueError: a state of another size, or layers that differ in their parts.
+        """
+        self._check_tensor("state", state)
         self._check_state(state, state.shape[0])
+        if any(cell.state_shapes != self._layers()[0].state_shapes for cell in self._layers()):
+            raise ValueError("the layers differ in the parts of their states: split it by hand.")
         names = self._layers()[0].state_shapes
         return dict(
             zip(names, map(torch.stack, zip(*self._split(state), strict=True)), strict=True)
         )
 
     def gate_weights(self, layer: int = 0) -> dict[str, Tensor]:
-        """The weights of one layer by gate name, as views: copying into them changes it."""
+        """The weights of one layer by gate name, as views: copying into them changes it.
+
+        Raises:
+            ValueError: there is no such layer.
+        """
+        if not 0 <= layer < self.num_layers:
+            raise ValueError(f"layer must be 0 to {self.num_layers - 1}, got {layer}.")
         return self._layers()[layer].gate_weights()
 
+    @staticmethod
+    def _check_tensor(name: str, given: object) -> None:
+        if not isinstance(given, Tensor):
+            raise TypeError(f"{name} must be one tensor, got {type(given).__name__}.")
+
     def _check(self, x: Tensor, state: Tensor | None, starts: Tensor | None) -> None:
+        for name, tensor in (("x", x), ("state", state), ("starts", starts)):
+            if tensor is not None:
+                self._check_tensor(name, tensor)
         if x.ndim != 3 or x.shape[0] < 1 or x.shape[2] != self.input_size:
             raise ValueError(
                 f"x must be (T, B, {self.input_size}) with T >= 1, got {tuple(x.shape)}."

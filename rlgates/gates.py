@@ -131,13 +131,18 @@ class Gate:
     Args:
         name: a key of `GATES`.
         size: number of gated units d.
-        forget_bias: for a constant start, phi(b_f) = sigmoid(forget_bias).
-        t_max: for a chrono start, the longest expected dependency in steps; d by default.
-        tied: input gate 1 - forget gate (one map) or a map of its own (two maps).
+        forget_bias: for a constant start, phi(b_f) = sigmoid(forget_bias); 1.0 by default.
+            All other biases start at zero.
+        t_max: for a chrono start, b_f ~ log U[1, t_max - 1] and b_i = -b_f: the longest
+            expected dependency in steps; d by default.
+        tied: input gate 1 - forget gate (one map) or a map of its own (two maps). By default
+            fast and softsign gates are tied and the others are not; in GRU, JANET, minGRU and
+            GILR all are.
         refine_bias: for a uniform refine gate, where the refine bias starts: "minus_forget"
-            (-b_f, the paper's listing 2) or "zero" (its equation 11).
-        chunk_size: for master gates, the number C of units that share one master value;
-            Gu et al. use 16 (d = 256 and 512) and 32 (larger d).
+            (-b_f, the paper's listing 2; the default) or "zero" (its equation 11). A uniform
+            start draws phi(b_f) from U[1/d, 1 - 1/d], with b_i = -b_f where there is one.
+        chunk_size: for master gates, the number C of units that share one master value, 1 by
+            default; Gu et al. use 16 (d = 256 and 512) and 32 (larger d).
 
     Raises:
         ValueError: an option this gate does not take, or a value that makes no sense.

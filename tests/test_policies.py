@@ -169,6 +169,20 @@ def test_every_core_trains_and_is_saved(name: str, critic: str, tmp_path: Path) 
     loaded.learn(64)
 
 
+@pytest.mark.parametrize(
+    ("core", "options"), [("rru", {}), ("lstm", {"zoneout_cell": 0.5, "recurrent_dropout": 0.5})]
+)
+def test_an_update_computes_what_the_rollout_did(core: str, options: dict[str, Any]) -> None:
+    """With dropout in the update alone, most ratios are clipped before any weight has changed."""
+    kwargs = {"core": core, "core_kwargs": options}
+    agent = model(policy_kwargs=kwargs, learning_rate=1e-12, n_epochs=1)
+    with torch.no_grad():
+        agent.policy.action_net.weight.mul_(100)  # as sure of itself as a trained policy
+    agent.learn(64)
+    assert agent.logger.name_to_value["train/clip_fraction"] == 0
+    assert abs(agent.logger.name_to_value["train/approx_kl"]) < 1e-6
+
+
 @every_family
 def test_every_core_with_its_defaults(name: str) -> None:
     """A line is enough: the published sizes, whatever they cost."""

@@ -115,6 +115,8 @@ def test_every_preset_makes_sense() -> None:
     assert len(set(CORES)) == len(CORES)
     with pytest.raises(ValueError, match="unknown preset 'cpy'"):
         grid(SupervisedStudy(presets=("cpy",)))
+    with pytest.raises(ValueError, match="seeds must not be empty"):
+        grid(SupervisedStudy(seeds=()))
     assert all(f"{name}-smoke" in PRESETS for name in ("copy", "adding"))
 
 

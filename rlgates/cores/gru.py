@@ -49,8 +49,8 @@ class GRU(Stacked):
         input_size: width of the input.
         hidden_size: number of units d.
         gate: which gate; `make_core` builds it from the prefix of a name.
-        input_scale: factor on the starting input weights; above 1 lets a short stimulus leave
-            a stronger trace in the first state. 1 by default.
+        input_scale: factor on the starting input weights of the lowest layer; above 1 lets a
+            short stimulus leave a stronger trace in the first state. 1 by default.
         reset: where the reset gate acts, "after" the recurrent weights as in torch (the
             default) or "before" them.
         zoneout_hidden: probability with which a unit of h keeps its old value while training;

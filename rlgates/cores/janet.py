@@ -46,8 +46,8 @@ class JANET(Stacked):
         hidden_size: number of units d.
         gate: which gate; `make_core` builds it from the prefix of a name. A tied or refine
             one, and not cumax, whose values do not change if all its inputs are shifted.
-        input_scale: factor on the starting input weights; above 1 lets a short stimulus leave
-            a stronger trace in the first state. 1 by default.
+        input_scale: factor on the starting input weights of the lowest layer; above 1 lets a
+            short stimulus leave a stronger trace in the first state. 1 by default.
         beta: by how much the input gate sees the forget gate's pre-activation lowered: any
             number, the paper's 1.0 by default.
 

@@ -41,8 +41,8 @@ class LSTM(Stacked):
         input_size: width of the input.
         hidden_size: number of units d.
         gate: which gate; `make_core` builds it from the prefix of a name.
-        input_scale: factor on the starting input weights; above 1 lets a short stimulus leave
-            a stronger trace in the first state.
+        input_scale: factor on the starting input weights of the lowest layer; above 1 lets a
+            short stimulus leave a stronger trace in the first state.
         zoneout_cell, zoneout_hidden: probabilities with which a unit of c and of h keeps its
             old value while training (Krueger et al. 2016; theirs are 0.5 and 0.05). The new h
             is made from the cell before it is zoned; the output is the zoned h.

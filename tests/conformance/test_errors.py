@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from conformance.cases import INPUTS, build, every_core, inputs, some_starts
-from rlgates import make_core
+from rlgates import Core, make_core
 from rlgates.cores import LSTM
 from rlgates.gates import Gate
 
@@ -133,6 +133,31 @@ def test_a_core_refuses_other_values() -> None:
         core.initial_state(2.0)
     with pytest.raises(ValueError, match=r"state must be \(B, 16\) .* got \(2, 8\)"):
         core.unpack(torch.zeros(2, 8))
+
+
+def test_a_core_names_what_is_no_tensor() -> None:
+    core = make_core("lstm", 3, 8)
+    x = torch.zeros(4, 2, 3)
+    h = torch.zeros(2, 8)
+    wrong: list[tuple[Any, str]] = [
+        ((x.numpy(),), "x must be one tensor, got ndarray"),
+        ((x, (h, h)), "state must be one tensor, got tuple"),
+        ((x, None, [[0]]), "starts must be one tensor, got list"),
+    ]
+    for arguments, message in wrong:
+        with pytest.raises(TypeError, match=message):
+            core(*arguments)
+    with pytest.raises(TypeError, match="state must be one tensor, got NoneType"):
+        core.unpack(None)
+    with pytest.raises(ValueError, match="layer must be 0 to 0, got 1"):
+        core.gate_weights(1)
+
+
+def test_parts_of_unequal_layers_are_not_stacked() -> None:
+    core = Core([LSTM(3, 8, Gate("", 8)), LSTM(8, 4, Gate("", 4))])
+    _, state = core(torch.zeros(4, 2, 3))
+    with pytest.raises(ValueError, match="the layers differ in the parts of their states"):
+        core.unpack(state)
 
 
 def test_a_cell_checks_its_own_sizes() -> None:
