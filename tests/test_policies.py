@@ -115,19 +115,9 @@ def with_core(name: str, critic: str) -> dict[str, Any]:
     return {"core": name, **sizes, **CRITICS[critic]}
 
 
-@pytest.mark.parametrize("critic", ["shared, both gradients", "none"])
-@every_family
-def test_identity_of_other_critics(name: str, critic: str) -> None:
-    check_identity(name, critic)
-
-
 @pytest.mark.parametrize("critic", ["separate", "shared"])
 @every_core
 def test_identity(name: str, critic: str) -> None:
-    check_identity(name, critic)
-
-
-def check_identity(name: str, critic: str) -> None:
     """Before the first update, evaluating the buffer gives what was stored in it."""
     env = toy()
     agent = model(env, policy_kwargs=with_core(name, critic))
@@ -150,6 +140,12 @@ def check_identity(name: str, critic: str) -> None:
         )
         seen += int(mask.sum())
     assert seen == 2 * 64
+
+
+@pytest.mark.parametrize("critic", ["shared, both gradients", "none"])
+@every_family
+def test_identity_of_other_critics(name: str, critic: str) -> None:
+    test_identity(name, critic)
 
 
 @pytest.mark.parametrize("critic", ["separate", "shared"])
