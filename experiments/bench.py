@@ -15,6 +15,7 @@ from rlgates.errors import check_size
 from rlgates.experiments.configs import BenchConfig
 from rlgates.experiments.files import write_atomically
 from rlgates.experiments.logs import write_rows
+from rlgates.experiments.manifest import git_state
 from rlgates.experiments.tables import Row, read
 
 REFERENCE = "lstm"
@@ -29,7 +30,7 @@ def bench(config: BenchConfig) -> Path:
     torch.set_num_threads(config.threads)
     x = torch.randn(config.steps, config.batch_size, config.size)
     path = Path(config.results) / "core_costs.csv"
-    rows = read_costs(path.parent)
+    rows, git = read_costs(path.parent), git_state() or {"commit": ""}
     for name in cores:
         core = made[name]
         ratio, seconds = relative_time(core, made[REFERENCE], x, config.pairs)
@@ -43,6 +44,7 @@ def bench(config: BenchConfig) -> Path:
             "backend": core.backend_used or "",
             "setting": f"T={config.steps} B={config.batch_size} d={config.size} "
             f"threads={config.threads} torch={torch.__version__}",
+            "commit": git["commit"],
         }
         print(f"{name:<14} {ratio:6.2f} x {REFERENCE}  {1e3 * seconds:8.2f} ms", flush=True)
         ordered = [rows[core] for core in list_cores() if core in rows]
@@ -96,10 +98,11 @@ def table(results: Path) -> str:
             f"| {int(row['output_size']):,} | {row['relative_time']} |\n"
         )
     settings = "; ".join(dict.fromkeys(row["setting"] for row in rows))
+    commits = ", ".join(dict.fromkeys(row["commit"][:7] for row in rows))
     return "".join(lines) + (
         "\nErrors: the largest difference from the NumPy twin in outputs, state and all gradients, "
         "over (1 + |value|): `pytest tests/twins -m 'slow or not slow' --parity "
         "experiments/results/parity.csv`. Time: of a forward and a backward pass, relative to "
         f"`{REFERENCE}` in neighbouring runs ({settings}); native code where a core has it, else "
-        "the plain loop: `rlgates bench`.\n"
+        f"the plain loop: `rlgates bench`, commit {commits}.\n"
     )

@@ -226,9 +226,9 @@ class Core(nn.Module):
         """
         self._check_tensor("state", state)
         self._check_state(state, state.shape[0])
-        if any(cell.state_shapes != self._layers()[0].state_shapes for cell in self._layers()):
+        names, *others = (cell.state_shapes for cell in self._layers())
+        if any(other != names for other in others):
             raise ValueError("the layers differ in the parts of their states: split it by hand.")
-        names = self._layers()[0].state_shapes
         return dict(
             zip(names, map(torch.stack, zip(*self._split(state), strict=True)), strict=True)
         )

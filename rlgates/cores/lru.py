@@ -24,8 +24,8 @@ class LRU(Cell):
         h'     = lambda * h + gamma * (B x)
         y      = Re(C h') + D x                the output
 
-    |lambda| is below 1 whatever the parameters are. Nothing in a step is squashed: what stands
-    on this core has to bring the nonlinearity.
+    |lambda| is below 1 whatever the parameters are, but for rounding. Nothing in a step is
+    squashed: what stands on this core has to bring the nonlinearity.
 
     The units start on a ring of the complex plane: |lambda|^2 uniform in [r_min^2, r_max^2],
     the phase uniform in [0, max_phase], gamma at sqrt(1 - |lambda|^2), with which a unit has
