@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from rlgates import kernels
+from rlgates.gates import Gate
 
 State = tuple[Tensor, ...]
 
@@ -23,7 +25,8 @@ class Cell(nn.Module, ABC):
     Attributes:
         input_size, output_size: widths of what goes in and comes out.
         state_shapes: name and shape of each part of the state, in packing order.
-        options: names of the keyword options the constructor takes.
+        options: names of the keyword options the constructor takes; each is kept as an
+            attribute of that name.
         first_layer_options: those of them that act on the lowest layer of a stack alone.
         learnable: the parts whose initial values can be learned; all by default.
         torch_layout: whether the parameters are those of a torch.nn layer, so that its
@@ -71,6 +74,17 @@ class Cell(nn.Module, ABC):
         """The parameters by gate name, as views: copying into them changes the cell."""
         return {name: parameter.detach() for name, parameter in self.named_parameters()}
 
+    def extra_repr(self) -> str:
+        """As in the call that makes it: sizes, gate, and the options that are not the default."""
+        shown: list[str] = []
+        for name, parameter in inspect.signature(type(self)).parameters.items():
+            value = getattr(self, name, parameter.default)
+            if name not in self.options:
+                shown += [repr(value)] if isinstance(value, int | Gate) else []
+            elif value != parameter.default:
+                shown.append(f"{name}={value!r}")
+        return ", ".join(shown)
+
 
 def full_precision(device: str) -> AbstractContextManager[object]:
     """Autocast switched off, on types of devices that have it."""
@@ -84,3 +98,18 @@ def widened(z: Tensor) -> Tensor:
     Gates and states need it: the spacing of bfloat16 just below 1 is 0.0039.
     """
     return z.float() if z.dtype in (torch.bfloat16, torch.float16) else z
+
+
+def check_tensor(name: str, value: Any) -> Tensor:
+    """`value` if it is one tensor, else a TypeError."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be one tensor, got {type(value).__name__}.")
+    return value
+
+
+def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
+    """A ValueError if the tensor is not of `dtype` and autocast will not see to it."""
+    if tensor.dtype == dtype:
+        return
+    if not (tensor.is_floating_point() and torch.is_autocast_enabled(tensor.device.type)):
+        raise ValueError(f"{name} must be {dtype}, got {tensor.dtype}.")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rlgates import kernels
-from rlgates.cell import Cell, State
+from rlgates.cell import Cell, State, check_dtype, check_tensor
 from rlgates.errors import check_choice, check_flag, check_size
 from rlgates.gates import timescale
 
@@ -54,15 +54,18 @@ class Core(nn.Module):
         skip_connections: every layer above the first also reads the input, and the output is
             that of all layers side by side (else of the last one).
         learned_state: the initial state is a parameter, which starts as the core's own; parts
-            that only make sense with certain values stay as they are (`Cell.learnable`).
+            that only make sense with certain values stay as they are (`Cell.learnable`). The
+            state dict of a torch.nn layer has none, and sets it to the core's own.
         debug: check that inputs, states and outputs are finite, which makes a GPU wait.
 
     Attributes:
         backend, debug: as given; they may be changed at any time.
+        learned: the learned parts of the initial state; None if there are none.
         backend_used: "plain" or "native", what ran the last call; "native" if it ran a layer.
     """
 
     cells: nn.ModuleList
+    learned: nn.ParameterDict | None
     backend_used: str | None = None
     _backend: str
 
@@ -99,16 +102,19 @@ class Core(nn.Module):
         self._shapes = [list(cell.state_shapes.values()) for cell in cells]
         self._widths = [math.prod(shape) for shapes in self._shapes for shape in shapes]
         self.state_size = sum(self._widths)
-        self.learned = nn.ParameterDict()
-        if check_flag("learned_state", learned_state):
-            self._learn_initial_state()
+        self.learned = None
+        if check_flag("learned_state", learned_state) and (parts := self._learnable_parts()):
+            self.learned = nn.ParameterDict(parts.items())
         self.register_load_state_dict_pre_hook(_rename_torch_keys)  # type: ignore[no-untyped-call]
 
-    def _learn_initial_state(self) -> None:
-        for layer, cell in enumerate(self._layers()):
-            for name, part in zip(cell.state_shapes, cell.initial_state(1), strict=True):
-                if cell.learnable is None or name in cell.learnable:
-                    self.learned[f"{name}_{layer}"] = nn.Parameter(part[0].detach().clone())
+    def _learnable_parts(self) -> dict[str, Tensor]:
+        """Copies of the cells' own initial values that can be learned, `<part>_<layer>`."""
+        return {
+            f"{name}_{layer}": part[0].detach().clone()
+            for layer, cell in enumerate(self._layers())
+            for name, part in zip(cell.state_shapes, cell.initial_state(1), strict=True)
+            if cell.learnable is None or name in cell.learnable
+        }
 
     @property
     def backend(self) -> str:
@@ -224,7 +230,7 @@ class Core(nn.Module):
         Raises:
             ValueError: a state of another size, or layers that differ in their parts.
         """
-        self._check_tensor("state", state)
+        check_tensor("state", state)
         self._check_state(state, state.shape[0])
         names, *others = (cell.state_shapes for cell in self._layers())
         if any(other != names for other in others):
@@ -243,32 +249,24 @@ class Core(nn.Module):
             raise ValueError(f"layer must be 0 to {self.num_layers - 1}, got {layer}.")
         return self._layers()[layer].gate_weights()
 
-    @staticmethod
-    def _check_tensor(name: str, given: object) -> None:
-        if not isinstance(given, Tensor):
-            raise TypeError(f"{name} must be one tensor, got {type(given).__name__}.")
-
     def _check(self, x: Tensor, state: Tensor | None, starts: Tensor | None) -> None:
-        for name, tensor in (("x", x), ("state", state), ("starts", starts)):
-            if tensor is not None:
-                self._check_tensor(name, tensor)
+        check_tensor("x", x)
         if x.ndim != 3 or x.shape[0] < 1 or x.shape[2] != self.input_size:
             raise ValueError(
                 f"x must be (T, B, {self.input_size}) with T >= 1, got {tuple(x.shape)}."
             )
+        dtype = next(self.parameters()).dtype
+        check_dtype("x", x, dtype)
         if state is not None:
-            self._check_state(state, x.shape[1])
+            self._check_state(check_tensor("state", state), x.shape[1])
+            check_dtype("state", state, dtype)
         if starts is not None:
-            if starts.shape != x.shape[:2]:
+            if check_tensor("starts", starts).shape != x.shape[:2]:
                 raise ValueError(
                     f"starts must be (T, B) = {tuple(x.shape[:2])}, got {tuple(starts.shape)}."
                 )
             if starts.dtype != torch.bool:
                 raise ValueError(f"starts must be bool, got {starts.dtype}.")
-        dtype = next(self.parameters()).dtype
-        for name, given in (("x", x), ("state", state)):
-            if given is not None and given.dtype != dtype and not _autocast(given):
-                raise ValueError(f"{name} must be {dtype}, got {given.dtype}.")
         if self.debug:
             fresh = starts is not None and bool(starts[0].all())  # then the state is not read
             _check_finite(x=x, state=None if fresh else state)
@@ -324,11 +322,6 @@ def _check_finite(**tensors: Tensor | None) -> None:
             raise ValueError(f"{name} must be finite, got {wrong} numbers that are not.")
 
 
-def _autocast(x: Tensor) -> bool:
-    """Whether torch itself will turn `x` into what it needs."""
-    return x.is_floating_point() and torch.is_autocast_enabled(x.device.type)
-
-
 def _start_masks(starts: Tensor) -> list[Tensor | None]:
     """A mask (B, 1) a step, None where no row starts (on the CPU, where asking is free)."""
     masks: list[Tensor | None] = list(starts.unsqueeze(-1).unbind(0))
@@ -343,6 +336,9 @@ def _rename_torch_keys(core: nn.Module, state_dict: dict[str, Any], prefix: str,
     if not isinstance(core, Core) or not all(cell.torch_layout for cell in core._layers()):
         return
     pattern = re.compile(re.escape(prefix) + r"(\w+)_l(\d+)")
-    for key in list(state_dict):
-        if match := pattern.fullmatch(key):
-            state_dict[f"{prefix}cells.{match[2]}.{match[1]}"] = state_dict.pop(key)
+    found = [match for key in state_dict if (match := pattern.fullmatch(key))]
+    for match in found:
+        state_dict[f"{prefix}cells.{match[2]}.{match[1]}"] = state_dict.pop(match[0])
+    if found and core.learned:  # which a layer of torch.nn does not have
+        for name, start in core._learnable_parts().items():
+            state_dict.setdefault(f"{prefix}learned.{name}", start)

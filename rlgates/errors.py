@@ -5,17 +5,30 @@ from __future__ import annotations
 import difflib
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, SupportsFloat, SupportsIndex
 
 
-def unknown(kind: str, given: object, allowed: Iterable[str]) -> ValueError:
-    """The error for a name that is not among `allowed`, with the nearest one named."""
+def did_you_mean(given: object, choices: Iterable[str], most: int = 1) -> str:
+    """The question, after a blank, with the nearest choices; empty if none is near."""
+    folded = {choice.lower(): choice for choice in choices}
+    # Below a likeness of 0.7 the words have nothing to do with each other ("test", "reset").
+    near = difflib.get_close_matches(str(given).lower(), folded, n=most, cutoff=0.7)
+    named = " or ".join(repr(folded[choice]) for choice in near)
+    return f" Did you mean {named}?" if near else ""
+
+
+def unknown(
+    kind: str, given: object, allowed: Iterable[str], owners: Sequence[str] = ()
+) -> ValueError:
+    """The error for a name that is not among `allowed`.
+
+    It says to which `owners` the name belongs, or else which allowed one is near.
+    """
     choices = list(allowed)
-    close = difflib.get_close_matches(str(given), choices, n=1, cutoff=0.4)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    belongs = f" It belongs to {', '.join(owners)}." if owners else did_you_mean(given, choices)
     listed = ", ".join(choices) if choices else "none"
-    return ValueError(f"unknown {kind} {given!r}.{hint} Allowed: {listed}.")
+    return ValueError(f"unknown {kind} {given!r}.{belongs} Allowed: {listed}.")
 
 
 def check_choice(kind: str, given: str, allowed: Iterable[str]) -> str:

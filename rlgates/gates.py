@@ -52,6 +52,11 @@ def softsign(z: Tensor) -> Tensor:
     return (torch.nn.functional.softsign(z / 2) + 1) / 2
 
 
+def _softsign_from_logit(y: Tensor) -> Tensor:
+    # Beyond +-40 the gate is 0 or 1 to the last bit of float64, and exp(89) no longer finite.
+    return y.sign() * y.abs().clamp(max=40).expm1()
+
+
 def cumax(z: Tensor) -> Tensor:
     """cumsum(softmax(z)) over the units: rises from 0 to 1 (Shen et al. 2018, section 4.1)."""
     # The running sum may exceed 1 by rounding; its last unit is exactly 1 by definition.
@@ -64,7 +69,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "iterated_fast": Activation(
         iterated_fast, iterated_fast, lambda y: torch.asinh(torch.asinh(y))
     ),
-    "softsign": Activation(softsign, softsign, lambda y: y.sign() * y.abs().expm1()),
+    "softsign": Activation(softsign, softsign, _softsign_from_logit),
     "cumax": Activation(cumax, lambda z: 1 - cumax(z), None),
 }
 
@@ -140,12 +145,16 @@ class Gate:
             GILR all are.
         refine_bias: for a uniform refine gate, where the refine bias starts: "minus_forget"
             (-b_f, the paper's listing 2; the default) or "zero" (its equation 11). A uniform
-            start draws phi(b_f) from U[1/d, 1 - 1/d], with b_i = -b_f where there is one.
+            start draws phi(b_f) from U[1/d, 1 - 1/d], with b_i = -b_f where there is one; of a
+            single unit that leaves 1/2, the middle.
         chunk_size: for master gates, the number C of units that share one master value, 1 by
-            default; Gu et al. use 16 (d = 256 and 512) and 32 (larger d).
+            default; Gu et al. use 16 (d = 256 and 512) and 32 (larger d). With a single chunk
+            a uniform master gate is one drawn timescale for all units.
 
     Raises:
-        ValueError: an option this gate does not take, or a value that makes no sense.
+        ValueError: an option this gate does not take (the gates that do are named), a value
+            that makes no sense, or a cumax over a single unit or chunk: it is always 1, so
+            that everything is kept and nothing written.
         TypeError: a size that is not an integer, a number that is none, a `tied` that is not a
             bool.
     """
@@ -154,7 +163,8 @@ class Gate:
         row = GATES[check_choice("gate", name, GATES)]
         for option in options:
             if option not in row.options:
-                raise unknown(f"option for gate {name!r}", option, row.options)
+                owners = [repr(other) for other, its in GATES.items() if option in its.options]
+                raise unknown(f"option for gate {name!r}", option, row.options, owners)
         self.name = name
         self.size = check_size("hidden_size", size)
         self.row = row
@@ -168,11 +178,18 @@ class Gate:
             "refine_bias", options.get("refine_bias", "minus_forget"), ("minus_forget", "zero")
         )
         self.chunk_size = check_size("chunk_size", options.get("chunk_size", 1))
+        ordered = row.activation == "cumax"
         if size % self.chunk_size:
-            divisors = ", ".join(str(n) for n in range(1, size + 1) if size % n == 0)
+            divisors = ", ".join(str(n) for n in range(1, size + 1 - ordered) if size % n == 0)
             raise ValueError(
                 f"chunk_size must divide hidden_size {size}, got {self.chunk_size}. "
                 f"Allowed: {divisors}."
+            )
+        if ordered and size == self.chunk_size:
+            raise ValueError(
+                f"gate {name!r} orders its units, or chunks of them, and needs at least two: a "
+                f"single one would keep everything and write nothing. Got hidden_size {size}, "
+                f"chunk_size {self.chunk_size}."
             )
         self.auxiliary = row.auxiliary
         tied = options.get("tied")

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import widened
+from rlgates.cell import check_dtype, check_tensor, widened
 from rlgates.cores.starts import truncated_normal_
-from rlgates.errors import check_number, check_size
+from rlgates.errors import check_flag, check_number, check_size
 
 
 class Reconstruction(NamedTuple):
@@ -76,12 +76,15 @@ class RMAReconstruction(nn.Module):
         num_actions: number of discrete actions.
         channels: maps between D and C_1.
         image_weight, action_weight, reward_weight, strength_weight, strength_hinge: as above.
+        debug: check the range of pixels and actions on every device, which makes a GPU wait;
+            else on the CPU alone.
 
     The defaults are those of the authors' code (google-deepmind/deepmind-research, tvt).
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, an image shape that is not
-            (C, H, W), a weight that is no finite number or is below zero.
+            (C, H, W), a weight that is no finite number or is below zero, a `debug` that is
+            not a bool.
     """
 
     def __init__(
@@ -96,13 +99,11 @@ class RMAReconstruction(nn.Module):
         reward_weight: float = 1.0,
         strength_weight: float = 5e-5,
         strength_hinge: float = 2.0,
+        debug: bool = False,
     ) -> None:
         super().__init__()
         self.latent_size = check_size("latent_size", latent_size)
-        if len(image_shape) != 3:
-            raise ValueError(f"image_shape must be (C, H, W), got {tuple(image_shape)}.")
-        maps, height, width = (check_size("image_shape", size) for size in image_shape)
-        self.image_shape = maps, height, width
+        self.image_shape = maps, height, width = _check_image_shape(image_shape)
         self.num_actions = check_size("num_actions", num_actions)
         check_size("channels", channels)
         self.image_weight = _check_weight("image_weight", image_weight)
@@ -110,6 +111,7 @@ class RMAReconstruction(nn.Module):
         self.reward_weight = _check_weight("reward_weight", reward_weight)
         self.strength_weight = _check_weight("strength_weight", strength_weight)
         self.strength_hinge = check_number("strength_hinge", strength_hinge)
+        self.debug = check_flag("debug", debug)
         self.image = nn.Sequential(
             nn.Linear(latent_size, channels * height * width),
             nn.ReLU(),
@@ -137,11 +139,16 @@ class RMAReconstruction(nn.Module):
                 layer.bias.zero_()
 
     def decode(self, latent: Tensor) -> Reconstruction:
-        """What the latents (..., latent_size) say of picture, action and reward."""
-        if latent.shape[-1] != self.latent_size:
+        """What the latents (..., latent_size) say of picture, action and reward.
+
+        Raises:
+            ValueError: another width or dtype. TypeError: no tensor.
+        """
+        if check_tensor("latent", latent).shape[-1:] != (self.latent_size,):
             raise ValueError(
                 f"latent must be (..., {self.latent_size}), got {tuple(latent.shape)}."
             )
+        check_dtype("latent", latent, self.reward.weight.dtype)
         leading = latent.shape[:-1]
         image = self.image(latent.reshape(math.prod(leading), self.latent_size))
         return Reconstruction(
@@ -158,13 +165,14 @@ class RMAReconstruction(nn.Module):
         Args:
             latent: (T, B, latent_size).
             image: the picture of each step (T, B, C, H, W), floats in [0, 1] or bytes.
-            action: the action before it (T, B), integers.
+            action: the action before it (T, B), integers from 0 to num_actions - 1.
             reward: the reward before it (T, B).
             strengths: the read strengths (T, B, num_heads); no heads without memory.
 
         Raises:
             ValueError: shapes that do not belong together, integers that are not bytes as
-                pictures, an empty batch.
+                pictures, an empty batch; pixels or actions out of their range (see `debug`).
+            TypeError: what is no tensor.
         """
         self._check(latent, image, action, reward, strengths)
         seen = self.decode(latent)
@@ -187,11 +195,12 @@ class RMAReconstruction(nn.Module):
     def _check(
         self, latent: Tensor, image: Tensor, action: Tensor, reward: Tensor, strengths: Tensor
     ) -> None:
-        if latent.ndim != 3 or not latent.shape[1]:
+        if check_tensor("latent", latent).ndim != 3 or not latent.shape[1]:
             raise ValueError(
                 f"latent must be (T, B, {self.latent_size}), B >= 1, got {tuple(latent.shape)}."
             )
         steps = tuple(latent.shape[:2])
+        check_tensor("strengths", strengths)
         heads = strengths.shape[2:] if strengths.ndim == 3 else (1,)
         for name, tensor, shape in (
             ("image", image, (*steps, *self.image_shape)),
@@ -199,12 +208,34 @@ class RMAReconstruction(nn.Module):
             ("reward", reward, steps),
             ("strengths", strengths, (*steps, *heads)),
         ):
-            if tensor.shape != shape:
+            if check_tensor(name, tensor).shape != shape:
                 raise ValueError(f"{name} must be {shape}, got {tuple(tensor.shape)}.")
         if not (image.is_floating_point() or image.dtype == torch.uint8):
             raise ValueError(f"image must be floats in [0, 1] or uint8, got {image.dtype}.")
         if action.is_floating_point() or action.dtype == torch.bool:
             raise ValueError(f"action must be integers, got {action.dtype}.")
+        if self.debug or (image.is_cpu and not torch.compiler.is_compiling()):
+            _check_range("action", action.long(), self.num_actions - 1)
+            if image.is_floating_point():
+                _check_range("image", image, 1)
+
+
+def _check_range(name: str, values: Tensor, largest: int) -> None:
+    if not ((values >= 0) & (values <= largest)).all():
+        low, high = values.min().item(), values.max().item()
+        raise ValueError(f"{name} must be from 0 to {largest}, got {low:g} to {high:g}.")
+
+
+def _check_image_shape(given: Sequence[int]) -> tuple[int, int, int]:
+    try:
+        maps, height, width = given
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"image_shape must be (C, H, W), got {given!r}.") from None
+    return (
+        check_size("image_shape", maps),
+        check_size("image_shape", height),
+        check_size("image_shape", width),
+    )
 
 
 def _check_weight(name: str, value: float) -> float:

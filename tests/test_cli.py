@@ -42,7 +42,7 @@ def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("train --core ur_lsmt", "unknown core 'ur_lsmt'. Did you mean 'ur_lstm'?"),
+        ("train --core ur_lsmt", "unknown core 'ur_lsmt'. Did you mean 'ur_lstm'"),
         ("train --preset dmo", "unknown preset 'dmo'. Did you mean 'demo'?"),
         ("train --env-settings crop=6", "crop must be odd"),
         ("train --env-settings crop=wide", "crop must be an integer, got 'wide' (str)."),

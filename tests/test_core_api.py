@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rlgates import Cell, Core, make_core
-from rlgates.cores import LSTM
+from rlgates.cores import LSTM, core_options
 from rlgates.gates import AUXILIARIES, GATES
 
 INPUTS, HIDDEN = 3, 8
@@ -113,6 +113,25 @@ def test_torch_lstm_loads_inside_a_larger_module() -> None:
     torch.testing.assert_close(ours["memory"](x)[0], reference["memory"](x)[0])
 
 
+@pytest.mark.parametrize(("name", "layer"), [("lstm", nn.LSTM), ("gru", nn.GRU)])
+def test_a_learned_state_is_as_in_torch_after_its_weights_are_loaded(name: str, layer: Any) -> None:
+    torch.manual_seed(0)
+    reference = nn.ModuleDict({"memory": layer(INPUTS, HIDDEN, 2)})
+    core = make_core(name, INPUTS, HIDDEN, 2, learned_state=True)
+    assert core.learned is not None
+    with torch.no_grad():
+        for parameter in core.learned.parameters():
+            parameter.fill_(3)
+    nn.ModuleDict({"memory": core}).load_state_dict(reference.state_dict())
+    assert not core.initial_state(1).any()
+    x = torch.randn(5, 2, INPUTS, generator=seeded(1))
+    torch.testing.assert_close(core(x)[0], reference["memory"](x)[0])
+    state = core.state_dict()
+    del state["learned.h_1"]
+    with pytest.raises(RuntimeError, match=r"Missing key.*learned\.h_1"):
+        core.load_state_dict(state)
+
+
 @pytest.mark.parametrize("name", ["ur_lstm", "f_lstm", "o_lstm", "om_lstm", "none"])
 def test_other_cores_refuse_torch_lstm(name: str) -> None:
     with pytest.raises(
@@ -199,6 +218,14 @@ def test_options_reach_every_layer() -> None:
     assert [repr(cell.gate) for cell in core.cells] == ["Gate('c', 8, t_max=2, tied=True)"] * 2
     assert not any(core.gate_weights(layer)["b_f"].any() for layer in range(2))
     assert "LSTM(3, 8, Gate('c', 8, t_max=2, tied=True))" in repr(core)
+
+
+def test_core_options_are_those_that_leave_a_choice() -> None:
+    for name in ("janet", "f_janet"):
+        assert "tied" not in core_options(name)
+        assert make_core(name, 3, 4, tied=True).cells[0].gate.auxiliary == "tied"
+    assert core_options("janet")[:3] == ("t_max", "input_scale", "beta")
+    assert "tied" in core_options("c_lstm")
 
 
 def test_forget_gates_by_hand() -> None:

@@ -67,7 +67,7 @@ def test_a_learned_state_starts_as_the_cores_own(name: str) -> None:
 def test_a_learned_state_learns_where_an_episode_starts(name: str) -> None:
     core = build(name, 2, learned_state=True)  # moved away from the core's own start
     if name == "none":
-        assert not list(core.learned.parameters())
+        assert core.learned is None
         return
     x, state = inputs(core)
     expected = in_pieces(core, x, state, some_starts(), [2, 3])
@@ -97,6 +97,11 @@ def test_parts_that_mean_something_are_not_learned() -> None:
     assert set(make_core("rma", 3, 4, learned_state=True, **small("rma")).learned) == {
         f"{part}_0" for part in ("h1", "c1", "h2", "c2")
     }
+
+
+def test_a_state_that_is_not_learned_is_not_shown() -> None:
+    assert "learned" not in repr(make_core("lstm", 3, 4))
+    assert "h_0" in repr(make_core("lstm", 3, 4, learned_state=True))
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru"])

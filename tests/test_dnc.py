@@ -305,8 +305,9 @@ def test_sizes_and_defaults() -> None:
     assert core.output_size == 8
     assert core.state_size == 8 + 8 + 16 * 16 + 4 * 16 + 16 + 16 * 16 + 16 + 16 + 4 * 16
     assert make_core("dnc", 3, 8, 2, output_size=5).output_size == 5
-    for controller in ("num_slots=16", "word_size=16", "num_reads=4", "num_writes=1", "clip=20.0"):
-        assert controller in repr(core)
+    cell = core.cells[0]
+    sizes = (cell.num_slots, cell.word_size, cell.num_reads, cell.num_writes)
+    assert (sizes, cell.clip) == ((16, 16, 4, 1), 20)
 
 
 def test_refine_gates_cost_no_parameters() -> None:

@@ -170,11 +170,52 @@ def test_losses_under_autocast() -> None:
         ({"reward": torch.zeros(B, T)}, r"reward must be \(4, 3\), got \(3, 4\)"),
         ({"strengths": torch.zeros(T, B)}, r"strengths must be \(4, 3, 1\), got \(4, 3\)"),
         ({"strengths": torch.zeros(T, 1, 2)}, r"strengths must be \(4, 3, 2\), got \(4, 1, 2\)"),
+        ({"latent": torch.zeros(T, B, L).double()}, "latent must be torch.float32, got .*64"),
+        ({"image": torch.full((T, B, *SHAPE), 255.0)}, "image must be from 0 to 1, got 255 to 255"),
+        ({"image": torch.full((T, B, *SHAPE), -0.5)}, "image must be from 0 to 1, got -0.5"),
+        ({"image": torch.full((T, B, *SHAPE), math.nan)}, "image must be from 0 to 1, got nan"),
+        ({"action": torch.full((T, B), A)}, "action must be from 0 to 4, got 5 to 5"),
+        ({"action": torch.full((T, B), -100)}, "action must be from 0 to 4, got -100"),
     ],
 )
 def test_losses_refuse(changed: dict[str, Tensor], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()(**(given() | changed))
+
+
+@pytest.mark.parametrize("name", ["latent", "image", "action", "reward", "strengths"])
+def test_losses_name_what_is_no_tensor(name: str) -> None:
+    with pytest.raises(TypeError, match=f"{name} must be one tensor, got list"):
+        build()(**(given() | {name: [0.0]}))
+
+
+def test_latents_are_checked_where_they_are_decoded() -> None:
+    with pytest.raises(TypeError, match="latent must be one tensor, got NoneType"):
+        build().decode(None)
+    with pytest.raises(ValueError, match=r"latent must be \(\.\.\., 6\), got \(\)"):
+        build().decode(torch.tensor(1.0))
+
+
+def test_few_bits_are_enough_for_an_action() -> None:
+    decoder, arguments = RMAReconstruction(L, SHAPE, 300), given()
+    floats = decoder(**arguments)
+    arguments["action"] = arguments["action"].to(torch.uint8)
+    assert torch.equal(decoder(**arguments).total, floats.total)
+
+
+def test_ranges_are_asked_where_that_is_free_or_wanted() -> None:
+    """On the meta device, as on a GPU, the numbers are not at hand."""
+    arguments = {name: tensor.to("meta") for name, tensor in given().items()}
+    assert build().to("meta")(**arguments).total.device.type == "meta"
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        build(debug=True).to("meta")(**arguments)
+
+
+def test_losses_compile_in_one_graph() -> None:
+    decoder, arguments = build(), given()
+    torch.compiler.reset()
+    compiled = torch.compile(decoder, backend="eager", fullgraph=True)
+    assert compiled(**arguments).total.item() == pytest.approx(decoder(**arguments).total.item())
 
 
 @pytest.mark.parametrize(
@@ -183,6 +224,10 @@ def test_losses_refuse(changed: dict[str, Tensor], message: str) -> None:
         ((0, SHAPE, A), {}, ValueError, "latent_size must be at least 1, got 0"),
         ((L, (5, 5), A), {}, ValueError, r"image_shape must be \(C, H, W\), got \(5, 5\)"),
         ((L, (3, 0, 5), A), {}, ValueError, "image_shape must be at least 1, got 0"),
+        ((L, 84, A), {}, TypeError, r"image_shape must be \(C, H, W\), got 84"),
+        ((L, None, A), {}, TypeError, r"image_shape must be \(C, H, W\), got None"),
+        ((L, (3, 5.0, 5), A), {}, TypeError, "image_shape must be an integer, got 5.0"),
+        ((L, SHAPE, A), {"debug": 1}, TypeError, "debug must be True or False, got 1"),
         ((L, SHAPE, 2.0), {}, TypeError, r"num_actions must be an integer, got 2\.0"),
         ((L, SHAPE, A), {"channels": 0}, ValueError, "channels must be at least 1, got 0"),
         ((L, SHAPE, A), {"image_weight": -1}, ValueError, "image_weight must be at least 0"),

@@ -97,7 +97,7 @@ def test_variants_compile_in_one_graph(name: str, options: dict[str, Any]) -> No
         ("nru", 6, {"num_heads": 0}, ValueError, "num_heads must be at least 1, got 0"),
         ("nru", 6, {"relu": 1}, TypeError, "relu must be True or False, got 1"),
         ("nru", 6, {"layer_norm": "no"}, TypeError, "layer_norm must be True or False"),
-        ("nru", 6, {"memory": 64}, ValueError, "Did you mean 'memory_size'"),
+        ("nru", 6, {"memory_siz": 64}, ValueError, "Did you mean 'memory_size'"),
         ("rru", 6, {"output_size": 0}, ValueError, "output_size must be at least 1, got 0"),
         ("rru", 6, {"expansion": 0}, ValueError, "expansion must be finite and above 0, got 0"),
         ("rru", 6, {"relu_layers": 0}, ValueError, "relu_layers must be at least 1, got 0"),

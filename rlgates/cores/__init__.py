@@ -23,7 +23,7 @@ from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
 from rlgates.cores.table import ALIASES, COMMON_OPTIONS, CORES, CoreRow
-from rlgates.errors import check_flag, check_size, unknown
+from rlgates.errors import check_flag, check_size, did_you_mean, unknown
 from rlgates.gates import GATES, Gate
 
 __all__ = [
@@ -74,27 +74,40 @@ def core_options(name: str) -> tuple[str, ...]:
     """The options of a core: those of its gate, then its own, then those that all have.
 
     Raises:
-        ValueError: an unknown name (the nearest is named).
+        ValueError: an unknown name (the nearest are named).
     """
     row, gate = _rows(name)
-    return (*(GATES[gate].options if row.gates else ()), *row.cell.options, *COMMON_OPTIONS)
+    gated = [option for option in GATES[gate].options if option not in row.fixed]
+    return (*(gated if row.gates else ()), *row.cell.options, *COMMON_OPTIONS)
 
 
 def _rows(name: str) -> tuple[CoreRow, str]:
     """The row of CORES and the name of the gate that a name or alias stands for."""
     names = core_names()
     if ALIASES.get(name, name) not in names:
-        raise unknown("core", name, (*names, *ALIASES))
+        prefixes = ", ".join(f"{gate}_" for gate in GATES if gate)
+        raise ValueError(
+            f"unknown core {name!r}.{did_you_mean(name, (*names, *ALIASES), most=3)} "
+            f"Cores: {', '.join(CORES)}. Gates to put before most of them: {prefixes}. "
+            "rlgates.list_cores() gives all names."
+        )
     core, gate = names[ALIASES.get(name, name)]
     return CORES[core], gate
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:
-    """A ValueError that names the nearest option, if the core has none of that name."""
+    """A ValueError if the core has no option of that name.
+
+    It names the gates (by their prefixes) and cores that have one, or else the nearest option.
+    """
     allowed = core_options(name)
     for option in options:
-        if option not in allowed:
-            raise unknown(f"option for core {name!r}", option, allowed)
+        # What is fixed is left to the core, which says why.
+        if option not in (*allowed, *_rows(name)[0].fixed):
+            gates = [gate for gate, row in GATES.items() if option in row.options]
+            cores = [core for core, row in CORES.items() if option in row.cell.options]
+            owners = [*(f"{gate}_" if gate else "the plain gate" for gate in gates), *cores]
+            raise unknown(f"option for core {name!r}", option, allowed, owners)
 
 
 def make_core(
@@ -132,7 +145,7 @@ def make_core(
             class in `rlgates.cores` does); `core_options(name)` lists them.
 
     Raises:
-        ValueError: an unknown name or option (the nearest is named), a size below 1, a dtype
+        ValueError: an unknown name or option (the nearest are named), a size below 1, a dtype
             that is not allowed.
         TypeError: a size that is not an integer.
     """

@@ -195,7 +195,3 @@ class DNC(Cell):
 
     def _clipped(self, x: Tensor) -> Tensor:
         return x if self.clip is None else x.clamp(-self.clip, self.clip)
-
-    def extra_repr(self) -> str:
-        sizes = ", ".join(f"{name}={getattr(self, name)}" for name in self.options)
-        return f"{self.input_size}, {self.hidden_size}, {sizes}"

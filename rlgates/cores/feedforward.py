@@ -24,7 +24,7 @@ class FeedForward(Cell):
     def __init__(self, input_size: int, hidden_size: int, input_scale: float = 1.0) -> None:
         super().__init__()
         self.input_size = check_size("input_size", input_size)
-        self.output_size = check_size("hidden_size", hidden_size)
+        self.hidden_size = self.output_size = check_size("hidden_size", hidden_size)
         self.input_scale = check_number("input_scale", input_scale, above=0)
         self.state_shapes = {}
         self.weight = nn.Parameter(torch.empty(hidden_size, input_size))

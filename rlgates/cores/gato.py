@@ -66,7 +66,7 @@ class GATO(Cell):
     ) -> None:
         super().__init__()
         self.input_size = check_size("input_size", input_size)
-        self.output_size = check_size("hidden_size", hidden_size)
+        self.hidden_size = self.output_size = check_size("hidden_size", hidden_size)
         if self.output_size % 2:
             near = " or ".join(str(n) for n in (hidden_size - 1, hidden_size + 1) if n)
             raise ValueError(
@@ -143,7 +143,3 @@ class GATO(Cell):
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         z = self._pre_activations(projected, state[0])
         return self.decay * torch.sigmoid(z[:, 0])
-
-    def extra_repr(self) -> str:
-        inner = f", inner_size={self.inner_size}" if self.depth == 2 else ""
-        return f"{self.input_size}, {self.output_size}, depth={self.depth}{inner}"

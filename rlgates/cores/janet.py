@@ -44,8 +44,9 @@ class JANET(Stacked):
     Args:
         input_size: width of the input.
         hidden_size: number of units d.
-        gate: which gate; `make_core` builds it from the prefix of a name. A tied or refine
-            one, and not cumax, whose values do not change if all its inputs are shifted.
+        gate: which gate; `make_core` builds it from the prefix of a name. A refine gate or a
+            tied one (`tied` is no choice here), and not cumax, whose values do not change if
+            all its inputs are shifted.
         input_scale: factor on the starting input weights of the lowest layer; above 1 lets a
             short stimulus leave a stronger trace in the first state. 1 by default.
         beta: by how much the input gate sees the forget gate's pre-activation lowered: any

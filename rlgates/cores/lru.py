@@ -133,6 +133,3 @@ class LRU(Cell):
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         return torch.exp(-torch.exp(self.nu_log)).expand(len(projected), -1)
-
-    def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}"

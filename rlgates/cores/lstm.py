@@ -5,8 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from rlgates.cell import State
-from rlgates.cores.regularisers import Noise, lstm_update
+from rlgates.cores.regularisers import lstm_update
 from rlgates.cores.stacked import Stacked
+from rlgates.errors import check_probability
 from rlgates.gates import Gate
 from rlgates.kernels import Recurrence
 
@@ -68,18 +69,21 @@ class LSTM(Stacked):
     ) -> None:
         maps = {**gate.maps, "u": hidden_size, "o": hidden_size}
         super().__init__(input_size, hidden_size, gate, maps, input_scale)
-        self.noise = Noise(zoneout_cell, zoneout_hidden, recurrent_dropout).checked()
+        self.zoneout_cell = check_probability("zoneout_cell", zoneout_cell)
+        self.zoneout_hidden = check_probability("zoneout_hidden", zoneout_hidden)
+        self.recurrent_dropout = check_probability("recurrent_dropout", recurrent_dropout)
         self.state_shapes = {"h": (hidden_size,), "c": (hidden_size,)}
         self.torch_layout = gate.row.activation == "sigmoid" and gate.auxiliary == "untied"
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         *pre, u, o = self.pre_activations(projected, state[0])
         f, i = self.gate(*pre)
-        h, c = lstm_update(state, (f, i), u, o, self.noise, self.training)
+        h, c = lstm_update(self, state, (f, i), u, o)
         return h, (h, c)
 
     def recurrence(self) -> Recurrence | None:
-        if self.noise.active(self.training):
+        dropout = self.training and self.recurrent_dropout
+        if self.zoneout_cell or self.zoneout_hidden or dropout:
             return None
         return Recurrence(self.gate.row.activation, self.gate.auxiliary, self.weight_hh)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,17 @@ from rlgates.cell import Cell, State, widened
 from rlgates.errors import check_choice, check_number, check_size
 from rlgates.gates import Gate
 
-CANDIDATES = ("g", "linear")
+
+def positive(y: Tensor) -> Tensor:
+    """g(y) = y + 1/2 from 0 up, sigmoid(y) below: positive, and 1/2 at 0 from both sides."""
+    return torch.where(y >= 0, y + 0.5, torch.sigmoid(y))
+
+
+CANDIDATES: dict[str, Callable[[Tensor], Tensor]] = {
+    "g": positive,
+    "linear": lambda u: u,
+    "tanh": torch.tanh,
+}
 
 
 class Normalised:
@@ -49,7 +59,10 @@ class Minimal(Cell):
     Attributes:
         gate: from pre-activations to the pair f, i.
         maps: name and rows of each map, in stacking order.
+        candidate: a key of `CANDIDATES`.
     """
+
+    candidate = "tanh"
 
     def __init__(self, input_size: int, hidden_size: int, gate: Gate | Normalised) -> None:
         super().__init__()
@@ -64,10 +77,6 @@ class Minimal(Cell):
         self.weight = nn.Parameter(torch.empty(sum(self._widths), input_size))
         self.bias = nn.Parameter(torch.empty(sum(self._widths)))
         self.reset_parameters()
-
-    @abstractmethod
-    def candidate_of(self, u: Tensor) -> Tensor:
-        """The candidate from its pre-activation L_u."""
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
@@ -91,7 +100,7 @@ class Minimal(Cell):
         z = widened(nn.functional.linear(x, self.weight, self.bias))
         *pre, u = z.split(self._widths, dim=-1)
         f, i = self.gate(*pre)
-        return torch.cat([f, i * self.candidate_of(u)], dim=-1)
+        return torch.cat([f, i * CANDIDATES[self.candidate](u)], dim=-1)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         f, written = projected.chunk(2, dim=-1)
@@ -100,10 +109,6 @@ class Minimal(Cell):
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         return projected[:, : self.hidden_size]
-
-    def extra_repr(self) -> str:
-        gate = f", {self.gate}" if isinstance(self.gate, Gate) else ""
-        return f"{self.input_size}, {self.hidden_size}{gate}"
 
 
 class MinGRU(Minimal):
@@ -145,10 +150,7 @@ class MinGRU(Minimal):
 
     def __init__(self, input_size: int, hidden_size: int, gate: Gate, candidate: str = "g") -> None:
         super().__init__(input_size, hidden_size, gate)
-        self.candidate = check_choice("candidate", candidate, CANDIDATES)
-
-    def candidate_of(self, u: Tensor) -> Tensor:
-        return positive(u) if self.candidate == "g" else u
+        self.candidate = check_choice("candidate", candidate, ("g", "linear"))
 
 
 class GILR(Minimal):
@@ -181,12 +183,6 @@ class GILR(Minimal):
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, a gate of another size.
     """
-
-    def __init__(self, input_size: int, hidden_size: int, gate: Gate) -> None:
-        super().__init__(input_size, hidden_size, gate)
-
-    def candidate_of(self, u: Tensor) -> Tensor:
-        return torch.tanh(u)
 
 
 class MinLSTM(Minimal):
@@ -228,12 +224,5 @@ class MinLSTM(Minimal):
         forget_bias = check_number("forget_bias", forget_bias)
         size = check_size("hidden_size", hidden_size)
         super().__init__(input_size, hidden_size, Normalised(size, forget_bias))
-        self.candidate = check_choice("candidate", candidate, CANDIDATES)
-
-    def candidate_of(self, u: Tensor) -> Tensor:
-        return positive(u) if self.candidate == "g" else u
-
-
-def positive(y: Tensor) -> Tensor:
-    """g(y) = y + 1/2 from 0 up, sigmoid(y) below: positive, and 1/2 at 0 from both sides."""
-    return torch.where(y >= 0, y + 0.5, torch.sigmoid(y))
+        self.forget_bias = forget_bias
+        self.candidate = check_choice("candidate", candidate, ("g", "linear"))

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.cell import State, widened
-from rlgates.cores.regularisers import Noise, lstm_update
+from rlgates.cores.regularisers import lstm_update
 from rlgates.cores.stacked import Stacked
-from rlgates.errors import check_flag, check_size
+from rlgates.errors import check_flag, check_probability, check_size
 from rlgates.gates import Gate
 
 
@@ -104,7 +104,9 @@ class MogrifierLSTM(Stacked):
         self.rounds = check_size("rounds", rounds, minimum=0)
         self.rank = None if rank is None else check_size("rank", rank)
         self.cap_input = check_flag("cap_input", cap_input)
-        self.noise = Noise(zoneout_cell, zoneout_hidden, recurrent_dropout).checked()
+        self.zoneout_cell = check_probability("zoneout_cell", zoneout_cell)
+        self.zoneout_hidden = check_probability("zoneout_hidden", zoneout_hidden)
+        self.recurrent_dropout = check_probability("recurrent_dropout", recurrent_dropout)
         self.state_shapes = {"h": (hidden_size,), "c": (hidden_size,)}
         self.modulation = nn.ParameterDict()
         for n in range(1, self.rounds + 1):
@@ -164,7 +166,7 @@ class MogrifierLSTM(Stacked):
         f, i = self.gate(*pre)
         if self.cap_input:
             i = torch.minimum(i, 1 - f)
-        h, c = lstm_update(state, (f, i), u, o, self.noise, self.training)
+        h, c = lstm_update(self, state, (f, i), u, o)
         return h, (h, c)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:

@@ -82,6 +82,7 @@ class NRU(Cell):
                 f"{_memory_near(m, self.num_heads)}."
             )
         self.relu = check_flag("relu", relu)
+        self.layer_norm = check_flag("layer_norm", layer_norm)
         self.state_shapes = {"h": (d,), "m": (m,)}
         rows = 2 * self.num_heads + 4 * self.side
         self.weight_ih = nn.Parameter(torch.empty(d, self.input_size))
@@ -89,7 +90,7 @@ class NRU(Cell):
         self.bias = nn.Parameter(torch.empty(d))
         self.weight_maps = nn.Parameter(torch.empty(rows, d + m))
         self.bias_maps = nn.Parameter(torch.empty(rows))
-        self.norm = nn.LayerNorm(d) if check_flag("layer_norm", layer_norm) else None
+        self.norm = nn.LayerNorm(d) if layer_norm else None
         self.reset_parameters()
 
     @torch.no_grad()
@@ -138,12 +139,6 @@ class NRU(Cell):
         rows = unit_rows(products.unflatten(-1, (heads, self.memory_size)))
         written, erased = (amounts.unsqueeze(-1) * rows).mean(dim=-2).unbind(1)
         return h, (h, m + (written - erased))
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.input_size}, {self.hidden_size}, memory_size={self.memory_size}, "
-            f"num_heads={self.num_heads}"
-        )
 
 
 def unit_rows(v: Tensor) -> Tensor:

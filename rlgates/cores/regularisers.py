@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from rlgates.errors import check_probability
 
+class Noisy(Protocol):
+    """A cell with the noise of an LSTM: probabilities, as its options name them."""
 
-class Noise(NamedTuple):
-    """The probabilities of an LSTM's noise, as its options name them."""
-
-    zoneout_cell: float = 0.0
-    zoneout_hidden: float = 0.0
-    recurrent_dropout: float = 0.0
-
-    def checked(self) -> Noise:
-        """The same, if these are probabilities below 1; else a ValueError or TypeError."""
-        return Noise(*map(check_probability, self._fields, self))
-
-    def active(self, training: bool) -> bool:
-        """Whether a step is another one than without it."""
-        return bool(
-            self.zoneout_cell or self.zoneout_hidden or (training and self.recurrent_dropout)
-        )
+    zoneout_cell: float
+    zoneout_hidden: float
+    recurrent_dropout: float
+    training: bool
 
 
 def zoneout(new: Tensor, old: Tensor, probability: float, training: bool) -> Tensor:
@@ -41,24 +30,23 @@ def zoneout(new: Tensor, old: Tensor, probability: float, training: bool) -> Ten
 
 
 def lstm_update(
+    cell: Noisy,
     state: tuple[Tensor, ...],
     gates: tuple[Tensor, Tensor],
     u: Tensor,
     o: Tensor,
-    noise: Noise,
-    training: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The new h and c of an LSTM from the old ones, its gates, and L_u and L_o.
+    """The new h and c of an LSTM from the old ones, its gates, L_u and L_o, with its noise.
 
     Recurrent dropout drops units of the candidate alone (Semeniuta et al. 2016); the new h is
     made from the cell before it is zoned.
     """
     h, c = state
     f, i = gates
-    candidate = nn.functional.dropout(torch.tanh(u), noise.recurrent_dropout, training)
+    candidate = nn.functional.dropout(torch.tanh(u), cell.recurrent_dropout, cell.training)
     new_c = f * c + i * candidate
     new_h = torch.sigmoid(o) * torch.tanh(new_c)
     return (
-        zoneout(new_h, h, noise.zoneout_hidden, training),
-        zoneout(new_c, c, noise.zoneout_cell, training),
+        zoneout(new_h, h, cell.zoneout_hidden, cell.training),
+        zoneout(new_c, c, cell.zoneout_cell, cell.training),
     )

@@ -231,10 +231,3 @@ class RMA(Cell):
         above = second.project(torch.cat([z, h1], dim=-1))
         gates = first.forget_gate(below, state[:2]), second.forget_gate(above, state[2:4])
         return torch.cat(gates, dim=-1)
-
-    def extra_repr(self) -> str:
-        memory = f"{self.num_slots} slots, {self.num_heads} heads, top {self.top_k}, "
-        return (
-            f"{self.input_size}, {self.hidden_size}, latent {self.latent_size}, "
-            f"{memory if self.memory else 'no memory, '}{self.gate}"
-        )

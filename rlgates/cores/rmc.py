@@ -113,17 +113,19 @@ class RMC(Cell):
                 f"{input_bias} for {gate} with gate_style {gate_style!r}."
             )
         value_size = hidden_size // self.num_heads
-        key_size = check_size("key_size", value_size if key_size is None else key_size)
+        key_size = value_size if key_size is None else key_size
+        self.key_size = check_size("key_size", key_size)
+        self.num_blocks = check_size("num_blocks", num_blocks)
+        self.mlp_layers = check_size("mlp_layers", mlp_layers)
         self.output_size = self.mem_slots * hidden_size
         self.state_shapes = {"memory": (self.mem_slots, hidden_size)}
 
         self.input = nn.Linear(input_size, hidden_size)
         self.blocks = nn.ModuleList(
-            Block(self.num_heads, key_size, value_size)
-            for _ in range(check_size("num_blocks", num_blocks))
+            Block(self.num_heads, self.key_size, value_size) for _ in range(self.num_blocks)
         )
         layers: list[nn.Module] = [nn.Linear(hidden_size, hidden_size)]
-        for _ in range(check_size("mlp_layers", mlp_layers) - 1):
+        for _ in range(self.mlp_layers - 1):
             layers += [nn.ReLU(), nn.Linear(hidden_size, hidden_size)]
         self.mlp = nn.Sequential(*layers)
         if self.gate is not None:
@@ -204,9 +206,6 @@ class RMC(Cell):
         if self.gate is None:
             return None
         return self._gates(self.gate, projected, state[0])[0].flatten(1)
-
-    def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}, mem_slots={self.mem_slots}, {self.gate}"
 
 
 def _views(layer: nn.Module, weight: str, bias: str) -> dict[str, Tensor]:

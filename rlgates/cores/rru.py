@@ -98,8 +98,10 @@ class RRU(Cell):
         self.relu_layers = check_size("relu_layers", relu_layers)
         self.dropout = check_probability("dropout", dropout)
         self.normalize = check_flag("normalize", normalize)
+        self.scalar_z = check_flag("scalar_z", scalar_z)
         self.relu_candidate = check_flag("relu_candidate", relu_candidate)
         self.relu_output = check_flag("relu_output", relu_output)
+        self.fixed_decay = check_flag("fixed_decay", fixed_decay)
         self.start_decay = start_decay
         if start_decay is not None:
             self.start_decay = _check_start_decay(start_decay, fixed_decay)
@@ -113,8 +115,8 @@ class RRU(Cell):
         self.biases = nn.ParameterList(nn.Parameter(torch.empty(g)) for _ in upper)
         self.weight_out = nn.Parameter(torch.empty(d + self.output_size, g))
         self.bias_out = nn.Parameter(torch.empty(d + self.output_size))
-        self.S = None if check_flag("fixed_decay", fixed_decay) else nn.Parameter(torch.empty(d))
-        self.Z = nn.Parameter(torch.empty(1 if check_flag("scalar_z", scalar_z) else d))
+        self.S = None if fixed_decay else nn.Parameter(torch.empty(d))
+        self.Z = nn.Parameter(torch.empty(1 if scalar_z else d))
         self.reset_parameters()
 
     @torch.no_grad()
@@ -185,12 +187,6 @@ class RRU(Cell):
         if self.S is None:
             return torch.ones_like(state[0])
         return torch.sigmoid(_SPEED * self.S).expand_as(state[0])
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.input_size}, {self.hidden_size}, output_size={self.output_size}, "
-            f"expansion={self.expansion:g}, dropout={self.dropout:g}"
-        )
 
 
 def _check_start_decay(value: float, fixed_decay: bool) -> float:

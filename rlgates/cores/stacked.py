@@ -78,6 +78,3 @@ class Stacked(Cell):
         """L_k for each map, from the projected input (B, P) and h (B, d)."""
         z = widened(torch.addmm(projected, h, self.weight_hh.t()))
         return torch.split(z, self._widths, dim=-1)
-
-    def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}, {self.gate}"

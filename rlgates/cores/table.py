@@ -30,6 +30,7 @@ class CoreRow(NamedTuple):
         gates: the rows of GATES that it takes; none if its gates are its own.
         tied: whether gates without an auxiliary one are tied (i = 1 - f) by default.
         plain: the row of GATES that the name without a prefix stands for.
+        fixed: options of its gates that it leaves no choice of.
     """
 
     cell: type[Cell]
@@ -39,6 +40,7 @@ class CoreRow(NamedTuple):
     gates: tuple[str, ...] = ()
     tied: bool = False
     plain: str = ""
+    fixed: tuple[str, ...] = ()
 
 
 _EVERY = tuple(GATES)
@@ -69,6 +71,7 @@ CORES: dict[str, CoreRow] = {
         _JANET,
         tied=True,
         plain="c",
+        fixed=("tied",),
     ),
     "mogrifier": CoreRow(
         MogrifierLSTM,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import io
 import pickle
+from typing import Any
 
 import pytest
 import torch
@@ -71,6 +73,39 @@ def test_repr_tells_name_and_sizes(name: str) -> None:
     core = build(name, num_layers=2)
     assert f"{name!r}, input_size={INPUTS}, output_size={core.output_size}" in repr(core)
     assert f"num_layers=2, state_size={core.state_size}" in repr(core)
+
+
+# Values of the options whose default does not tell what another one could be.
+OTHER_VALUES: dict[str, Any] = {
+    "candidate": "linear",
+    "gate_style": "memory",
+    "input_start": "default",
+    "key_size": 2,
+    "latent_hidden": 2,
+    "memory_size": 16,
+    "output_size": 5,
+    "rank": 2,
+    "reset": "before",
+    "start_decay": 0.5,
+}
+
+
+def other_than(default: Any) -> Any:
+    if isinstance(default, bool):
+        return not default
+    return default + 1 if isinstance(default, int) else 0.25
+
+
+@every_family
+def test_repr_tells_sizes_and_the_options_that_are_chosen(name: str) -> None:
+    plain = make_core(name, INPUTS, HIDDEN).cells[0]
+    assert plain.extra_repr().startswith(f"{INPUTS}, {HIDDEN}")
+    for option in plain.options:
+        default = inspect.signature(type(plain)).parameters[option].default
+        assert default is None or f", {option}=" not in plain.extra_repr()
+        value = OTHER_VALUES.get(option, other_than(default))
+        chosen = make_core(name, INPUTS, HIDDEN, **{option: value}).cells[0]
+        assert f", {option}={value!r}" in chosen.extra_repr()
 
 
 @every_core

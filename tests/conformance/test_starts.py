@@ -97,7 +97,7 @@ def test_chrono_biases_are_logs_of_uniform_times(name: str, t_max: float | None)
 
 
 @rows(start="constant")
-@pytest.mark.parametrize("forget_bias", [None, -3.0, 0.0, 2.0, 20.0, -20.0])
+@pytest.mark.parametrize("forget_bias", [None, -3.0, 0.0, 2.0, 20.0, -20.0, 1e30])
 def test_constant_gates_start_at_sigmoid_of_the_forget_bias(
     name: str, forget_bias: float | None
 ) -> None:
