@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from gymnasium import spaces
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.preprocessing import get_flattened_obs_dim, is_image_space
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, NatureCNN
 from torch import Tensor, nn
+
+LEAST_NATURE = 36
+"""Pixels on a side that NatureCNN needs at the least."""
+
+
+def is_small_image(space: spaces.Space[Any]) -> bool:
+    """Whether these are images, channels first, that NatureCNN cannot take."""
+    return is_image_space(space) and min((space.shape or ())[1:]) < LEAST_NATURE
 
 
 class GridEncoder(BaseFeaturesExtractor):
@@ -42,3 +53,37 @@ class GridEncoder(BaseFeaturesExtractor):
         """(B, C, H, W) in [0, 1] -> (B, features_dim)."""
         cells = self.cells((2 * observations - 1).flatten(2).transpose(1, 2))
         return torch.cat([self.places(cells.flatten(1)), cells.max(dim=1).values], dim=1)
+
+
+class MixedEncoder(BaseFeaturesExtractor):
+    """Features of several observations side by side, in the order of the space.
+
+    Small images are read by `GridEncoder`, others by NatureCNN; all else is flattened, with
+    discrete numbers one-hot. SB3's `CombinedExtractor` does the same but for small images.
+
+    Args:
+        observation_space: of several observations by name, images channels first.
+        grid_output_dim, cnn_output_dim: features of each small and of each other image.
+    """
+
+    def __init__(
+        self, observation_space: spaces.Dict, grid_output_dim: int = 64, cnn_output_dim: int = 256
+    ) -> None:
+        encoders, width = nn.ModuleDict(), 0
+        for name, space in observation_space.spaces.items():
+            if isinstance(space, spaces.Box) and is_small_image(space):
+                encoders[name] = GridEncoder(space, grid_output_dim)
+                width += grid_output_dim
+            elif is_image_space(space):
+                encoders[name] = NatureCNN(space, cnn_output_dim)
+                width += cnn_output_dim
+            else:
+                encoders[name] = nn.Flatten()
+                width += get_flattened_obs_dim(space)
+        super().__init__(observation_space, width)
+        self.encoders = encoders
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        """Named batches (B, ...) -> (B, features_dim)."""
+        parts = [encoder(observations[name]) for name, encoder in self.encoders.items()]
+        return torch.cat(parts, dim=1)

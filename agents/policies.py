@@ -14,7 +14,6 @@ import torch
 from gymnasium import spaces
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
-from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import (
     BaseFeaturesExtractor,
     CombinedExtractor,
@@ -24,7 +23,7 @@ from stable_baselines3.common.torch_layers import (
 from stable_baselines3.common.type_aliases import Schedule
 from torch import Tensor, nn
 
-from rlgates.agents.encoders import GridEncoder
+from rlgates.agents.encoders import GridEncoder, MixedEncoder, is_small_image
 from rlgates.cores import check_options, core_options, make_core
 from rlgates.errors import check_choice, check_size
 
@@ -256,11 +255,16 @@ class CnnLstmPolicy(MlpLstmPolicy):
     """
 
     def _default_extractor(self, space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
-        shape = space.shape or ()
-        return GridEncoder if is_image_space(space) and min(shape[1:]) < 36 else NatureCNN
+        return GridEncoder if is_small_image(space) else NatureCNN
 
 
 class MultiInputLstmPolicy(MlpLstmPolicy):
-    """Recurrent policy with any core, for dictionary observations."""
+    """Recurrent policy with any core, for dictionary observations.
 
-    default_extractor = CombinedExtractor
+    Without a `features_extractor_class` they are read by SB3's `CombinedExtractor`, or by
+    `MixedEncoder` if there are images under 36 x 36 pixels among them.
+    """
+
+    def _default_extractor(self, space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
+        parts = space.spaces.values() if isinstance(space, spaces.Dict) else ()
+        return MixedEncoder if any(map(is_small_image, parts)) else CombinedExtractor

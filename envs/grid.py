@@ -2,8 +2,8 @@
 
 A place is one number for (board, row, col): board * 77 + row * 11 + col. Everything about a
 place that does not change is looked up: where each action leads, what stands there, and what
-is seen from there. What does change (an apple that is gone, the colour of a pad) is a *tile*:
-every such cell has a tile number of its own, and a task paints its tiles anew for each picture.
+is seen from there. What can change (an apple that is gone, the colour of a pad) is a *tile*:
+every such cell has a tile number of its own, and a task paints its tiles for each picture.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlgates.envs.philox import Array
+from rlgates.envs.arrays import Array
 
 HEIGHT, WIDTH = 7, 11
 CELLS = HEIGHT * WIDTH
@@ -26,90 +26,111 @@ PALETTE = np.array(
         (25, 25, 25),  # wall
         (228, 148, 109),  # player
         (140, 178, 0),  # apple
+        (159, 81, 44),  # key
+        (134, 206, 235),  # door
+        (255, 255, 255),  # sign that the key was found
         (255, 0, 0),  # the colours to remember
         (0, 255, 0),
         (0, 0, 255),
     ],
     dtype=np.uint8,
 )
-FLOOR, WALL, PLAYER, APPLE, CUE = range(5)
-
-
-def row_and_col(place: Array) -> tuple[Array, Array]:
-    """Row and column on its board of each place."""
-    cell = place % CELLS
-    return cell // WIDTH, cell % WIDTH
+FLOOR, WALL, PLAYER, APPLE, KEY, DOOR, SIGN, CUE = range(8)
+# The same with an alpha byte, each as one number: what is painted is moved as numbers.
+RGBA = np.pad(PALETTE, ((0, 0), (0, 1))).view(np.int32)[:, 0]
 
 
 class Atlas:
     """The tables of a task's boards.
 
-    Letters: space is floor, `#` wall, `P` the floor cell where the player starts; every cell
-    with another letter is a tile of its own, numbered in reading order through all boards.
+    Letters: space is floor, `#` wall, `P` the floor cell where the player starts; those of
+    `things` and `walls` are tiles, numbered letter by letter and in reading order through all
+    boards; all others are floor, and names for cells. First come the things, then one tile each
+    for `FLOOR`, `WALL` and `PLAYER`, then the walls.
+
+    Args:
+        boards: rows of letters.
+        things: letters of what may be there or not. walls: of walls with colours of their own.
+        solid: things that no one enters. over: things drawn over the player who stands there.
 
     Attributes:
-        num_tiles: tiles 0, 1 and 2 are floor, wall and player; the lettered ones follow.
-        tiles: letter -> its range of tile numbers, as a slice.
-        start: (boards,) the place where the player starts.
-        next: (places, 4) the place to which each action leads.
+        num_things, num_tiles: how many there are.
+        tiles: letter -> its tile numbers, as a slice.
+        tile: (places,) what stands there.
+        start: (boards,) the place where the player starts, or -1.
+        next: (places * 4,) the place to which each action leads, by place * 4 + action.
     """
 
-    def __init__(self, boards: Sequence[Sequence[str]], solid: str = "") -> None:
+    def __init__(
+        self,
+        boards: Sequence[Sequence[str]],
+        things: str = "",
+        walls: str = "",
+        solid: str = "",
+        over: str = "",
+    ) -> None:
         text = [letter for board in boards for row in board for letter in row]
         if len(text) != len(boards) * CELLS:
             raise ValueError(f"boards must have {HEIGHT} rows of {WIDTH} letters.")
-        letters = np.array(text)
-        self.start = np.flatnonzero(letters == "P")
-        if len(self.start) != len(boards):
-            raise ValueError("each board must have one start P.")
+        self._letters = np.array(text)
+        self._over = list(over)
+        self.start = np.full(len(boards), -1)
+        starts = self.places("P")
+        self.start[starts // CELLS] = starts
 
-        self._tile = np.where(letters == "#", WALL, FLOOR)
+        self.num_things = sum(len(self.places(letter)) for letter in things)
+        self.tile = self.num_things + np.where(self._letters == "#", WALL, FLOOR)
         self.tiles: dict[str, slice] = {}
-        self.num_tiles = 3
-        for letter in sorted(set(text) - set(" #P")):
-            places = np.flatnonzero(letters == letter)
-            self.tiles[letter] = slice(self.num_tiles, self.num_tiles + len(places))
-            self._tile[places] = self.num_tiles + np.arange(len(places))
-            self.num_tiles += len(places)
+        first = 0
+        for letter in (*things, "", *walls):
+            places = self.places(letter)
+            self.tiles[letter] = slice(first, first + (len(places) if letter else 3))
+            self.tile[places] = first + np.arange(len(places))
+            first = self.tiles[letter].stop
+        self.num_tiles = first
 
-        blocked = np.isin(letters, list("#" + solid))
-        self.next = np.empty((len(text), len(_MOVES)), dtype=np.int64)
-        for place in range(len(text)):
+        blocked = np.isin(self._letters, list("#" + walls + solid))
+        self.next = np.empty(len(text) * len(_MOVES), dtype=np.int64)
+        for place in range(len(self._letters)):
             board, cell = divmod(place, CELLS)
             row, col = divmod(cell, WIDTH)
             for action, (down, right) in enumerate(_MOVES):
                 r, c = row + down, col + right
                 to = board * CELLS + r * WIDTH + c
-                inside = 0 <= r < HEIGHT and 0 <= c < WIDTH
-                self.next[place, action] = to if inside and not blocked[to] else place
+                free = 0 <= r < HEIGHT and 0 <= c < WIDTH and not blocked[to]
+                self.next[place * len(_MOVES) + action] = to if free else place
 
-    def number(self, letter: str) -> Array:
-        """(places,) which of the tiles of `letter` is there, or their count if none is."""
-        tiles = self.tiles[letter]
-        count = tiles.stop - tiles.start
-        inside = (self._tile >= tiles.start) & (self._tile < tiles.stop)
-        number: Array = np.where(inside, self._tile - tiles.start, count)
-        return number
+    def places(self, letter: str) -> Array:
+        """The places with this letter, in reading order."""
+        return np.flatnonzero(self._letters == letter)
+
+    def cells(self, letter: str) -> tuple[tuple[int, int], ...]:
+        """(row, col) of each place with this letter."""
+        cells = self.places(letter) % CELLS
+        return tuple((int(cell) // WIDTH, int(cell) % WIDTH) for cell in cells)
 
     def sight(self, crop: int | None) -> Array:
         """(places, height * width) the tiles in view of a player who stands there.
 
         The view is crop x crop with the player in its centre, or the whole board.
         """
-        boards = self._tile.reshape(-1, HEIGHT, WIDTH)
+        boards = self.tile.reshape(-1, HEIGHT, WIDTH)
         places = np.arange(boards.size)
         board, row, col = np.unravel_index(places, boards.shape)
         if crop is None:
             view: Array = boards[board].reshape(boards.size, CELLS)
-            view[places, places % CELLS] = PLAYER
-            return view
-        margin = crop // 2
-        padded = np.pad(boards, ((0, 0), (margin, margin), (margin, margin)))  # 0 is floor
-        offset = np.arange(crop)
-        rows = row[:, None, None] + offset[:, None]
-        cols = col[:, None, None] + offset[None, :]
-        view = padded[board[:, None, None], rows, cols].reshape(boards.size, crop * crop)
-        view[:, view.shape[1] // 2] = PLAYER
+            here = places % CELLS
+        else:
+            margin = crop // 2
+            edges = ((0, 0), (margin, margin), (margin, margin))
+            padded = np.pad(boards, edges, constant_values=self.num_things + FLOOR)
+            offset = np.arange(crop)
+            rows = row[:, None, None] + offset[:, None]
+            cols = col[:, None, None] + offset[None, :]
+            view = padded[board[:, None, None], rows, cols].reshape(boards.size, crop * crop)
+            here = np.full(boards.size, view.shape[1] // 2)
+        hidden = np.isin(self._letters, self._over)
+        view[places, here] = np.where(hidden, self.tile, self.num_things + PLAYER)
         return view
 
 
@@ -134,8 +155,3 @@ class Schedule:
         # The last picture still belongs to the last phase.
         self.phase = np.append(np.repeat(np.arange(len(counts)), counts), len(counts) - 1)
         self.enters = np.diff(self.phase, prepend=-1) != 0
-
-    def progress(self, t: Array) -> tuple[Array, Array]:
-        """The phase at time t and the actions left of it."""
-        phase = self.phase[t]
-        return phase, self.ends[phase] - t

@@ -1,31 +1,20 @@
-"""Passive Visual Match: remember a colour through a distracting phase, then walk onto it."""
+"""Visual Match: remember a colour through a distracting phase, then walk onto it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from rlgates.envs import apples
-from rlgates.envs.engine import Moment, State
-from rlgates.envs.grid import (
-    ACTIONS,
-    APPLE,
-    CUE,
-    FLOOR,
-    HEIGHT,
-    PALETTE,
-    PLAYER,
-    WALL,
-    WIDTH,
-    Atlas,
-    Schedule,
-    row_and_col,
-)
-from rlgates.envs.philox import Array, Key, below, permutations
-from rlgates.envs.settings import check_flag, check_payment, check_range
+from rlgates.envs.arrays import Array, look_up, namespace
+from rlgates.envs.choices import Cell, Choice, Number, Numbers
+from rlgates.envs.engine import State
+from rlgates.envs.grid import CUE, FLOOR, RGBA, Atlas
+from rlgates.envs.phases import NEVER, PAD_WORDS, PhasedTask
+from rlgates.envs.philox import Key, below, permutations
+from rlgates.envs.settings import check_payment, check_range
 from rlgates.errors import check_choice
 
 # Letters as in grid.Atlas; c: wall or, in one of them, the colour to remember; p: pad.
@@ -48,11 +37,98 @@ REWARD = (
     "   #####   ",
 )
 _TWO_PADS = (REWARD[0], "# p     p #", *REWARD[2:])
-_MAX_STEPS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class PassiveMatch:
+class MatchTask(PhasedTask):
+    """What Passive and Active Match share: a painted wall, and pads to choose from."""
+
+    num_colors: int = 3
+    wrong_reward: float = 0.0
+    shuffle_pads: Literal["episode", "env"] = "episode"
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        **PhasedTask.presets,
+        "released": {**PhasedTask.presets["released"], "shuffle_pads": "env"},
+    }
+    _things: ClassVar[Mapping[str, tuple[int, int]]] = {"p": (FLOOR, FLOOR)}
+    _walls: ClassVar[str] = "c"
+
+    def __post_init__(self) -> None:
+        check_range("num_colors", self.num_colors, 2, 3)
+        check_choice("shuffle_pads", self.shuffle_pads, ("episode", "env"))
+        self._set("wrong_reward", check_payment("wrong_reward", self.wrong_reward))
+        super().__post_init__()
+
+    @property
+    def _boards(self) -> tuple[Sequence[str], Sequence[str]]:
+        return EXPLORE, REWARD if self.num_colors == 3 else _TWO_PADS
+
+    @property
+    def chance(self) -> float:
+        return 1 / self.num_colors
+
+    @property
+    def _own_choices(self) -> Mapping[str, Choice]:
+        return {
+            "target_color": Number(self.num_colors),
+            "target_cell": Cell(self._atlas.cells("c")),
+            "pad_colors": Numbers(self.num_colors, self.num_colors, different=True),
+        }
+
+    def _draw_own(self, key: Key, words: Array) -> dict[str, Array]:
+        pad_words = words[:, PAD_WORDS]
+        if self.shuffle_pads == "env":
+            pad_words = key.lifetime().words(self.num_colors, stream=1)
+        return {
+            "target_color": below(words[:, 0], self.num_colors),
+            "target_cell": below(words[:, 1], len(self._atlas.places("c"))),
+            "pad_colors": permutations(pad_words[:, : self.num_colors]),
+        }
+
+    def start(self, drawn: dict[str, Array]) -> State:
+        target, pads = drawn["target_color"], drawn["pad_colors"]
+        state, tables, xp = super().start(drawn), self._tables.beside(target), namespace(target)
+        rows = xp.arange(target.shape[0], device=target.device)
+        cue = drawn["target_cell"] + (self._atlas.tiles["c"].start - self._atlas.num_things)
+        state["walls"][rows, cue] = look_up(tables.cue, target)
+        columns, right = self._atlas.tiles["p"], pads == target[:, None]
+        state["things"][:, columns] = look_up(tables.cue, pads) ^ int(RGBA[FLOOR])
+        state["there_from"][:, columns] = 0
+        pays = xp.where(right, self.choice_reward, self.wrong_reward)
+        state["pays"][:, columns] = xp.astype(pays, xp.float32)
+        # Pads are numbered from 1; 0 is no choice.
+        right_pad = xp.argmax(xp.astype(right, xp.int32), axis=1) + 1
+        return {**state, "right_pad": right_pad, "choice": xp.zeros_like(right_pad)}
+
+    def step(self, state: State, actions: Array) -> tuple[State, Array, Array]:
+        tables = self._tables.beside(actions)
+        to = look_up(tables.next, state["place"] * 4 + actions)
+        state, reward, thing, taken = self._advance(state, to)
+        # One choice takes all pads away: who stands on a pad has made it now or before.
+        state["there_from"][:, self._atlas.tiles["p"]] |= look_up(tables.hides, thing)[:, None]
+        state["choice"] = state["choice"] | look_up(tables.pad, thing) * taken
+        return state, reward, self._ends(state, state["choice"])
+
+    def metrics(self, state: State) -> dict[str, Array]:
+        xp = namespace(state["t"])
+        success = state["choice"] == state["right_pad"]
+        paid = xp.where(success, self.choice_reward, self.wrong_reward)
+        paid = xp.where(state["choice"] > 0, paid, 0.0)
+        return {"is_success": success, "last_phase_reward": xp.astype(paid, xp.float32)}
+
+    def _own_tables(self, atlas: Atlas) -> dict[str, Array]:
+        pad = np.zeros(atlas.num_things + 1, dtype=np.int64)
+        pad[atlas.tiles["p"]] = 1 + np.arange(self.num_colors)
+        return {
+            "cue": RGBA[CUE : CUE + 3],
+            "pad": pad,
+            "hides": np.where(pad > 0, NEVER, 0).astype(np.int32),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassiveMatch(MatchTask):
     """Passive Visual Match, `rlgates/PassiveMatch-v0`.
 
     ## Description
@@ -99,6 +175,10 @@ class PassiveMatch:
 
     ## Start
     Explore (2, 5), distractor (5, 5), reward (5, 5), as (row, column) from 0 at the top left.
+    `reset(options=...)` fixes what the episode draws, cells as (row, column): `target_color` (0
+    red, 1 green, 2 blue), `target_cell` (the painted wall), `pad_colors` (a colour for each pad,
+    west to east), `apple_cells` (`num_apples` of them), `apple_reward`; `reveal=True` puts all
+    of them into the info of the reset.
 
     ## End
     `terminated` after exactly explore_steps + distractor_steps + reward_steps actions, or at
@@ -120,6 +200,10 @@ class PassiveMatch:
     | `shuffle_pads` | "episode" | pad colours are drawn each "episode", or once for an "env" |
     | `crop` | 5 | side of the view: 5, 7, 9 or 11; None: the whole board |
 
+    Presets: `short` (the defaults), `long` (75 / 450 / 75 steps), each alone or with apples
+    that pay 1 (`short_small`, `long_small`) or 5 (`short_large`, `long_large`); `released`, the
+    released games: 10 apples that pay 1 or 10, pads drawn once for an environment.
+
     ## Version history
     * v0: first version.
 
@@ -135,166 +219,3 @@ class PassiveMatch:
     Raises:
         ValueError: a setting out of range. TypeError: a setting of the wrong type.
     """
-
-    explore_steps: int = 15
-    distractor_steps: int = 90
-    reward_steps: int = 15
-    num_apples: int | None = None
-    apple_reward: float | tuple[float, float] = 0.0
-    apple_respawn: int | None = 20
-    num_colors: int = 3
-    choice_reward: float = 10.0
-    wrong_reward: float = 0.0
-    end_on_choice: bool = False
-    shuffle_pads: Literal["episode", "env"] = "episode"
-    crop: int | None = 5
-
-    num_actions = len(ACTIONS)
-    metric_names = ("is_success", "last_phase_reward")
-
-    def __post_init__(self) -> None:
-        check_range("explore_steps", self.explore_steps, 1, _MAX_STEPS)
-        check_range("distractor_steps", self.distractor_steps, 0, _MAX_STEPS)
-        check_range("reward_steps", self.reward_steps, 1, _MAX_STEPS)
-        if self.apple_respawn is not None:
-            check_range("apple_respawn", self.apple_respawn, 1, _MAX_STEPS)
-        check_range("num_colors", self.num_colors, 2, 3)
-        check_flag("end_on_choice", self.end_on_choice)
-        check_choice("shuffle_pads", self.shuffle_pads, ("episode", "env"))
-        if self.crop is not None and check_range("crop", self.crop, 5, 11) % 2 == 0:
-            raise ValueError(f"crop must be odd, or None for the whole board, got {self.crop}.")
-        for name in ("choice_reward", "wrong_reward"):
-            object.__setattr__(self, name, check_payment(name, getattr(self, name)))
-        object.__setattr__(self, "apple_reward", apples.check_reward(self.apple_reward))
-        if self.num_apples is None:
-            object.__setattr__(self, "num_apples", 10 if np.any(self.apple_reward) else 0)
-        check_range("num_apples", self._num_apples, 0, apples.CELLS)
-
-    @property
-    def _num_apples(self) -> int:
-        return self.num_apples or 0
-
-    @property
-    def observation_shape(self) -> tuple[int, int, int]:
-        return (HEIGHT, WIDTH, 3) if self.crop is None else (self.crop, self.crop, 3)
-
-    def reset(self, key: Key) -> State:
-        num, cells = self.num_colors, apples.CELLS
-        words = key.words(3 + cells + num)
-        pad_words = words[:, 3 + cells :]
-        if self.shuffle_pads == "env":
-            pad_words = key.lifetime().words(num, stream=1)
-        batch = words.shape[0]
-        # The extra last column is the colour of the pad where there is none.
-        pads = np.full((batch, num + 1), -1)
-        pads[:, :num] = permutations(pad_words)
-        return {
-            "t": np.zeros(batch, dtype=np.int64),
-            "place": np.full(batch, self._entry[0]),
-            "cue": below(words[:, 0], num),
-            "cue_cell": below(words[:, 1], 8),
-            "apple_value": apples.values(words[:, 2], self.apple_reward),
-            "apples": apples.scatter(words[:, 3 : 3 + cells], self._num_apples),
-            "pads": pads,
-            "choice": np.full(batch, -1),
-        }
-
-    def step(self, state: State, actions: Array) -> tuple[State, Array, Array]:
-        t = state["t"] + 1
-        place = self._atlas.next[state["place"], actions]
-        left, picked = apples.pick(state["apples"], self._apple_at[place], t, self.apple_respawn)
-
-        color = state["pads"][np.arange(len(t)), self._pad_at[place]]
-        chosen = (color >= 0) & (state["choice"] < 0)
-        choice = np.where(chosen, color, state["choice"])
-        paid = np.where(choice == state["cue"], self.choice_reward, self.wrong_reward)
-        reward = np.where(picked, state["apple_value"], 0.0) + np.where(chosen, paid, 0.0)
-
-        terminated = t == self._schedule.total
-        if self.end_on_choice:
-            terminated = terminated | chosen
-        entry = self._entry[t]
-        place = np.where(entry < 0, place, entry)
-        state = {**state, "t": t, "place": place, "apples": left, "choice": choice}
-        return state, reward.astype(np.float32), terminated
-
-    def observe(self, state: State) -> Array:
-        return self._picture(state, self._view).reshape(-1, *self.observation_shape)
-
-    def board(self, state: State) -> Array:
-        return self._picture(state, self._whole).reshape(-1, HEIGHT, WIDTH, 3)
-
-    def metrics(self, state: State) -> dict[str, Array]:
-        success = state["choice"] == state["cue"]
-        paid = np.where(success, self.choice_reward, self.wrong_reward)
-        paid = np.where(state["choice"] < 0, 0.0, paid)
-        return {"is_success": success, "last_phase_reward": paid.astype(np.float32)}
-
-    def moments(self, state: State) -> list[Moment]:
-        phase, left = self._schedule.progress(state["t"])
-        row, col = row_and_col(state["place"])
-        return [
-            Moment(self._schedule.names[p], n, r, c)
-            for p, n, r, c in zip(
-                phase.tolist(), left.tolist(), row.tolist(), col.tolist(), strict=True
-            )
-        ]
-
-    def _picture(self, state: State, sight: Array) -> Array:
-        """The tiles in sight in their present colours, uint8 (B, tiles in sight, 3)."""
-        rows = np.arange(len(state["t"]))
-        tiles = self._atlas.tiles
-        paint = np.repeat(self._unpainted, len(rows), axis=0)
-        paint[rows, tiles["c"].start + state["cue_cell"]] = CUE + state["cue"]
-        paint[:, tiles["a"]] = np.where(
-            apples.shown(state["apples"], state["t"]), np.uint8(APPLE), np.uint8(FLOOR)
-        )
-        pads = CUE + state["pads"][:, :-1]
-        paint[:, tiles["p"]] = np.where(state["choice"][:, None] < 0, pads, FLOOR)
-        # Flat look-ups are several times faster than an index for each axis.
-        in_sight = np.take(sight, state["place"], axis=0) + rows[:, None] * self._atlas.num_tiles
-        return np.take(PALETTE, np.take(paint.reshape(-1), in_sight), axis=0)
-
-    # Tables, made when first needed.
-
-    @cached_property
-    def _schedule(self) -> Schedule:
-        return Schedule(
-            explore=self.explore_steps,
-            distractor=self.distractor_steps,
-            reward=self.reward_steps,
-        )
-
-    @cached_property
-    def _atlas(self) -> Atlas:
-        reward = REWARD if self.num_colors == 3 else _TWO_PADS
-        return Atlas((EXPLORE, apples.BOARD, reward), solid="c")
-
-    @cached_property
-    def _entry(self) -> Array:
-        """(total + 1,) where the player is put at time t, or -1 where it stays."""
-        schedule = self._schedule
-        return np.where(schedule.enters, self._atlas.start[schedule.phase], -1)
-
-    @cached_property
-    def _unpainted(self) -> Array:
-        """(1, tiles) the colours of the tiles before any is painted."""
-        paint = np.full((1, self._atlas.num_tiles), WALL, dtype=np.uint8)
-        paint[:, FLOOR], paint[:, PLAYER] = FLOOR, PLAYER
-        return paint
-
-    @cached_property
-    def _apple_at(self) -> Array:
-        return self._atlas.number("a")
-
-    @cached_property
-    def _pad_at(self) -> Array:
-        return self._atlas.number("p")
-
-    @cached_property
-    def _view(self) -> Array:
-        return self._atlas.sight(self.crop)
-
-    @cached_property
-    def _whole(self) -> Array:
-        return self._atlas.sight(None)

@@ -5,18 +5,18 @@ Nothing is drawn from a stream that others draw from too, so the order of draws 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[Any]
+from rlgates.envs.arrays import Array, namespace
+
 Words: TypeAlias = Array | int
 MAX_SEED = 2**64 - 1
 _MASK = 0xFFFFFFFF
 
 
-def philox(counter: tuple[Words, Words, Words, Words], key: tuple[Words, Words]) -> list[Array]:
+def philox(counter: tuple[Words, Words, Words, Words], key: tuple[Words, Words]) -> list[Words]:
     """Philox4x32-10: four random 32-bit words from four counter words and two key words.
 
     Words are int64 arrays (or ints) with values in [0, 2**32) and shapes that broadcast. A
@@ -30,10 +30,10 @@ def philox(counter: tuple[Words, Words, Words, Words], key: tuple[Words, Words])
     k0, k1 = key
     for _ in range(10):
         p0, p2 = c0 * 0xD2511F53, c2 * 0xCD9E8D57
-        c0, c2 = ((p2 >> 32) & _MASK) ^ c1 ^ k0, ((p0 >> 32) & _MASK) ^ c3 ^ k1
+        c0, c2 = ((p2 >> 32) ^ c1 ^ k0) & _MASK, ((p0 >> 32) ^ c3 ^ k1) & _MASK
         c1, c3 = p2 & _MASK, p0 & _MASK
-        k0, k1 = (k0 + 0x9E3779B9) & _MASK, (k1 + 0xBB67AE85) & _MASK
-    return [np.asarray(word) for word in (c0, c1, c2, c3)]
+        k0, k1 = k0 + 0x9E3779B9, k1 + 0xBB67AE85  # whose upper halves are cut off above
+    return [c0, c1, c2, c3]
 
 
 class Key(NamedTuple):
@@ -49,15 +49,17 @@ class Key(NamedTuple):
         Different `stream` numbers give independent words. Asking for more words never changes
         the ones before.
         """
-        block = np.arange(-(-count // 4))[None, :]  # (1, blocks)
-        episode, index = self.episode[:, None] & _MASK, self.env_index[:, None]  # (B, 1)
+        xp = namespace(self.episode)
+        # (1, blocks); (B, 1) each; (B, blocks, 4)
+        block = xp.arange(-(-count // 4), device=self.episode.device)[None, :]
+        episode, index = self.episode[:, None] & _MASK, self.env_index[:, None]
         counter = (block, episode, self.seed >> 32, stream)
-        words = np.stack(philox(counter, (self.seed & _MASK, index)), axis=-1)  # (B, blocks, 4)
+        words: Array = xp.stack(philox(counter, (self.seed & _MASK, index)), axis=-1)
         return words.reshape(words.shape[0], -1)[:, :count]
 
     def lifetime(self) -> Key:
         """The key for what an environment draws once and keeps for all its episodes."""
-        return self._replace(episode=np.zeros_like(self.episode))
+        return self._replace(episode=namespace(self.episode).zeros_like(self.episode))
 
 
 def below(words: Array, bound: int) -> Array:
@@ -67,7 +69,7 @@ def below(words: Array, bound: int) -> Array:
 
 def permutations(words: Array) -> Array:
     """A uniform permutation of 0 .. n-1 in each row, from 32-bit words (B, n)."""
-    order: Array = np.argsort(words, axis=1, stable=True)
+    order: Array = namespace(words).argsort(words, axis=1, stable=True)
     return order
 
 

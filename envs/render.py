@@ -3,96 +3,192 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from rlgates.envs.arrays import Array
 from rlgates.envs.engine import Moment, State, Task
-from rlgates.envs.philox import Array
+from rlgates.envs.lettering import DOTS, length, write
 
 FPS = 8
 
-_BACKGROUND = (58, 64, 78)
-_TEXT = (240, 242, 246)
-_FAINT = (168, 176, 190)
-_BRIGHT = (255, 200, 60)
-_MARGIN = 14
-_PANEL = 252  # height of both panels: 7 cells of 36, or 5 of 50
-_DOT = 3
-
-# Letters of 3 x 5 dots: an octal digit is a row of three.
-_GLYPHS = (
-    "A25755 B65656 C34443 D65556 E74647 F74644 G34553 H55755 I72227 J11152 K55655 L44447 M57755 "
-    "N65555 O25552 P65644 Q25563 R65655 S34216 T72222 U55557 V55552 W55775 X55255 Y55222 Z71247 "
-    "075557 126227 271747 371317 455711 574717 674757 771122 875757 975717 +02720 -00700 .00002"
-)
-_FONT = {
-    glyph[0]: np.array([[int(row) >> bit & 1 for bit in (2, 1, 0)] for row in glyph[1:]], bool)
-    for glyph in _GLYPHS.split()
-}
+BACKGROUND = (58, 64, 78)
+TEXT = (240, 242, 246)
+FAINT = (168, 176, 190)
+BRIGHT = (255, 200, 60)
+MARGIN = 14
+_GAP = 6  # between strips
+_HEIGHT, _WIDTH = 252, 640  # of a panel at most: 7 rows of 36, or 5 of 50
+_LARGEST, _LEAST = 50, 10  # sides of a cell
+_FRAME = 3
+_LINES = 8  # cells of at least this size have lines between them
+_NARROWEST = 424
+_SQUARES = (36, 24, 18, 12)  # sides in a strip of numbers, the largest that fit
+_LETTERED = 18  # sides of squares with room for text
+_STRIP = 496  # width of a strip of numbers at most
+_LABEL = 130  # width of the names before strips
+_NEGATIVE, _ZERO, _POSITIVE = (172, 134, 240), (84, 91, 108), (240, 218, 120)
 
 
 def draw_rows(task: Task, state: State, rewards: Sequence[float]) -> list[Array]:
     """One picture for each row of `state`; `rewards` are those of the last action."""
-    rows = zip(task.observe(state), task.board(state), task.moments(state), rewards, strict=True)
-    return [draw(*row) for row in rows]
+    obs = task.observe(state)
+    boards, moments = task.board(state), task.moments(state)
+    views = [
+        {name: part[row] for name, part in obs.items()} if isinstance(obs, dict) else obs[row]
+        for row in range(len(moments))
+    ]
+    return [
+        draw(view, board, _words(moment), reward, moment.cell)
+        for view, board, moment, reward in zip(views, boards, moments, rewards, strict=True)
+    ]
 
 
-def draw(view: Array, board: Array, moment: Moment, reward: float) -> Array:
+def _words(moment: Moment) -> tuple[str, str]:
+    left = f"{moment.steps_left} left"
+    return (f"{moment.phase} phase", left) if moment.phase else (left, "")
+
+
+def draw(
+    view: Any,
+    board: Array | None,
+    words: tuple[str, str],
+    reward: float,
+    cell: tuple[int, int] | None = None,
+) -> Array:
     """One picture, uint8 (height, width, 3).
 
     Args:
-        view: what the agent sees, uint8 (h, w, 3). If that is the whole board it is drawn once.
-        board: the whole board, uint8 (rows, cols, 3).
-        moment: where the episode stands.
+        view: what one agent sees: a picture (h, w, 3) with values to 255, or to 1 if they are
+            floats; or numbers of any shape, drawn as a strip of squares; or a dict with these,
+            of which the picture must be called `observation`.
+        board: the whole board, uint8 (rows, cols, 3), or None. A view that is as large is not
+            drawn beside it.
+        words: for the left and the middle of the line above; at the right stands the reward.
         reward: of the last action.
+        cell: (row, col) of the player on the board, for a frame around the cells in view.
     """
-    panels = [_enlarge(board)]
-    if view.shape != board.shape:
-        _outline(panels[0], moment, _PANEL // len(board), len(view))
-        panels.insert(0, _enlarge(view))
-    top = 2 * _MARGIN + 5 * _DOT
-    width = _MARGIN + sum(panel.shape[1] + _MARGIN for panel in panels)
-    picture = np.full((top + _PANEL + _MARGIN, width, 3), _BACKGROUND, dtype=np.uint8)
-    x = _MARGIN
-    for panel in panels:
-        y = top + (_PANEL - panel.shape[0]) // 2
-        picture[y : y + panel.shape[0], x : x + panel.shape[1]] = panel
-        x += panel.shape[1] + _MARGIN
-
-    left, middle = f"{moment.phase} phase", f"{moment.steps_left} left"
-    right = f"paid {reward:+.4g}" if reward else "paid 0"
-    ends = _MARGIN + _length(left), width - _MARGIN - _length(right)
-    _write(picture, left, _MARGIN, _TEXT)
-    _write(picture, middle, (sum(ends) - _length(middle)) // 2, _FAINT)
-    _write(picture, right, ends[1], _BRIGHT if reward else _FAINT)
-    return picture
+    parts = dict(view) if isinstance(view, dict) else {"observation": view}
+    picture = _as_picture(parts["observation"])
+    panels = []
+    if picture is not None:
+        del parts["observation"]
+    if picture is not None and (board is None or picture.shape != board.shape):
+        panels.append(_enlarge(picture, _size(picture.shape)))
+    if board is not None:
+        panels.append(_board_panel(board, cell, None if not panels else picture))
+    strips = [_strip(name, np.asarray(values)) for name, values in parts.items()]
+    return _composed(words, reward, panels, strips)
 
 
-def _enlarge(cells: Array) -> Array:
-    """`cells` as squares with faint lines between them, as high as a panel."""
-    size = _PANEL // len(cells)
+def _as_picture(values: Any) -> Array | None:
+    """A picture as uint8, or None if the values are none."""
+    picture: Array = np.asarray(values)
+    if picture.ndim != 3 or picture.shape[2] != 3:
+        return None
+    return picture if picture.dtype == np.uint8 else np.rint(picture * 255).astype(np.uint8)
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    """Side of a cell, so that all cells fit into a panel; at least 1."""
+    return max(1, min(_LARGEST, _HEIGHT // shape[0], _WIDTH // shape[1]))
+
+
+def _board_panel(board: Array, cell: tuple[int, int] | None, view: Array | None) -> Array:
+    """The board, or of a very long one the part around the player, with the cells in view."""
+    size = _size(board.shape)
+    if cell is not None and size < _LEAST:
+        size = _LEAST
+        (top, bottom), (left, right) = (
+            _span(at, count, room // size)
+            for at, count, room in zip(cell, board.shape, (_HEIGHT, _WIDTH), strict=False)
+        )
+        board, cell = board[top:bottom, left:right], (cell[0] - top, cell[1] - left)
+    panel = _enlarge(board, size)
+    if cell is not None and view is not None:
+        _outline(panel, cell, size, len(view))
+    return panel
+
+
+def _span(at: int, count: int, room: int) -> tuple[int, int]:
+    """Which `room` of `count` cells to show, with `at` in the middle where that is possible."""
+    first = max(0, min(at - room // 2, count - room))
+    return first, first + room
+
+
+def _enlarge(cells: Array, size: int) -> Array:
+    """`cells` as squares, with faint lines between them if they are large."""
     squares: Array = cells.repeat(size, axis=0).repeat(size, axis=1)
-    squares[size - 1 :: size] = squares[size - 1 :: size] * 0.92
-    squares[:, size - 1 :: size] = squares[:, size - 1 :: size] * 0.92
+    if size >= _LINES:
+        squares[size - 1 :: size] = squares[size - 1 :: size] * 0.92
+        squares[:, size - 1 :: size] = squares[:, size - 1 :: size] * 0.92
     return squares
 
 
-def _outline(panel: Array, moment: Moment, size: int, crop: int) -> None:
+def _outline(panel: Array, cell: tuple[int, int], size: int, crop: int) -> None:
     """A frame on the board around the cells in view, which may reach beyond its edge."""
-    y, x = np.indices(panel.shape[:2])
-    centre_y, centre_x = moment.row * size + size / 2, moment.col * size + size / 2
-    distance = np.maximum(np.abs(y + 0.5 - centre_y), np.abs(x + 0.5 - centre_x))
-    half = crop * size / 2
-    panel[(distance < half) & (distance > half - 3)] = _BRIGHT
+    top, left = ((at - crop // 2) * size for at in cell)
+    bottom, right = top + crop * size, left + crop * size
+    for y, y_end, x, x_end in (
+        (top, top + _FRAME, left, right),
+        (bottom - _FRAME, bottom, left, right),
+        (top, bottom, left, left + _FRAME),
+        (top, bottom, right - _FRAME, right),
+    ):
+        panel[max(y, 0) : max(y_end, 0), max(x, 0) : max(x_end, 0)] = BRIGHT
 
 
-def _length(text: str) -> int:
-    return (4 * len(text) - 1) * _DOT
+def _strip(name: str, values: Array) -> Array:
+    """Numbers as squares, purple below 0 and yellow above, with their name before them."""
+    numbers = values.astype(np.float64).ravel()
+    size = next((size for size in _SQUARES if size * len(numbers) <= _STRIP), 8)
+    columns = min(len(numbers), _STRIP // size)
+    rows = -(-len(numbers) // columns)
+    most = max(1.0, float(np.abs(numbers).max(initial=0.0)))
+    label = name.replace("_", " ")
+    left = max(_LABEL, length(label, 2) + 10)
+    strip = np.full((max(rows * size, 10), left + columns * size, 3), BACKGROUND, np.uint8)
+    write(strip, label, 0, max(0, (size - 11) // 2), FAINT, 2)
+    for index, number in enumerate(numbers):
+        row, col = divmod(index, columns)
+        square = strip[row * size :, left + col * size :][: size - 1, : size - 1]
+        share = abs(number) / most
+        color = np.array(_POSITIVE if number > 0 else _NEGATIVE)
+        square[:] = share * color + (1 - share) * np.array(_ZERO)
+        text = f"{number:.3g}" if abs(number) >= 1 else f"{number:.2g}".replace("0.", ".")
+        if size >= _LETTERED and length(text, 2) <= size - 5:
+            x, y = (size - 1 - length(text, 2)) // 2, (size - 11) // 2
+            write(square, text, x, y, BACKGROUND if share > 0.5 else TEXT, 2)
+    return strip
 
 
-def _write(picture: Array, text: str, x: int, color: tuple[int, int, int]) -> None:
-    for letter in text.upper():
-        if letter in _FONT:
-            dots = _FONT[letter].repeat(_DOT, axis=0).repeat(_DOT, axis=1)
-            picture[_MARGIN : _MARGIN + len(dots), x : x + dots.shape[1]][dots] = color
-        x += 4 * _DOT
+def _composed(
+    words: tuple[str, str], reward: float, panels: list[Array], strips: list[Array]
+) -> Array:
+    """The line of text, the panels side by side, and the strips below."""
+    row = sum(panel.shape[1] + MARGIN for panel in panels)
+    strips_width = max((strip.shape[1] + MARGIN for strip in strips), default=0)
+    width = MARGIN + max(row, strips_width, _NARROWEST - MARGIN)
+    top = 2 * MARGIN + 5 * DOTS
+    tallest = max((panel.shape[0] + MARGIN for panel in panels), default=0)
+    height = top + tallest + sum(strip.shape[0] + _GAP for strip in strips)
+    height += MARGIN - _GAP if strips else 0
+    picture = np.full((height, width, 3), BACKGROUND, dtype=np.uint8)
+    x = (width - row + MARGIN) // 2
+    for panel in panels:
+        y = top + (tallest - MARGIN - panel.shape[0]) // 2
+        picture[y : y + panel.shape[0], x : x + panel.shape[1]] = panel
+        x += panel.shape[1] + MARGIN
+    y = top + tallest
+    for strip in strips:
+        picture[y : y + strip.shape[0], MARGIN : MARGIN + strip.shape[1]] = strip
+        y += strip.shape[0] + _GAP
+
+    left, middle = words
+    right = f"paid {reward:+.4g}" if reward else "paid 0"
+    ends = MARGIN + length(left), width - MARGIN - length(right)
+    write(picture, left, MARGIN, MARGIN, TEXT)
+    write(picture, middle, (sum(ends) - length(middle)) // 2, MARGIN, FAINT)
+    write(picture, right, ends[1], MARGIN, BRIGHT if reward else FAINT)
+    return picture

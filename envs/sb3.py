@@ -9,12 +9,12 @@ import time
 from typing import Any, NoReturn
 
 import numpy as np
-from gymnasium import spaces
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 
-from rlgates.envs.engine import BatchedEnv
-from rlgates.envs.philox import Array, check_seed, random_seed
+from rlgates.envs.arrays import Array
+from rlgates.envs.engine import BatchedEnv, Observation
+from rlgates.envs.philox import check_seed, random_seed
 from rlgates.envs.render import FPS, draw_rows
 from rlgates.envs.tasks import make_task
 from rlgates.errors import check_choice
@@ -35,7 +35,7 @@ def make_vec_env(
         n_envs: at least 1.
         seed: in [0, 2**64); None draws one at the first reset.
         render_mode: None or "rgb_array".
-        settings: of the task.
+        settings: of the task, with `preset` and those of `View`.
 
     Raises:
         ValueError: unknown id or setting (the nearest known one is named), or a value out of
@@ -61,11 +61,7 @@ class BatchedVecEnv(VecEnv):
             check_choice("render mode", render_mode, ("rgb_array",))
         self.env = env
         self.render_mode = render_mode  # before super().__init__, which asks get_attr for it
-        super().__init__(
-            env.num_envs,
-            spaces.Box(0, 255, env.task.observation_shape, np.uint8),
-            spaces.Discrete(env.task.num_actions),
-        )
+        super().__init__(env.num_envs, env.task.observation_space, env.task.action_space)
         self.metadata: dict[str, Any] = {**self.metadata, "render_fps": FPS}
         self._next_seed: int | None = None
         self._actions: Any = None
@@ -79,17 +75,33 @@ class BatchedVecEnv(VecEnv):
         self._next_seed = random_seed() if seed is None else check_seed(seed)
         return [self._next_seed] * self.num_envs
 
-    def reset(self) -> Array:
-        """First pictures: of the seed given before, or of each row's next episode."""
+    def reset(self) -> Any:
+        """First observations: of the seed given before, or of each row's next episode.
+
+        `set_options` fixes choices of these episodes, the same in every row; with `reveal=True`
+        the choices of each row are in `reset_infos`.
+        """
         seed, self._next_seed = self._next_seed, None
+        options, *others = self._options
+        if any(other != options for other in others):
+            raise ValueError("the rows of a batch take the same reset options, got different ones.")
+        obs, info = self.env.reset(seed, options)
+        self._reset_options()
         self._rewards = np.zeros_like(self._rewards)
         self._clear_infos()
-        return self.env.reset(seed)
+        told = info.get("choices", {})
+        self.reset_infos = [
+            {"choices": {name: values[row].tolist() for name, values in told.items()}}
+            if told
+            else {}
+            for row in range(self.num_envs)
+        ]
+        return obs
 
     def step_async(self, actions: Array) -> None:
         self._actions = actions
 
-    def step_wait(self) -> tuple[Array, Array, Array, list[dict[str, Any]]]:
+    def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         obs, rewards, done, _, info = self.env.step(self._actions)
         self._clear_infos()
         self._filled = np.flatnonzero(done).tolist()
@@ -99,7 +111,7 @@ class BatchedVecEnv(VecEnv):
             for row in self._filled:
                 self._infos[row] = {
                     "TimeLimit.truncated": False,
-                    "terminal_observation": info["final_obs"][row],
+                    "terminal_observation": _row(info["final_obs"], row),
                     "episode": {
                         "r": round(float(info["episode_return"][row]), 6),
                         "l": int(info["episode_length"][row]),
@@ -127,8 +139,8 @@ class BatchedVecEnv(VecEnv):
         """All that decides the future of the environments; see `BatchedEnv.get_state`."""
         return self.env.get_state()
 
-    def set_state(self, saved: dict[str, Array]) -> Array:
-        """Go on from what `get_state` gave, and return the current pictures."""
+    def set_state(self, saved: dict[str, Array]) -> Any:
+        """Go on from what `get_state` gave, and return the current observations."""
         self._rewards = np.zeros_like(self._rewards)
         self._clear_infos()
         return self.env.set_state(saved)
@@ -158,3 +170,9 @@ class BatchedVecEnv(VecEnv):
         """Whether the rows act as if wrapped: by `Monitor`, whose `episode` records they write."""
         wrapped = issubclass(wrapper_class, Monitor)
         return [wrapped for _ in self._get_indices(indices)]
+
+
+def _row(values: Observation, row: int) -> Any:
+    if isinstance(values, dict):
+        return {name: part[row] for name, part in values.items()}
+    return values[row]

@@ -104,5 +104,5 @@ def table(results: Path) -> str:
         "over (1 + |value|): `pytest tests/twins -m 'slow or not slow' --parity "
         "experiments/results/parity.csv`. Time: of a forward and a backward pass, relative to "
         f"`{REFERENCE}` in neighbouring runs ({settings}); native code where a core has it, else "
-        f"the plain loop: `rlgates bench`, commit {commits}.\n"
+        f"the plain loop: `rlgates bench cores`, commit {commits}.\n"
     )

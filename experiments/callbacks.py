@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from rlgates.experiments.checkpoint import snapshot, write_checkpoint
 from rlgates.experiments.configs import TrainConfig
-from rlgates.experiments.evaluate import evaluate, evaluation_seed
+from rlgates.experiments.evaluate import evaluate, evaluation_seed, last_phase_reward
 from rlgates.experiments.logs import position
 from rlgates.experiments.text import steps_text, time_text
 
@@ -40,7 +40,7 @@ class ScaledReward(VecEnvWrapper):
     def step_wait(self) -> VecEnvStepReturn:
         obs, rewards, dones, infos = self.venv.step_wait()
         for row in np.flatnonzero(dones):
-            infos[row]["episode"]["last_phase_reward"] = infos[row]["last_phase_reward"]
+            infos[row]["episode"]["last_phase_reward"] = last_phase_reward(infos[row])
         return obs, rewards * np.float32(self.scale), dones, infos
 
 

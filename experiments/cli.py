@@ -6,10 +6,11 @@ import argparse
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -18,6 +19,8 @@ from rlgates.cores import CORES, core_names
 from rlgates.experiments.configs import (
     PRESETS,
     BenchConfig,
+    EnvBenchConfig,
+    Pairs,
     StudyConfig,
     TrainConfig,
     fitting,
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from rlgates.experiments.launch import Outcome
 
 PresetName = Annotated[str, tyro.conf.arg(metavar="{" + ",".join(PRESETS) + "}")]
+NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 FINISHED, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -99,6 +103,8 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
     app.command(name="supervise")(_supervise)
     app.command(name="figures")(_figures)
     app.command(name="gates")(_gates)
+    app.command(name="film")(_film)
+    app.command(name="play")(_play)
     app.command(name="cores")(_cores)
     app.command(name="bench")(_bench)
     return app
@@ -161,12 +167,21 @@ def _figures(results: Path = Path("experiments/results"), readme: Path = Path("R
         readme: text whose tables of cores and results are put in again, if it is there.
     """
     from rlgates.experiments.bench import redraw_costs
+    from rlgates.experiments.env_bench import redraw_env_speed
+    from rlgates.experiments.pictures import draw_environments
     from rlgates.experiments.readme import filled_in
     from rlgates.experiments.study import redraw
     from rlgates.experiments.supervised_study import redraw_supervised
 
-    for path in (*redraw(results), *redraw_supervised(results), *redraw_costs(results)):
+    tables = (*redraw_costs(results), *redraw_env_speed(results))
+    for path in (*redraw(results), *redraw_supervised(results), *tables):
         print(path)
+    sheet = results / "environments.png"
+    try:
+        draw_environments(sheet)
+        print(sheet)
+    except ImportError as error:
+        print(f"{sheet} stays as it is: {error}", file=sys.stderr)
     if readme.exists():
         write_atomically(readme, filled_in(readme.read_text(), results).encode())
         print(readme)
@@ -190,6 +205,53 @@ def _gates(
     return FINISHED
 
 
+def _film(
+    folder: tyro.conf.Positional[Path],
+    out: Path | None = None,
+    episodes: int = 1,
+    fps: float = 8.0,
+) -> int:
+    """Film the trained agent of a finished run at play, with its gates below the picture.
+
+    Args:
+        folder: of the run, such as runs/PassiveMatch-15-30-15-ur_lstm/seed-0.
+        out: the film, a .gif, or an .mp4 if ffmpeg is installed; by default film.gif in the folder.
+        episodes: fresh episodes to be played.
+        fps: steps a second.
+    """
+    from rlgates.experiments.film import film
+
+    print(film(folder, out, episodes, fps))
+    return FINISHED
+
+
+def _play(
+    env: tyro.conf.Positional[str],
+    env_settings: Pairs = NO_SETTINGS,
+    preset: str | None = None,
+    seed: int | None = None,
+    board: bool = False,
+) -> int:
+    """Play an environment with the keyboard: arrows or WASD for moves, else the number keys.
+
+    You see what an agent sees. R starts the next episode, Q or Esc ends the game.
+
+    Args:
+        env: id, such as rlgates/PassiveMatch-v0.
+        env_settings: settings of the environment.
+        preset: published settings of the environment to begin with.
+        seed: of the first episode; by default another one each time.
+        board: show the whole board, too.
+    """
+    from rlgates.experiments.play import play
+
+    try:
+        play(env, env_settings, preset=preset, seed=seed, board=board)
+    except (ImportError, RuntimeError) as error:
+        raise ValueError(str(error)) from error
+    return FINISHED
+
+
 def _cores() -> int:
     """List the memory cores that can be named."""
     for name, (core, gate) in core_names().items():
@@ -202,11 +264,18 @@ def _cores() -> int:
     return FINISHED
 
 
-def _bench(config: Annotated[BenchConfig, tyro.conf.arg(name="")]) -> int:
-    """Time every core beside the plain LSTM, and write the table of costs."""
+def _bench(
+    what: Annotated[
+        Annotated[BenchConfig, tyro.conf.subcommand("cores")]
+        | Annotated[EnvBenchConfig, tyro.conf.subcommand("envs")],
+        tyro.conf.arg(name=""),
+    ],
+) -> int:
+    """Measure how long cores or environments take, and write the table."""
     from rlgates.experiments.bench import bench
+    from rlgates.experiments.env_bench import bench_envs
 
-    print(bench(config))
+    print(bench(what) if isinstance(what, BenchConfig) else bench_envs(what))
     return FINISHED
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from tyro.constructors import PrimitiveConstructorSpec
 
 from rlgates.cores import core_options
+from rlgates.envs import TASKS
 from rlgates.errors import unknown
 
 
@@ -148,11 +149,13 @@ NOT_LEARNED_FROM = ("seeds", "folder", "jobs", "threads", "checkpoint_every", "m
 
 def smoke(config: TrainConfig) -> TrainConfig:
     """The same in a few seconds: everything runs, nothing is learned."""
-    distractor = int(config.env_settings["distractor_steps"]) // 10
-    short = {"explore_steps": 2, "distractor_steps": distractor, "reward_steps": 6}
+    settings = dict(config.env_settings)
+    if "distractor_steps" in settings:
+        distractor = settings["distractor_steps"] // 10
+        settings |= {"explore_steps": 2, "distractor_steps": distractor, "reward_steps": 6}
     return replace(
         config,
-        env_settings={**config.env_settings, **short},
+        env_settings=settings,
         hidden_size=16,
         n_envs=16,
         n_epochs=1,
@@ -168,6 +171,7 @@ def smoke(config: TrainConfig) -> TrainConfig:
     )
 
 
+MINUTE = TrainConfig(total_steps=600_000, ent_coef=0.02, reward_scale=5.0, eval_every=100_000)
 STUDY = TrainConfig(stop_success=0.97, eval_every=None, folder="runs/study")
 PRESETS: dict[str, TrainConfig] = {
     "default": TrainConfig(),
@@ -182,6 +186,16 @@ PRESETS: dict[str, TrainConfig] = {
     "showcase": TrainConfig(
         env_settings=match(90), total_steps=20_000_000, threads=2, folder="runs/showcase"
     ),
+    # Small tasks on which a core can be judged in a minute.
+    "tmaze": replace(
+        MINUTE,
+        env="rlgates/PassiveTMaze-v0",
+        env_settings={"corridor_length": 30},
+        gamma=0.99,
+        ent_coef=0.05,
+    ),
+    "chain": replace(MINUTE, env="rlgates/MemoryChain-v0", env_settings={"memory_length": 30}),
+    "repeat": replace(MINUTE, env="rlgates/RepeatPrevious-v0", env_settings={"k": 4}),
     "study30": replace(STUDY, total_steps=3_000_000),
     "study90": replace(STUDY, total_steps=6_000_000, env_settings=match(90)),
 }
@@ -241,3 +255,17 @@ class BenchConfig:
     """CPU threads."""
     results: str = "experiments/results"
     """Where `core_costs.csv` is written; rows of cores that are not timed stay."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvBenchConfig:
+    """Count the steps a second of the environments, with random actions and resets."""
+
+    envs: tuple[str, ...] = tuple(TASKS)
+    """Environments to be timed."""
+    cases: tuple[str, ...] = ("native:64", "native:1024", "sb3:64")
+    """front_end:num_envs, with the front ends native, sb3, torch and cuda."""
+    repeats: int = 15
+    """Timed stretches of at least an episode; their median counts."""
+    results: str = "experiments/results"
+    """Where `env_speed.csv` is written; rows of what is not timed stay."""

@@ -25,7 +25,8 @@ class Evaluation(NamedTuple):
         episodes: how many were played.
         success: share of successful episodes.
         low, high: its 95 % interval (Wilson).
-        last_phase_reward: mean reward of the last phase, in the environment's unit.
+        last_phase_reward: mean reward of the last phase, in the environment's unit; the return
+            where episodes have no phases.
     """
 
     episodes: int
@@ -87,7 +88,7 @@ def evaluate(
         evaluate_policy(model, venv, episodes, deterministic=deterministic, callback=collect)
     wins = sum(bool(end["is_success"]) for end in ends)
     interval = binomtest(wins, len(ends)).proportion_ci(method="wilson")
-    rewards = [end["last_phase_reward"] for end in ends]
+    rewards = [last_phase_reward(end) for end in ends]
     return Evaluation(
         len(ends),
         wins / len(ends),
@@ -95,3 +96,8 @@ def evaluate(
         float(interval.high),
         float(np.mean(rewards)),
     )
+
+
+def last_phase_reward(info: Mapping[str, Any]) -> float:
+    """From the info of an episode's end; the return where there are no phases."""
+    return float(info.get("last_phase_reward", info["episode"]["r"]))

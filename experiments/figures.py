@@ -59,7 +59,7 @@ def styles(cores: Sequence[str]) -> dict[str, tuple[str, Any]]:
     return {**table, "none": (MUTED, (0, (1, 1)))}
 
 
-def plot_curves(axes: Axes, curves: Sequence[Curve], chance: float) -> None:
+def plot_curves(axes: Axes, curves: Sequence[Curve], chance: float | None) -> None:
     """IQM over seeds with its interval, and each seed as a thin line."""
     cores = list(dict.fromkeys(curve.core for curve in curves))
     style = styles(cores)
@@ -81,9 +81,12 @@ def plot_curves(axes: Axes, curves: Sequence[Curve], chance: float) -> None:
     _levels(axes, chance, last)
 
 
-def _levels(axes: Axes, chance: float, last: float) -> None:
+def _levels(axes: Axes, chance: float | None, last: float) -> None:
     """The ceiling and the floor, with their names, and the axes."""
-    for level, name in ((1.0, "ceiling: perfect memory"), (chance, "floor: chance, no memory")):
+    levels = {"ceiling: perfect memory": 1.0, "floor: chance, no memory": chance}
+    for name, level in levels.items():
+        if level is None:
+            continue
         axes.axhline(level, color="#222222", lw=0.9, ls=(0, (4, 3)), zorder=1)
         axes.annotate(
             f"{name} ({level:.2f})",
@@ -117,7 +120,7 @@ def save(figure: Figure, path: Path) -> None:
     figure.savefig(path, dpi=160, metadata={"Software": None})
 
 
-def draw_curves(curves: Sequence[Curve], path: Path, title: str, chance: float) -> None:
+def draw_curves(curves: Sequence[Curve], path: Path, title: str, chance: float | None) -> None:
     """One picture of one or more runs."""
     with rc_context(LOOK):
         figure = Figure(figsize=(7, 4.2), layout="constrained")
@@ -129,7 +132,7 @@ def draw_curves(curves: Sequence[Curve], path: Path, title: str, chance: float) 
         save(figure, path)
 
 
-def draw_panels(panels: Mapping[str, Sequence[Curve]], path: Path, chance: float) -> None:
+def draw_panels(panels: Mapping[str, Sequence[Curve]], path: Path, chance: float | None) -> None:
     """The same, one panel beside the other, with one legend."""
     with rc_context(LOOK):
         figure = Figure(figsize=(1 + 4.6 * len(panels), 4.2), layout="constrained")
@@ -137,7 +140,7 @@ def draw_panels(panels: Mapping[str, Sequence[Curve]], path: Path, chance: float
         save(figure, path)
 
 
-def plot_panels(figure: Any, panels: Mapping[str, Sequence[Curve]], chance: float) -> None:
+def plot_panels(figure: Any, panels: Mapping[str, Sequence[Curve]], chance: float | None) -> None:
     """Into a figure or a part of one."""
     all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (title, curves) in zip(all_axes, panels.items(), strict=True):

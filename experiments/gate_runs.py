@@ -17,7 +17,7 @@ from rlgates.experiments.configs import TrainConfig
 from rlgates.experiments.evaluate import evaluation_seed, fresh_env
 from rlgates.experiments.gate_figures import Growth, draw_gates
 from rlgates.experiments.manifest import read_config
-from rlgates.experiments.runs import env_title, phase_steps
+from rlgates.experiments.runs import env_title
 from rlgates.experiments.train import build
 
 EPISODES = 32
@@ -68,7 +68,7 @@ def gates_of_run(folder: Path, config: TrainConfig, seed: int) -> tuple[Observat
     after.set_parameters(str(weights), device=after.device)
     final = evaluation_seed(seed, final=True)
     env = fresh_env(after, config.env, config.env_settings, EPISODES, final)
-    steps = sum(phase_steps(make_task(config.env, **config.env_settings)))
+    steps = make_task(config.env, **config.env_settings).max_episode_length
     seen, starts = _played(after, env, steps)
     policies: Any = before.policy, after.policy
     first, last = (observe_gates(policy, seen, starts) for policy in policies)

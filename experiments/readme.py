@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlgates.cores import CORES, make_core
+from rlgates.envs import TASKS, make_task
 from rlgates.experiments.bench import read_costs
 from rlgates.gates import GATES
 
@@ -51,10 +52,32 @@ def gates_table() -> str:
     return "\n".join(lines)
 
 
+def envs_table() -> str:
+    """Every row of TASKS as a Markdown table."""
+    lines = [
+        "| id | task | observation | actions | steps | guessing | presets |",
+        f"|{'---|' * 7}",
+    ]
+    for env_id, kind in TASKS.items():
+        task = make_task(env_id)
+        space = task.observation_space
+        cells = (
+            f"`{env_id}`",
+            (kind.__doc__ or "").partition(",")[0],
+            f"{space.dtype} {space.shape or space}",
+            str(task.action_space.n),
+            f"{task.max_episode_length:,}",
+            "" if task.chance is None else f"{task.chance:.2g}",
+            " ".join(f"`{preset}`" for preset in kind.presets),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def filled_in(text: str, results: Path) -> str:
-    """A README with its tables of cores and gates, and those of the results by their names."""
+    """A README with its tables of what there is, and those of the results by their names."""
     parts = {path.stem: path.read_text().strip() for path in results.glob("*.md")}
-    parts |= {"cores": cores_table(results), "gates": gates_table()}
+    parts |= {"cores": cores_table(results), "gates": gates_table(), "envs": envs_table()}
     for name, part in parts.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         if begin in text and end in text:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
-from typing import Any, cast
 
 import torch
 
@@ -78,28 +76,22 @@ def _check_between(
         raise ValueError(f"{name} must be {bound}{top}, got {value}.")
 
 
-def phase_steps(task: Task) -> list[int]:
-    """The lengths of the phases of an episode, in order."""
-    names = [field.name for field in fields(cast(Any, task)) if field.name.endswith("_steps")]
-    return [getattr(task, name) for name in names]
-
-
 def rollout_steps(config: TrainConfig, task: Task) -> int:
     """Steps of a rollout in each environment."""
-    return config.n_steps or sum(phase_steps(task))
+    return config.n_steps or task.max_episode_length
 
 
 def env_title(config: TrainConfig) -> str:
-    """The environment for people, such as "PassiveMatch 15/30/15"."""
+    """The environment and the steps of its phases, such as "PassiveMatch 15/30/15"."""
     task = make_task(config.env, **config.env_settings)
     name = config.env.rpartition("/")[2].rpartition("-v")[0]
-    return f"{name} {'/'.join(map(str, phase_steps(task)))}"
+    phases = [getattr(task, f"{phase}_steps") for phase in task.phase_names]
+    return f"{name} {'/'.join(map(str, phases or [task.max_episode_length]))}"
 
 
-def chance(config: TrainConfig) -> float:
-    """Success of choosing blindly, the most that can be had without memory."""
-    task: Any = make_task(config.env, **config.env_settings)
-    return float(1 / task.num_colors)
+def chance(config: TrainConfig) -> float | None:
+    """Success of guessing, the most that can be had without memory; None where it is unknown."""
+    return make_task(config.env, **config.env_settings).chance
 
 
 def run_folder(config: TrainConfig, seed: int) -> Path:

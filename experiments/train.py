@@ -228,11 +228,12 @@ def _measure(
 
 def describe(config: TrainConfig, seed: int, result: Result) -> str:
     """One line that says what was reached."""
+    level = chance(config)
     return (
         f"{config.core} on {env_title(config)}, seed {seed}: "
         f"success {result.success:.2f} [{result.low:.2f}, {result.high:.2f}] "
         f"over {result.episodes:,} fresh episodes after {steps_text(result.steps)} steps "
-        f"in {time_text(result.seconds)} (chance {chance(config):.2f}) "
+        f"in {time_text(result.seconds)}{'' if level is None else f' (chance {level:.2f})'} "
         f"-> {run_folder(config, seed) / 'curve.png'}"
     )
 

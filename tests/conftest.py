@@ -10,6 +10,7 @@ import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

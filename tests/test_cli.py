@@ -30,7 +30,9 @@ def test_version_and_cores(capsys: pytest.CaptureFixture[str]) -> None:
     assert listed == rlgates.list_cores()
 
 
-@pytest.mark.parametrize("command", ["", "train", "demo", "study", "figures", "cores"])
+@pytest.mark.parametrize(
+    "command", ["", "train", "demo", "study", "figures", "cores", "play", "film", "bench"]
+)
 def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         cli.main([*command.split(), "--help"])

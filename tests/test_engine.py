@@ -88,7 +88,7 @@ def test_bounded_integers_and_permutations_are_uniform():
 
 def test_defaults_run():
     env = BatchedEnv(PassiveMatch(), 2)
-    obs = env.reset()
+    obs, _ = env.reset()
     assert (obs.shape, obs.dtype) == ((2, 5, 5, 3), np.uint8)
     assert isinstance(env.seed, int)
     obs, reward, terminated, truncated, info = env.step([0, 3])
@@ -101,7 +101,7 @@ def test_defaults_run():
 @pytest.mark.parametrize("task", [SHORT, UNEVEN], ids=["together", "apart"])
 def test_finished_rows_start_again_in_the_same_step(task):
     env = BatchedEnv(task, 16, seed=3)
-    obs = env.reset()
+    obs, _ = env.reset()
     returns, lengths, episode = np.zeros(16), np.zeros(16, dtype=int), np.zeros(16, dtype=int)
     ended = 0
     for action in actions(200, 16):
@@ -126,7 +126,7 @@ def test_finished_rows_start_again_in_the_same_step(task):
         for name, values in metrics.items():
             np.testing.assert_array_equal(info[name], values)
         episode += terminated
-        start = task.observe(task.reset(Key(3, np.arange(16), episode)))
+        start = task.observe(task.start(task.draw(Key(3, np.arange(16), episode))))
         np.testing.assert_array_equal(obs[terminated], start[terminated])
         returns[terminated] = lengths[terminated] = 0
     assert ended > 40
@@ -136,7 +136,7 @@ def test_same_seed_same_run_and_another_seed_another():
     runs = []
     for seed in (5, 5, 6, 5 + 2**32):
         env = BatchedEnv(SHORT, 8, seed)
-        pictures = [env.reset()] + [env.step(a)[0] for a in actions(60, 8)]
+        pictures = [env.reset()[0]] + [env.step(a)[0] for a in actions(60, 8)]
         runs.append(np.stack(pictures))
     np.testing.assert_array_equal(runs[0], runs[1])
     assert (runs[0] != runs[2]).any()
@@ -145,18 +145,18 @@ def test_same_seed_same_run_and_another_seed_another():
 
 def test_reset_without_a_seed_goes_on_and_with_one_starts_over():
     env = BatchedEnv(SHORT, 8, seed=1)
-    first, second = env.reset(), env.reset()
+    first, second = env.reset()[0], env.reset()[0]
     assert (first != second).any()
-    np.testing.assert_array_equal(env.reset(seed=1), first)
-    np.testing.assert_array_equal(env.reset(), second)
-    np.testing.assert_array_equal(BatchedEnv(SHORT, 8).reset(seed=1), first)
+    np.testing.assert_array_equal(env.reset(seed=1)[0], first)
+    np.testing.assert_array_equal(env.reset()[0], second)
+    np.testing.assert_array_equal(BatchedEnv(SHORT, 8).reset(seed=1)[0], first)
 
 
 @pytest.mark.parametrize("task", [SHORT, UNEVEN], ids=["together", "apart"])
 def test_rows_do_not_depend_on_the_batch(task):
     whole = BatchedEnv(task, 7, seed=9)
     parts = [BatchedEnv(task, n, seed=9, first_index=i) for i, n in ((0, 1), (1, 4), (5, 2))]
-    np.testing.assert_array_equal(whole.reset(), np.concatenate([p.reset() for p in parts]))
+    np.testing.assert_array_equal(whole.reset()[0], np.concatenate([p.reset()[0] for p in parts]))
     for action in actions(100, 7):
         obs, reward, end, _, _ = whole.step(action)
         results = [p.step(action[p.first_index :][: p.num_envs]) for p in parts]
@@ -209,10 +209,10 @@ def test_unusable_saved_states_are_refused():
         BatchedEnv(UNEVEN, 4).set_state(saved)
     with pytest.raises(ValueError, match=r"'episode' must have shape \(3,\), got \(4,\)"):
         BatchedEnv(SHORT, 3).set_state({**saved, "index": np.arange(3)})
-    with pytest.raises(ValueError, match="no entry 'task/cue'"):
-        env.set_state({name: v for name, v in saved.items() if name != "task/cue"})
-    with pytest.raises(ValueError, match=r"'task/queue'.*Did you mean 'task/cue'"):
-        env.set_state({**saved, "task/queue": saved["task/cue"]})
+    with pytest.raises(ValueError, match="no entry 'task/pays'"):
+        env.set_state({name: v for name, v in saved.items() if name != "task/pays"})
+    with pytest.raises(ValueError, match=r"'task/payz'.*Did you mean 'task/pays'"):
+        env.set_state({**saved, "task/payz": saved["task/pays"]})
     with pytest.raises(TypeError, match="float64"):
         env.set_state({**saved, "episode": saved["episode"] + 0.5})
 

@@ -41,7 +41,10 @@ def python_files() -> list[Path]:
             "import rlgates; rlgates.make_core('ur_lstm', 3, 4); assert not asked, asked",
             ["gymnasium", "stable_baselines3", "sb3_contrib"],
         ),
-        ("import rlgates.envs; assert not asked, asked", ["stable_baselines3", "sb3_contrib"]),
+        (
+            "import rlgates.envs; assert not asked, asked",
+            ["stable_baselines3", "sb3_contrib", "minigrid", "popgym", "pygame"],
+        ),
         ("import rlgates.agents", ["tensorboard", "tqdm", "tyro"]),
     ],
 )

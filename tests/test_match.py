@@ -1,4 +1,4 @@
-"""Passive Visual Match against its rules, and against a slow twin in plain Python."""
+"""Passive Visual Match: its rules against a slow twin and by hand; what is drawn can be fixed."""
 
 from __future__ import annotations
 
@@ -9,45 +9,33 @@ import numpy as np
 import pytest
 from twins.match import (
     APPLE,
-    CANDIDATES,
     COLORS,
     EAST,
     FLOOR,
     NORTH,
     PADS,
     PLAYER,
+    RING,
     SOUTH,
     WALL,
     WEST,
-    SlowMatch,
+    begin,
+    compare,
+    pixels,
+    walk,
 )
 
-from rlgates.envs import BatchedEnv, PassiveMatch
+from rlgates.envs import ActiveMatch, BatchedEnv, PassiveMatch
+from rlgates.envs.choices import tell
 from rlgates.envs.philox import Key
-
-
-def start(task: PassiveMatch, batch: int = 1, seed: int = 0) -> dict[str, np.ndarray]:
-    return task.reset(Key(seed, np.arange(batch), np.zeros(batch, dtype=np.int64)))
-
-
-def walk(task, state, *moves: int):
-    """Rewards of the moves, made in all rows, and the state after them."""
-    rewards = []
-    for move in moves:
-        state, reward, _ = task.step(state, np.full(len(state["t"]), move))
-        rewards.append(reward.tolist())
-    return rewards, state
-
-
-def pixels(picture: np.ndarray) -> list[list[tuple[int, ...]]]:
-    return [[tuple(pixel) for pixel in row] for row in picture.tolist()]
-
 
 # Against the slow twin
 
 TWINS = {
     "default": PassiveMatch(),
+    "unpaid apples": PassiveMatch(num_apples=10),
     "paid": PassiveMatch(apple_reward=(1, 10), num_apples=22, apple_respawn=3),
+    "apples back at once": PassiveMatch(apple_reward=2.5, num_apples=22, apple_respawn=1, crop=7),
     "apples once": PassiveMatch(apple_reward=1, apple_respawn=None, crop=9),
     "two colors": PassiveMatch(num_colors=2, wrong_reward=-1, reward_steps=40, crop=7),
     "early end": PassiveMatch(
@@ -61,75 +49,38 @@ TWINS = {
 
 @pytest.mark.parametrize("task", TWINS.values(), ids=TWINS)
 def test_every_step_equals_the_slow_twin(task):
-    batch, episodes = 10, 5
-    env = BatchedEnv(task, batch, seed=11)
-    obs = env.reset()
-    rng = np.random.default_rng(1)
-    twins = [SlowMatch(task, env.state, row) for row in range(batch)]
-    ended = choices = 0
-    while ended < batch * episodes:
-        for row, twin in enumerate(twins):
-            assert pixels(obs[row]) == twin.picture()
-        # Random moves with a drift to the north, which leads to the pads.
-        action = rng.choice(4, size=batch, p=[0.4, 0.2, 0.2, 0.2])
-        obs, reward, terminated, _, info = env.step(action)
-        for row, twin in enumerate(twins):
-            assert (reward[row], terminated[row]) == twin.step(int(action[row]))
-            if terminated[row]:
-                assert pixels(info["final_obs"][row]) == twin.picture()
-                assert info["is_success"][row] == (twin.chosen == twin.cue)
-                choices += twin.chosen is not None
-                twins[row] = SlowMatch(task, env.state, row)
-                ended += 1
-    assert choices > 5
+    events = compare(task, rows=12, episodes=3, seed=11)
+    assert events["right pad"] >= 5
+    assert events["wrong pad"] >= 5
 
 
 # The rules, one by one
 
 
-def test_an_episode_is_120_steps_and_shows_121_pictures():
-    task = PassiveMatch()
-    env = BatchedEnv(task, 3, seed=0)
-    env.reset()
-    phases = []
-    for t in range(120):
-        moment = task.moments(env.state)[0]
-        phases.append(moment.phase)
-        if t in (0, 14, 15, 104, 105, 119):
-            left = {0: 15, 14: 1, 15: 90, 104: 1, 105: 15, 119: 1}[t]
-            assert moment.steps_left == left
-        _, _, terminated, _, info = env.step([NORTH] * 3)
-        assert terminated.all() == (t == 119)
-    assert phases == ["explore"] * 15 + ["distractor"] * 90 + ["reward"] * 15
-    # The last picture is of the reward board, after all of its 15 actions.
-    assert pixels(info["final_obs"][0])[2][2] == PLAYER
-    assert pixels(info["final_obs"][0])[1] == [WALL] * 5
-    assert info["episode_length"].tolist() == [120] * 3
-
-
 def test_the_first_pictures_of_the_phases():
     task = PassiveMatch(num_apples=0)
-    state = start(task, batch=50)
+    told, state = begin(task, batch=50)
     for row, picture in enumerate(map(pixels, task.observe(state))):
-        inner = [picture[r][c] for r in (1, 2, 3) for c in (1, 2, 3)]
-        assert inner.pop(4) == PLAYER
-        cue = inner.pop(int(state["cue_cell"][row]))
-        assert cue == COLORS[state["cue"][row]]
-        assert inner == [WALL] * 7
-        edge = [picture[r][c] for r in range(5) for c in range(5) if {r, c} & {0, 4}]
-        assert edge == [FLOOR] * 16
-    assert set(state["cue_cell"].tolist()) == set(range(8))
-    assert set(state["cue"].tolist()) == {0, 1, 2}
+        painted = tuple(told["target_cell"][row].tolist())
+        for r in range(5):
+            for c in range(5):
+                cell = (r, c + 3)  # row 0 and column 3 of the board are in the corner of the view
+                expected = PLAYER if cell == (2, 5) else WALL if cell in RING else FLOOR
+                if cell == painted:
+                    expected = COLORS[told["target_color"][row]]
+                assert picture[r][c] == expected
+    assert {tuple(cell) for cell in told["target_cell"].tolist()} == set(RING)
+    assert set(told["target_color"].tolist()) == {0, 1, 2}
 
     # Walls all around: nothing moves, and the cue is in all 15 pictures.
-    _, later = walk(task, state, *(t % 4 for t in range(14)))
-    np.testing.assert_array_equal(task.observe(later), task.observe(state))
+    for t in range(14):
+        _, later = walk(task, state, *(k % 4 for k in range(t + 1)))
+        np.testing.assert_array_equal(task.observe(later), task.observe(state))
 
+    # The move that ends a phase is lost: the next board starts at its own start cell.
     _, state = walk(task, later, NORTH)
     floor, here = [FLOOR] * 5, [FLOOR, FLOOR, PLAYER, FLOOR, FLOOR]
     assert pixels(task.observe(state)[0]) == [floor, floor, here, [WALL] * 5, floor]
-
-    # The move that ends a phase is lost: the next board starts at its own start cell.
     _, state = walk(task, state, *[NORTH] * 90)
     neck, here = [WALL, *[FLOOR] * 3, WALL], [WALL, FLOOR, PLAYER, FLOOR, WALL]
     assert pixels(task.observe(state)[0]) == [floor, neck, here, [WALL] * 5, floor]
@@ -138,75 +89,15 @@ def test_the_first_pictures_of_the_phases():
 def test_colors_are_the_published_bytes():
     assert (PLAYER, WALL) == ((228, 148, 109), (25, 25, 25))
     assert (FLOOR, APPLE) == ((204, 204, 204), (140, 178, 0))
+    assert COLORS == ((255, 0, 0), (0, 255, 0), (0, 0, 255))
     task = PassiveMatch(explore_steps=1, num_apples=22)
-    state = start(task)
+    _, state = begin(task)
     _, state = walk(task, state, NORTH)
     seen = {pixel for row in pixels(task.board(state)[0]) for pixel in row}
     assert seen == {PLAYER, WALL, FLOOR, APPLE}
 
 
-def test_apples_lie_there_by_default_only_if_they_pay():
-    assert (PassiveMatch().num_apples, PassiveMatch(num_apples=3).num_apples) == (0, 3)
-    assert PassiveMatch(apple_reward=(0, 5)).num_apples == 10
-
-
-def test_apples_lie_on_different_candidate_cells_evenly():
-    task = PassiveMatch(explore_steps=1, apple_reward=1)
-    state = start(task, batch=2200)
-    shown = state["apples"] == 0
-    assert (shown.sum(axis=1) == 10).all()
-    assert not shown[:, -1].any()
-    assert abs(shown[:, :-1].sum(axis=0) - 1000).max() < 4.5 * math.sqrt(2200 * 10 * 12 / 22**2)
-    _, state = walk(task, state, NORTH)
-    board = pixels(task.board(state)[7])
-    apples = {(r, c) for r in range(7) for c in range(11) if board[r][c] == APPLE}
-    assert apples == {CANDIDATES[i] for i in np.flatnonzero(shown[7])}
-
-
-def test_an_apple_comes_back_after_21_pictures():
-    task = PassiveMatch(explore_steps=1, num_apples=22, apple_reward=1)
-    _, state = walk(task, start(task), NORTH)
-    rewards, state = walk(task, state, WEST, WEST)  # frame 2: onto (5, 3)
-    assert rewards == [[0.0], [1.0]]
-    assert pixels(task.board(state)[0])[5][3] == PLAYER
-
-    # A player who stays takes it again at frame 2 + 22; south is a wall, so it is a wait.
-    rewards, _ = walk(task, state, *[SOUTH] * 22)
-    assert rewards == [[0.0]] * 21 + [[1.0]]
-
-    # Seen from beside: hidden up to frame 2 + 20, shown at 2 + 21.
-    _, hidden = walk(task, state, EAST, *[SOUTH] * 19)
-    assert pixels(task.board(hidden)[0])[5][3] == FLOOR
-    _, back = walk(task, hidden, SOUTH)
-    assert pixels(task.board(back)[0])[5][3] == APPLE
-
-    # Arriving at 2 + 21 pays nothing; at 2 + 22 who stands there after the move is paid.
-    rewards, arrived = walk(task, hidden, WEST)
-    assert rewards == [[0.0]]
-    assert walk(task, arrived, SOUTH)[0] == [[1.0]]
-    assert walk(task, arrived, EAST)[0] == [[0.0]]
-    assert walk(task, back, WEST)[0] == [[1.0]]
-
-
-def test_an_apple_that_never_comes_back():
-    task = PassiveMatch(explore_steps=1, num_apples=22, apple_reward=1, apple_respawn=None)
-    rewards, _ = walk(task, start(task), NORTH, WEST, WEST, *[SOUTH] * 80)
-    assert sum(r for (r,) in rewards) == 1.0
-
-
-def test_an_apple_on_the_last_step_of_its_phase_is_paid():
-    task = PassiveMatch(explore_steps=1, distractor_steps=2, num_apples=22, apple_reward=4)
-    rewards, state = walk(task, start(task), NORTH, WEST, WEST)
-    assert rewards == [[0.0], [0.0], [4.0]]
-    assert task.moments(state)[0][2:] == (5, 5)
-    assert task.metrics(state)["last_phase_reward"].tolist() == [0.0]
-
-
-def test_a_pair_of_apple_rewards_is_a_coin_flip_per_episode():
-    task = PassiveMatch(apple_reward=(0, 10))
-    values = start(task, batch=2000)["apple_value"]
-    assert set(values.tolist()) == {0.0, 10.0}
-    assert abs((values == 10).sum() - 1000) < 4 * math.sqrt(500)
+# Pads
 
 
 @pytest.mark.parametrize(
@@ -219,10 +110,11 @@ def test_a_pair_of_apple_rewards_is_a_coin_flip_per_episode():
 )
 def test_the_first_pad_touched_is_the_choice_and_hides_all(pad, way):
     task = PassiveMatch(explore_steps=1, distractor_steps=0, wrong_reward=-2)
-    _, state = walk(task, start(task, batch=60), NORTH)
+    told, state = begin(task, batch=60)
+    _, state = walk(task, state, NORTH)
     before = pixels(task.board(state)[0])
-    assert [before[r][c] for r, c in PADS[3]] == [COLORS[i] for i in state["pads"][0, :-1]]
-    right = state["pads"][:, pad] == state["cue"]
+    assert [before[r][c] for r, c in PADS[3]] == [COLORS[i] for i in told["pad_colors"][0]]
+    right = told["pad_colors"][:, pad] == told["target_color"]
     assert 0 < right.sum() < 60
 
     rewards, state = walk(task, state, *way)
@@ -242,8 +134,11 @@ def test_the_first_pad_touched_is_the_choice_and_hides_all(pad, way):
     np.testing.assert_array_equal(task.metrics(state)["last_phase_reward"], expected)
 
 
-def test_a_choice_on_the_last_step_is_paid():
-    task = PassiveMatch(explore_steps=1, distractor_steps=0, reward_steps=4, wrong_reward=1)
+@pytest.mark.parametrize("early", [False, True])
+def test_a_choice_on_the_last_step_is_paid(early):
+    task = PassiveMatch(
+        explore_steps=1, distractor_steps=0, reward_steps=4, wrong_reward=1, end_on_choice=early
+    )
     env = BatchedEnv(task, 30, seed=0)
     env.reset()
     for _ in range(5):
@@ -256,15 +151,15 @@ def test_a_choice_on_the_last_step_is_paid():
 
 def test_no_choice_is_no_success():
     task = PassiveMatch(explore_steps=1, distractor_steps=0, wrong_reward=-1)
-    _, state = walk(task, start(task, batch=9), *[SOUTH] * 16)
+    _, state = walk(task, begin(task, batch=9)[1], *[SOUTH] * 16)
     assert not task.metrics(state)["is_success"].any()
     assert not task.metrics(state)["last_phase_reward"].any()
 
 
 def test_two_colors_are_on_the_outer_pads():
     task = PassiveMatch(num_colors=2, explore_steps=1, distractor_steps=0)
-    state = start(task, batch=40)
-    assert set(state["cue"].tolist()) == {0, 1}
+    told, state = begin(task, batch=40)
+    assert set(told["target_color"].tolist()) == {0, 1}
     _, state = walk(task, state, NORTH)
     boards = task.board(state)
     assert (boards[:, 1, 5] == FLOOR).all()
@@ -272,29 +167,97 @@ def test_two_colors_are_on_the_outer_pads():
     assert pairs == {COLORS[:2], COLORS[1::-1]}
 
 
-def test_pads_are_shuffled_per_episode_or_per_environment():
+@pytest.mark.parametrize("kind", [PassiveMatch, ActiveMatch])
+def test_pads_are_shuffled_per_episode_or_per_environment(kind):
     batch = 64
 
     def pads(shuffle, episode):
-        key = Key(3, np.arange(batch), np.full(batch, episode))
-        return PassiveMatch(shuffle_pads=shuffle).reset(key)["pads"][:, :-1]
+        task = kind(shuffle_pads=shuffle)
+        drawn = task.draw(Key(3, np.arange(batch), np.full(batch, episode)))
+        return tell(task.choices, drawn)["pad_colors"]
 
     assert all((pads("env", 0) == pads("env", e)).all() for e in range(1, 4))
     assert all((a != b).any() for a, b in pairwise(pads("episode", e) for e in range(4)))
     for shuffle in ("env", "episode"):
         assert len({tuple(row) for row in pads(shuffle, 2).tolist()}) == 6
     # Which order an environment has tells nothing about its cue.
-    state = PassiveMatch().reset(Key(0, np.arange(9000), np.zeros(9000, dtype=np.int64)))
+    told, _ = begin(kind(), batch=9000)
     for pad in range(3):
-        hits = (state["pads"][:, pad] == state["cue"]).sum()
+        hits = (told["pad_colors"][:, pad] == told["target_color"]).sum()
         assert abs(hits - 3000) < 4 * math.sqrt(9000 * 2 / 9)
 
 
-def test_the_functions_are_pure():
-    task = PassiveMatch(explore_steps=1, distractor_steps=0, num_apples=22)
-    state = start(task, batch=5)
-    before = {name: values.copy() for name, values in state.items()}
-    task.observe(state), task.board(state), task.metrics(state), task.moments(state)
-    walk(task, state, *[NORTH] * 5)
-    for name, values in before.items():
-        np.testing.assert_array_equal(state[name], values)
+# What is drawn can be fixed
+
+GIVEN = {
+    "target_color": 2,
+    "target_cell": (3, 4),
+    "pad_colors": (1, 2, 0),
+    "apple_cells": ((5, 9), (1, 1), (2, 6)),
+    "apple_reward": 2.5,
+}
+
+
+def test_every_choice_can_be_fixed_and_is_told():
+    task = PassiveMatch(num_apples=3, apple_reward=(1, 10), crop=None)
+    assert set(task.choices) == set(GIVEN)
+    env = BatchedEnv(task, 4, seed=0)
+    obs, info = env.reset(options={**GIVEN, "reveal": True})
+    for name, value in GIVEN.items():
+        np.testing.assert_array_equal(info["choices"][name], [value] * 4)
+    assert (obs[:, 3, 4] == COLORS[2]).all()
+    for _ in range(15):
+        obs, *_ = env.step([NORTH] * 4)
+    board = pixels(obs[1])
+    apples = {(r, c) for r in range(7) for c in range(11) if board[r][c] == APPLE}
+    assert apples == set(GIVEN["apple_cells"])
+    earned = np.zeros(4)
+    for move in [NORTH] * 3 + [EAST] + [NORTH] * 86 + [NORTH] * 3 + [WEST] * 3 + [NORTH]:
+        _, reward, *_ = env.step([move] * 4)
+        earned += reward
+    assert earned.tolist() == [2.5] * 4  # the apple on (2, 6); the western pad is green
+    for _ in range(8):
+        obs, *_ = env.step([NORTH] * 4)
+    # It was for one episode: the next ones are those of the seed.
+    np.testing.assert_array_equal(obs, task.observe(_second_episodes(task, 4)))
+    assert env.reset(0)[1] == {}
+
+
+def _second_episodes(task, batch):
+    return task.start(task.draw(Key(0, np.arange(batch), np.ones(batch, dtype=np.int64))))
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_fixing_one_choice_leaves_the_others_as_they_were(name):
+    task = PassiveMatch(num_apples=3, apple_reward=(1, 10))
+    free, _ = begin(task, batch=50)
+    told, _ = begin(task, batch=50, **{name: GIVEN[name]})
+    for other in task.choices:
+        expected = [GIVEN[name]] * 50 if other == name else free[other]
+        np.testing.assert_array_equal(told[other], expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"target_color": 3}, "target_color must be at most 2, got 3"),
+        ({"target_color": "red"}, "target_color must be an integer, got 'red'"),
+        ({"target_cell": (2, 5)}, r"target_cell must be one of the cells \(1, 4\), .*\(2, 5\)"),
+        ({"target_cell": 3}, "target_cell must be a sequence of 2, got 3"),
+        ({"pad_colors": (0, 1)}, "pad_colors must have 3 items, got 2"),
+        ({"pad_colors": (0, 1, 1)}, "pad_colors must be 3 different numbers"),
+        ({"pad_colors": (0, 1, 3)}, "pad_colors must be at most 2, got 3"),
+        ({"apple_cells": ()}, "apple_cells must have 3 items, got 0"),
+        ({"apple_cells": ((1, 1), (1, 1), (1, 3))}, "apple_cells must be different cells"),
+        ({"apple_cells": ((1, 1), (1, 2), (1, 3))}, r"one of the cells .* got \(1, 2\)"),
+        ({"apple_reward": "much"}, "apple_reward must be a number, got 'much'"),
+        ({"apple_reward": math.inf}, "apple_reward must be finite, got inf"),
+        ({"target_colour": 1}, "unknown reset option 'target_colour'. Did you mean 'target_color'"),
+        ({"start_cell": (4, 3)}, "unknown reset option 'start_cell'"),
+        ({"reveal": 1}, "reveal must be True or False, got 1"),
+    ],
+)
+def test_choices_that_cannot_be_are_refused(given, message):
+    env = BatchedEnv(PassiveMatch(num_apples=3), 2, seed=0)
+    with pytest.raises((ValueError, TypeError), match=message):
+        env.reset(options=given)

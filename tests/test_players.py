@@ -1,4 +1,4 @@
-"""Memory is enough for the task, and nothing else is."""
+"""What memory is worth: the scripted players reach the ceiling, and without it nothing does."""
 
 from __future__ import annotations
 
@@ -6,9 +6,18 @@ import math
 
 import numpy as np
 import pytest
+from twins.match import LOWER_ROOM, MOVES, ROOM_WALLS, TWO_ROOMS, UPPER_ROOM, Cell
 
-from rlgates.envs import BatchedEnv, PassiveMatch
-from rlgates.envs.players import MemoryPlayer, ReactivePlayer, play
+from rlgates.envs import TASKS, ActiveMatch, BatchedEnv, KeyToDoor, PassiveMatch, make_task
+from rlgates.envs.players import (
+    PLAYERS,
+    ApplePlayer,
+    KeyPlayer,
+    MemoryPlayer,
+    RandomPlayer,
+    ReactivePlayer,
+    play,
+)
 
 EPISODES = 2000
 
@@ -18,17 +27,22 @@ def margin(chance: float) -> float:
     return 4 * math.sqrt(chance * (1 - chance) / EPISODES)
 
 
-TASKS = {
-    "default": PassiveMatch(),
-    "apples": PassiveMatch(explore_steps=2, distractor_steps=20, apple_reward=(1, 10)),
-    "two colors": PassiveMatch(explore_steps=1, distractor_steps=5, num_colors=2),
-    "early end": PassiveMatch(explore_steps=1, distractor_steps=0, end_on_choice=True),
-    "pads fixed": PassiveMatch(explore_steps=1, distractor_steps=5, shuffle_pads="env", crop=7),
+# Match
+
+SETTINGS = {
+    "default": {},
+    "apples": {"distractor_steps": 20, "apple_reward": (1, 10)},
+    "two colors": {"distractor_steps": 5, "num_colors": 2},
+    "early end": {"distractor_steps": 0, "end_on_choice": True},
+    "pads fixed": {"distractor_steps": 5, "shuffle_pads": "env", "crop": 7},
+    "wide view": {"distractor_steps": 5, "crop": 11},
 }
 
 
-@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_memory_reaches_the_ceiling_and_no_memory_stays_at_chance(task):
+@pytest.mark.parametrize("kind", [PassiveMatch, ActiveMatch])
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_memory_reaches_the_ceiling_and_no_memory_stays_at_chance(kind, settings):
+    task = kind(**settings)
     env = BatchedEnv(task, 500)
     chance = 1 / task.num_colors
 
@@ -46,10 +60,159 @@ def test_memory_reaches_the_ceiling_and_no_memory_stays_at_chance(task):
     assert control["is_success"] == pytest.approx(chance, abs=margin(chance))
 
 
-@pytest.mark.parametrize("player", [ReactivePlayer(), MemoryPlayer(), MemoryPlayer(guess=3)])
-def test_the_players_always_touch_a_pad(player):
-    task = PassiveMatch(distractor_steps=5, choice_reward=1, wrong_reward=1)
+@pytest.mark.parametrize("kind", [PassiveMatch, ActiveMatch])
+@pytest.mark.parametrize(
+    "player",
+    [ReactivePlayer(), MemoryPlayer(), MemoryPlayer(guess=3), MemoryPlayer(explore=False)],
+    ids=["reactive", "memory", "guess", "no exploring"],
+)
+def test_the_players_always_touch_a_pad(kind, player):
+    task = kind(distractor_steps=5, choice_reward=1, wrong_reward=1)
     assert play(BatchedEnv(task, 100), player, 300)["last_phase_reward"] == 1.0
+
+
+@pytest.mark.parametrize("shown", [1, 3, 15])
+def test_the_cue_of_passive_match_is_seen_at_once(shown):
+    task = PassiveMatch(explore_steps=shown, distractor_steps=0)
+    assert play(BatchedEnv(task, 100), MemoryPlayer(), 300)["is_success"] == 1.0
+
+
+def fewest_moves(start: Cell) -> int:
+    """How many moves it takes to see all 26 walls, by trying all walks.
+
+    Until it sees the target a player learns nothing but where it is, which it knows: so what
+    can be seen is what a fixed walk sees.
+    """
+
+    def in_view(cell: Cell) -> frozenset[Cell]:
+        near = (w for w in ROOM_WALLS if abs(w[0] - cell[0]) <= 2 and abs(w[1] - cell[1]) <= 2)
+        return frozenset(near)
+
+    walks, moves = {(start, in_view(start))}, 0
+    while max(len(seen) for _, seen in walks) < len(ROOM_WALLS):
+        steps = {
+            ((cell[0] + down, cell[1] + right), seen)
+            for cell, seen in walks
+            for down, right in MOVES.values()
+        }
+        walks = {(cell, seen | in_view(cell)) for cell, seen in steps if cell in TWO_ROOMS}
+        moves += 1
+    return moves
+
+
+@pytest.mark.parametrize("start", LOWER_ROOM)
+def test_no_tour_of_active_match_is_shorter(start):
+    fewest = fewest_moves(start)
+    assert 6 <= fewest <= 8
+
+    def successes(pictures: int) -> np.ndarray:
+        env = BatchedEnv(ActiveMatch(explore_steps=pictures, distractor_steps=0), 400, seed=1)
+        obs, _ = env.reset(options={"start_cell": start})
+        player = MemoryPlayer()
+        player.reset(400, seed=1)
+        starts = np.ones(400, dtype=bool)
+        while True:
+            obs, _, starts, _, info = env.step(player.act(obs, starts))
+            if starts.all():
+                return info["is_success"]
+
+    # There is one picture more than moves. With fewer, targets that stay unseen are guessed.
+    assert successes(fewest + 1).all()
+    assert 0.8 < successes(fewest).mean() < 1
+
+
+def test_a_wider_view_finds_more_without_exploring():
+    found = [
+        play(
+            BatchedEnv(ActiveMatch(distractor_steps=0, crop=crop), 500),
+            MemoryPlayer(explore=False),
+            EPISODES,
+        )["is_success"]
+        for crop in (5, 7, 11)
+    ]
+    assert found == sorted(found)
+    assert found[0] < 0.8 < found[1]
+    assert found[2] == 1.0
+
+
+# Key-To-Door
+
+
+@pytest.mark.parametrize("crop", [5, 7, 11])
+def test_the_key_is_fetched_and_the_door_opened(crop):
+    task = KeyToDoor(crop=crop)
+    result = play(BatchedEnv(task, 500), KeyPlayer(), EPISODES)
+    assert result["is_success"] == 1.0
+    assert result["last_phase_reward"] == 10.0
+
+
+def test_no_way_to_the_key_is_shorter_where_it_is_longest():
+    """From (5, 3) to the key at (1, 7) it is eight moves at least, and to the door two."""
+    far = {"start_cell": (5, 3), "key_cell": (1, 7)}
+    for explore_steps, expected in ((8, True), (7, False)):
+        task = KeyToDoor(explore_steps=explore_steps, distractor_steps=0, reward_steps=2)
+        env = BatchedEnv(task, 1, seed=0)
+        obs, _ = env.reset(options=far)
+        for _ in range(explore_steps + 2):
+            obs, *_, info = env.step(KeyPlayer().act(obs, np.zeros(1, dtype=bool)))
+        assert info["is_success"].tolist() == [expected]
+    task = KeyToDoor(explore_steps=8, distractor_steps=0, reward_steps=2)
+    for start in LOWER_ROOM:
+        for key in UPPER_ROOM:
+            env = BatchedEnv(task, 1, seed=0)
+            obs, _ = env.reset(options={"start_cell": start, "key_cell": key})
+            for _ in range(10):
+                obs, *_, info = env.step(KeyPlayer().act(obs, np.zeros(1, dtype=bool)))
+            assert info["is_success"].all(), (start, key)
+
+
+def test_who_knows_nothing_of_the_key_gets_next_to_nothing():
+    result = play(BatchedEnv(KeyToDoor(), 500), RandomPlayer(), EPISODES)
+    assert 0 < result["last_phase_reward"] < 0.5
+
+
+# Apples
+
+
+def test_the_nearest_apple_is_taken_first():
+    task = PassiveMatch(explore_steps=1, num_apples=3, apple_reward=1)
+    env = BatchedEnv(task, 1, seed=0)
+    obs, _ = env.reset(options={"apple_cells": [(2, 4), (4, 4), (3, 7)]})
+    player = ApplePlayer()
+    player.reset(1, seed=0)
+    cells, rewards = [], []
+    for _ in range(5):
+        obs, reward, *_ = env.step(player.act(obs, np.zeros(1, dtype=bool)))
+        cells.append(task.moments(env.state)[0].cell)
+        rewards.append(float(reward[0]))
+    assert cells == [(5, 5), (5, 4), (4, 4), (3, 4), (2, 4)]
+    assert rewards == [0.0, 0.0, 1.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("kind", [PassiveMatch, ActiveMatch])
+def test_apples_on_the_way_do_not_disturb_memory(kind):
+    env = BatchedEnv(kind(apple_reward=1), 500)
+    with_apples = play(env, ApplePlayer(MemoryPlayer()), 1000)
+    assert with_apples["last_phase_reward"] == 10.0
+    assert with_apples["episode_return"] > 30
+    assert play(env, MemoryPlayer(), 1000)["episode_return"] < 25
+
+
+# All of them
+
+
+def test_every_task_has_its_players():
+    assert set(PLAYERS) == set(TASKS)
+
+
+@pytest.mark.parametrize("env_id", PLAYERS)
+def test_the_ceiling_is_above_the_floor(env_id):
+    task = make_task(env_id)
+    env = BatchedEnv(task, 200)
+    ceiling, floor = (play(env, make(task), 400) for make in PLAYERS[env_id])
+    assert ceiling["is_success"] == 1.0
+    assert floor["is_success"] < 0.7
+    assert floor["episode_return"] < ceiling["episode_return"]
 
 
 def test_play_counts_the_same_number_from_each_row_and_is_repeatable():
@@ -60,52 +223,27 @@ def test_play_counts_the_same_number_from_each_row_and_is_repeatable():
     assert 18 + 4 <= first["episode_length"] <= 18 + 9
 
 
-def test_players_refuse_views_they_cannot_read():
-    env = BatchedEnv(PassiveMatch(crop=None), 2)
+def test_a_random_player_takes_all_actions_evenly():
+    player = RandomPlayer(5)
+    player.reset(10_000, seed=0)
+    actions = player.act(np.zeros((10_000, 2)), np.zeros(10_000, dtype=bool))
+    counts = np.bincount(actions, minlength=5)
+    assert len(counts) == 5
+    assert abs(counts - 2000).max() < 4.5 * math.sqrt(10_000 * 0.16)
+
+
+@pytest.mark.parametrize("player", [MemoryPlayer(), ReactivePlayer(), KeyPlayer()])
+def test_players_refuse_views_they_cannot_read(player):
     with pytest.raises(ValueError, match="5 x 5 or more cells, got 7 x 11"):
-        play(env, MemoryPlayer(), 1)
+        play(BatchedEnv(PassiveMatch(crop=None), 2), player, 1)
+
+
+def test_bad_arguments_are_refused():
     with pytest.raises(ValueError, match="guess must be at least 1, got 0"):
         MemoryPlayer(guess=0)
+    with pytest.raises(TypeError, match="explore must be True or False, got 1"):
+        MemoryPlayer(explore=1)
+    with pytest.raises(ValueError, match="num_actions must be at least 1, got 0"):
+        RandomPlayer(0)
     with pytest.raises(ValueError, match="episodes must be at least 1, got 0"):
-        play(env, MemoryPlayer(), 0)
-
-
-# Chance
-
-
-def run_randomly(task: PassiveMatch, batch: int, seed: int) -> dict[str, np.ndarray]:
-    env = BatchedEnv(task, batch, seed)
-    env.reset()
-    rng = np.random.default_rng(seed)
-    while True:
-        *_, info = env.step(rng.integers(4, size=batch))
-        if info["finished"].all():
-            return info
-
-
-def test_random_moves_touch_a_pad_with_the_known_probability():
-    task = PassiveMatch(explore_steps=1, distractor_steps=0, choice_reward=1, wrong_reward=1)
-    # Exactly: the weight of the walks that have not touched a pad yet, cell by cell.
-    pads = {(1, 2), (1, 5), (1, 8)}
-    free = {(r, c) for r in (1, 2, 3) for c in range(1, 10)}
-    free |= {(r, c) for r in (4, 5) for c in (4, 5, 6)}
-    weight = {(5, 5): 1.0}
-    for _ in range(15):
-        new: dict[tuple[int, int], float] = {}
-        for cell, mass in weight.items():
-            for down, right in ((-1, 0), (1, 0), (0, -1), (0, 1)):
-                to = (cell[0] + down, cell[1] + right)
-                to = to if to in free else cell
-                if to not in pads:
-                    new[to] = new.get(to, 0.0) + mass / 4
-        weight = new
-    exact = 1 - sum(weight.values())
-    assert exact == pytest.approx(0.154, abs=5e-4)
-    touched = run_randomly(task, 4000, seed=0)["last_phase_reward"].mean()
-    assert touched == pytest.approx(exact, abs=4 * math.sqrt(exact * (1 - exact) / 4000))
-
-
-def test_random_moves_collect_about_eight_apples():
-    task = PassiveMatch(explore_steps=1, reward_steps=1, apple_reward=1)
-    apples = run_randomly(task, 1500, seed=1)["episode_return"]
-    assert apples.mean() == pytest.approx(8.0, abs=0.05 + 4 * apples.std() / math.sqrt(1500))
+        play(BatchedEnv(PassiveMatch(), 2), MemoryPlayer(), 0)

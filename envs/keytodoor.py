@@ -1,0 +1,192 @@
+"""Key-To-Door: fetch a key long before there is a door to open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from rlgates.envs.arrays import Array, look_up, namespace
+from rlgates.envs.choices import Cell, Choice
+from rlgates.envs.engine import State
+from rlgates.envs.grid import DOOR, FLOOR, KEY, SIGN, WALL, Atlas
+from rlgates.envs.phases import LAST_WORD, PhasedTask
+from rlgates.envs.philox import Key, below
+
+# Letters as in grid.Atlas; k: here may be the key; s: start; i: wall that tells of the key.
+EXPLORE = (
+    "  ###i###  ",
+    "  #kkkkk#  ",
+    "  #kkkkk#  ",
+    "  ##   ##  ",
+    "  #sssss#  ",
+    "  #sssss#  ",
+    "  #######  ",
+)
+REWARD = (
+    "           ",
+    "   ##d##   ",
+    "   #   #   ",
+    "   # P #   ",
+    "   #   #   ",
+    "   #####   ",
+    "           ",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyToDoor(PhasedTask):
+    """Key-To-Door, `rlgates/KeyToDoor-v0`.
+
+    ## Description
+    An episode has three phases, each on a board of 7 x 11 cells of its own. *Explore*: two
+    rooms joined by a gap, with a key in the upper and the player in the lower one. *Distractor*:
+    a room with apples. *Reward*: a small room with a door, which opens for who has the key.
+    Fetching the key pays nothing when it is done: the task is one of long-term credit. It needs
+    no memory: who always fetches the key and always tries the door gets all. No timer, phase
+    or inventory is shown.
+
+    ## Actions
+    `Discrete(4)`: 0 north (up), 1 south (down), 2 west (left), 3 east (right). A move against a
+    wall, or against the door without the key, leaves the player where it is; no no-op.
+
+    ## Observations
+    `Box(0, 255, (crop, crop, 3), uint8)`: the cells around the player, one RGB pixel each, the
+    player in the centre. With `crop=None` the whole board, (7, 11, 3), with the player on it.
+
+    | cell | red | green | blue |
+    |------|-----|-------|------|
+    | floor, and outside the board | 204 | 204 | 204 |
+    | wall | 25 | 25 | 25 |
+    | player | 228 | 148 | 109 |
+    | apple | 140 | 178 | 0 |
+    | key | 159 | 81 | 44 |
+    | door (over the player) | 134 | 206 | 235 |
+    | sign in the wall, in the one picture after the key was taken | 255 | 255 | 255 |
+
+    ## Rewards
+    `apple_reward` for each apple picked up, and `choice_reward` for entering the door, once; 0
+    otherwise. Apples come back as in `PassiveMatch`. A key taken with the last action of its
+    phase counts, though its sign is not seen.
+
+    The number to report is `last_phase_reward`, in the info of the last step with `is_success`
+    (the door was entered). By default the ceiling is 10; uniformly random moves find the key
+    with probability 0.103 and get 0.28.
+
+    ## Start
+    Explore: one of the ten cells (4, 3) to (5, 7) of the lower room; the key lies on one of the
+    ten cells (1, 3) to (2, 7) of the upper one, both uniformly. Distractor (5, 5), reward (3, 5),
+    as (row, column) from 0 at the top left. `reset(options=...)` fixes what the episode draws:
+    `key_cell`, `start_cell`, `apple_cells` (`num_apples` of them) and `apple_reward`;
+    `reveal=True` puts all of them into the info of the reset.
+
+    ## End
+    `terminated` after exactly explore_steps + distractor_steps + reward_steps actions, or at the
+    door with `end_on_choice`. The length belongs to the task: `truncated` is never true.
+
+    ## Arguments
+    | name | default | meaning |
+    |------|---------|---------|
+    | `explore_steps` | 15 | actions of the phase, at least 1 |
+    | `distractor_steps` | 90 | at least 0, which leaves the phase out |
+    | `reward_steps` | 15 | at least 1; the door is 2 steps away |
+    | `num_apples` | None | 0 to 22, each on a cell of its own; None: 10 if they pay, else 0 |
+    | `apple_reward` | 0.0 | a number, or a pair: each episode takes one of the two, by coin flip |
+    | `apple_respawn` | 20 | at least 1; None: an apple never comes back |
+    | `choice_reward` | 10.0 | for entering the door |
+    | `end_on_choice` | False | end the episode at the door |
+    | `crop` | 5 | side of the view: 5, 7, 9 or 11; None: the whole board |
+
+    Presets: `short` (the defaults), `long` (75 / 450 / 75 steps), each alone or with apples
+    that pay 1 (`short_small`, `long_small`) or 5 (`short_large`, `long_large`); `released`, the
+    released game: 10 apples that pay 1 or 10.
+
+    ## Version history
+    * v0: first version.
+
+    ## Sources and differences
+    Hung et al., "Optimizing agent behavior over long time scales by transporting value", 2019;
+    github.com/google-deepmind/deepmind-research, tvt/pycolab/key_to_door.py. Different here: by
+    default apples pay nothing (there: (1, 10)) and are left out; everything random follows from
+    the seed; a pair with a 0 in it is a fair coin.
+
+    Raises:
+        ValueError: a setting out of range. TypeError: a setting of the wrong type.
+    """
+
+    # The sign is a wall that is gone for one picture, and the door is seen after it has paid too.
+    _things: ClassVar[Mapping[str, tuple[int, int]]] = {
+        "i": (WALL, SIGN),
+        "k": (KEY, FLOOR),
+        "d": (DOOR, DOOR),
+    }
+    _solid: ClassVar[str] = "i"
+    _over: ClassVar[str] = "d"
+
+    @property
+    def _boards(self) -> tuple[Sequence[str], Sequence[str]]:
+        return EXPLORE, REWARD
+
+    @property
+    def chance(self) -> None:
+        return None  # without the key there is nothing to guess
+
+    @property
+    def _own_choices(self) -> Mapping[str, Choice]:
+        return {
+            "key_cell": Cell(self._atlas.cells("k")),
+            "start_cell": Cell(self._atlas.cells("s")),
+        }
+
+    def _draw_own(self, key: Key, words: Array) -> dict[str, Array]:
+        return {
+            "key_cell": below(words[:, 0], len(self._atlas.places("k"))),
+            "start_cell": below(words[:, LAST_WORD], len(self._atlas.places("s"))),
+        }
+
+    def start(self, drawn: dict[str, Array]) -> State:
+        cell, state = drawn["key_cell"], super().start(drawn)
+        xp, tables = namespace(cell), self._tables.beside(cell)
+        rows = xp.arange(cell.shape[0], device=cell.device)
+        state["there_from"][rows, self._atlas.tiles["k"].start + cell] = 0
+        for letter in "id":
+            state["there_from"][:, self._atlas.tiles[letter]] = 0
+        state["pays"][:, self._atlas.tiles["d"]] = self.choice_reward
+        return {
+            **state,
+            "place": look_up(tables.starts, drawn["start_cell"]),
+            "has_key": xp.zeros_like(cell, dtype=xp.bool),
+            "opened": xp.zeros_like(cell, dtype=xp.bool),
+        }
+
+    def step(self, state: State, actions: Array) -> tuple[State, Array, Array]:
+        xp, tables = namespace(actions), self._tables.beside(actions)
+        place = state["place"]
+        to = look_up(tables.next, place * 4 + actions)
+        shut = (to == self._door) & ~state["has_key"]
+        state, reward, thing, taken = self._advance(state, xp.where(shut, place, to))
+        found = taken & look_up(tables.is_key, thing)
+        opened = taken & look_up(tables.is_door, thing)
+        sign = self._atlas.tiles["i"].start
+        state["there_from"][:, sign] = xp.where(found, state["t"] + 1, state["there_from"][:, sign])
+        state["has_key"] = state["has_key"] | found
+        state["opened"] = state["opened"] | opened
+        return state, reward, self._ends(state, opened)
+
+    def metrics(self, state: State) -> dict[str, Array]:
+        xp = namespace(state["t"])
+        paid = xp.where(state["opened"], self.choice_reward, 0.0)
+        return {"is_success": state["opened"], "last_phase_reward": xp.astype(paid, xp.float32)}
+
+    @cached_property
+    def _door(self) -> int:
+        """The place of the door."""
+        return int(self._atlas.places("d")[0])
+
+    def _own_tables(self, atlas: Atlas) -> dict[str, Array]:
+        is_key, is_door = np.zeros((2, atlas.num_things + 1), dtype=bool)
+        is_key[atlas.tiles["k"]] = is_door[atlas.tiles["d"]] = True
+        return {"starts": atlas.places("s"), "is_key": is_key, "is_door": is_door}

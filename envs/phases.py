@@ -1,0 +1,312 @@
+"""What Match and Key-To-Door share: three phases on boards, with things to step on.
+
+The phases are those of the TVT release: explore, distractor (apples), reward. A *thing* is what
+is taken by stepping on it: an apple, a key, a pad, a door. Each has the time from which it is
+there, and what it pays: arrays (B, things + 1), whose extra last column stands for the places
+with nothing to take.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from rlgates.envs.arrays import Array, Tables, drop_alpha, look_up, namespace, row_starts
+from rlgates.envs.choices import Cells, Choice, Payment
+from rlgates.envs.engine import Moment, State
+from rlgates.envs.grid import (
+    ACTIONS,
+    APPLE,
+    CELLS,
+    FLOOR,
+    HEIGHT,
+    PLAYER,
+    RGBA,
+    WALL,
+    WIDTH,
+    Atlas,
+    Schedule,
+)
+from rlgates.envs.philox import Key, below, permutations
+from rlgates.envs.settings import check_payment, check_range
+from rlgates.errors import check_flag
+
+DISTRACTOR = (
+    "###########",
+    "#a a a a a#",
+    "# a a a a #",
+    "#a a a a a#",
+    "# a a a a #",
+    "#a a P a a#",
+    "###########",
+)
+APPLE_CELLS = sum(row.count("a") for row in DISTRACTOR)
+NEVER = 2**30
+WORDS = 32
+"""Random words of an episode: 0 and 1 are the task's own, 2 the apples' reward, then the
+apples' cells, three for pads, and one more for the task."""
+PAD_WORDS = slice(3 + APPLE_CELLS, 6 + APPLE_CELLS)
+LAST_WORD = 6 + APPLE_CELLS
+_MAX_STEPS = 1_000_000
+
+LONG = {"explore_steps": 75, "distractor_steps": 450, "reward_steps": 75}
+SMALL, LARGE = {"apple_reward": 1.0}, {"apple_reward": 5.0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhasedTask(ABC):
+    """The settings and rules that the three tasks share; their own docstrings tell them."""
+
+    explore_steps: int = 15
+    distractor_steps: int = 90
+    reward_steps: int = 15
+    num_apples: int | None = None
+    apple_reward: float | tuple[float, float] = 0.0
+    apple_respawn: int | None = 20
+    choice_reward: float = 10.0
+    end_on_choice: bool = False
+    crop: int | None = 5
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "short": {},
+        "short_small": SMALL,
+        "short_large": LARGE,
+        "long": LONG,
+        "long_small": {**LONG, **SMALL},
+        "long_large": {**LONG, **LARGE},
+        "released": {"num_apples": 10, "apple_reward": (1.0, 10.0)},
+    }
+    action_space: ClassVar[spaces.Discrete] = spaces.Discrete(len(ACTIONS))
+    metric_names: ClassVar[tuple[str, ...]] = ("is_success", "last_phase_reward")
+    phase_names: ClassVar[tuple[str, ...]] = ("explore", "distractor", "reward")
+
+    def __post_init__(self) -> None:
+        check_range("explore_steps", self.explore_steps, 1, _MAX_STEPS)
+        check_range("distractor_steps", self.distractor_steps, 0, _MAX_STEPS)
+        check_range("reward_steps", self.reward_steps, 1, _MAX_STEPS)
+        if self.apple_respawn is not None:
+            check_range("apple_respawn", self.apple_respawn, 1, _MAX_STEPS)
+        check_flag("end_on_choice", self.end_on_choice)
+        if self.crop is not None and check_range("crop", self.crop, 5, 11) % 2 == 0:
+            raise ValueError(f"crop must be odd, or None for the whole board, got {self.crop}.")
+        self._set("choice_reward", check_payment("choice_reward", self.choice_reward))
+        self._set("apple_reward", _check_apple_reward(self.apple_reward))
+        if self.num_apples is None:
+            self._set("num_apples", 10 if np.any(self.apple_reward) else 0)
+        check_range("num_apples", self._num_apples, 0, APPLE_CELLS)
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    # What a task adds.
+
+    @property
+    @abstractmethod
+    def _boards(self) -> tuple[Sequence[str], Sequence[str]]:
+        """The boards of the explore and the reward phase."""
+
+    # Letters as `Atlas` takes them: of the things beside apples, with the number of their colour
+    # and of what is seen where they are gone; and of walls, solid things, things over the player.
+    _things: ClassVar[Mapping[str, tuple[int, int]]]
+    _walls: ClassVar[str] = ""
+    _solid: ClassVar[str] = ""
+    _over: ClassVar[str] = ""
+
+    @property
+    @abstractmethod
+    def _own_choices(self) -> Mapping[str, Choice]:
+        """What the task draws beside apples."""
+
+    @abstractmethod
+    def _draw_own(self, key: Key, words: Array) -> dict[str, Array]:
+        """The task's own choices, from the words of `WORDS` that are not the apples'."""
+
+    # The contract of `Task`.
+
+    @property
+    def _num_apples(self) -> int:
+        return self.num_apples or 0
+
+    @property
+    def _view_shape(self) -> tuple[int, int]:
+        return (HEIGHT, WIDTH) if self.crop is None else (self.crop, self.crop)
+
+    @cached_property
+    def observation_space(self) -> spaces.Box:
+        return spaces.Box(0, 255, (*self._view_shape, 3), np.uint8)
+
+    @property
+    def max_episode_length(self) -> int:
+        return self.explore_steps + self.distractor_steps + self.reward_steps
+
+    @property
+    def fixed_length(self) -> bool:
+        return not self.end_on_choice
+
+    @cached_property
+    def choices(self) -> Mapping[str, Choice]:
+        apples = Cells(self._atlas.cells("a"), self._num_apples)
+        return {**self._own_choices, "apple_cells": apples, "apple_reward": Payment()}
+
+    def draw(self, key: Key) -> dict[str, Array]:
+        xp = namespace(key.episode)
+        words = key.words(WORDS)
+        pay = self.apple_reward
+        low, high = pay if isinstance(pay, tuple) else (pay, pay)
+        return {
+            **self._draw_own(key, words),
+            "apple_cells": permutations(words[:, 3 : 3 + APPLE_CELLS])[:, : self._num_apples],
+            "apple_reward": xp.astype(xp.where(below(words[:, 2], 2) == 0, low, high), xp.float32),
+        }
+
+    def start(self, drawn: dict[str, Array]) -> State:
+        """As the contract; a task paints and places its own things in what this gives."""
+        value = drawn["apple_reward"]
+        xp, tables, batch = namespace(value), self._tables.beside(value), value.shape[0]
+        like = {"device": value.device}
+        columns = self._atlas.num_things + 1
+        there = xp.full((batch, columns), NEVER, dtype=xp.int32, **like)
+        pays = xp.zeros((batch, columns), dtype=xp.float32, **like)
+        if self._num_apples:
+            apples = self._atlas.tiles["a"]
+            rows = xp.arange(batch, **like)[:, None]
+            there[rows, apples.start + drawn["apple_cells"]] = 0
+            pays[:, apples] = value[:, None]
+        return {
+            "t": xp.zeros(batch, dtype=xp.int32, **like),
+            "place": xp.zeros(batch, dtype=xp.int64, **like) + tables.entry[0],
+            "there_from": there,
+            "pays": pays,
+            # Colours: of things as the difference from what is seen where they are gone.
+            "things": xp.zeros((batch, 1), dtype=xp.int32, **like) + tables.things,
+            "walls": xp.zeros((batch, 1), dtype=xp.int32, **like) + tables.walls,
+        }
+
+    def _advance(self, state: State, to: Array) -> tuple[State, Array, Array, Array]:
+        """What all tasks do in a step, with the players at `to`.
+
+        Returns:
+            The next state, reward (B,), the thing on each player's cell (B,), and which of them
+            were taken (B,).
+        """
+        xp, tables = namespace(to), self._tables.beside(to)
+        t = state["t"] + 1
+        thing = look_up(tables.thing, to)
+        width = self._atlas.num_things + 1
+        slot = row_starts(to.shape[0], width, to) + thing
+        there_from = look_up(state["there_from"].reshape(-1), slot)
+        # Only what the last picture showed can be taken. An apple taken at time t is hidden for
+        # the next `apple_respawn` pictures as well, and there again at t + apple_respawn + 1.
+        taken = there_from < t
+        reward = xp.where(taken, look_up(state["pays"].reshape(-1), slot), 0.0)
+        there = xp.asarray(state["there_from"], copy=True)
+        there.reshape(-1)[slot] = xp.where(taken, t + look_up(tables.back, thing), there_from)
+        entry = look_up(tables.entry, t)
+        place = xp.where(entry < 0, to, entry)
+        state = {**state, "t": t, "place": place, "there_from": there}
+        return state, reward, thing, taken
+
+    def _ends(self, state: State, chosen: Array) -> Array:
+        """Where an episode ends; `chosen` is not 0 where the choice is made."""
+        ended: Array = state["t"] == self._schedule.total
+        return ended | (chosen > 0) if self.end_on_choice else ended
+
+    def observe(self, state: State) -> Array:
+        sight = self._tables.beside(state["t"]).view
+        return drop_alpha(self._picture(state, sight), *self._view_shape)
+
+    def board(self, state: State) -> Array:
+        sight = self._tables.beside(state["t"]).whole
+        return drop_alpha(self._picture(state, sight), HEIGHT, WIDTH)
+
+    def _picture(self, state: State, sight: Array) -> Array:
+        """Colours of the tiles in sight, int32 (B, tiles in sight)."""
+        # All ones where a thing is there, else 0: the sign bit of there_from - t - 1. A comparison
+        # and a choice take more than twice as long.
+        things = state["there_from"][:, :-1] - (state["t"] + 1)[:, None]
+        things >>= 31
+        things &= state["things"]
+        things ^= self._tables.beside(sight).gone
+        paint = namespace(sight).concat((things, state["walls"]), axis=1)
+        batch, width = paint.shape
+        first = row_starts(batch, width, sight)[:, None]
+        # One flat look-up is several times faster than an index for each axis.
+        return look_up(paint.reshape(-1), look_up(sight, state["place"]) + first)
+
+    def phase(self, state: State) -> Array:
+        return look_up(self._tables.beside(state["t"]).phase, state["t"])
+
+    def moments(self, state: State) -> list[Moment]:
+        ends = self._schedule.ends.tolist()
+        phases, times = self.phase(state).tolist(), state["t"].tolist()
+        cells = [divmod(place % CELLS, WIDTH) for place in state["place"].tolist()]
+        return [
+            Moment(self.phase_names[phase], ends[phase] - t, cell)
+            for phase, t, cell in zip(phases, times, cells, strict=True)
+        ]
+
+    # Tables, made when first needed.
+
+    @cached_property
+    def _atlas(self) -> Atlas:
+        explore, reward = self._boards
+        boards, things = (explore, DISTRACTOR, reward), "".join(self._all_things)
+        return Atlas(boards, things, self._walls, self._solid, self._over)
+
+    @property
+    def _all_things(self) -> dict[str, tuple[int, int]]:
+        apples = {"a": (APPLE, FLOOR)} if self._num_apples else {}
+        return {**apples, **self._things}
+
+    @cached_property
+    def _schedule(self) -> Schedule:
+        return Schedule(
+            explore=self.explore_steps,
+            distractor=self.distractor_steps,
+            reward=self.reward_steps,
+        )
+
+    @cached_property
+    def _tables(self) -> Tables:
+        atlas, schedule = self._atlas, self._schedule
+        count = atlas.num_things
+        there, gone = np.zeros(count, dtype=np.int32), np.zeros(count, dtype=np.int32)
+        for letter, colors in self._all_things.items():
+            there[atlas.tiles[letter]], gone[atlas.tiles[letter]] = RGBA[list(colors)]
+        walls = np.full(atlas.num_tiles - count, RGBA[WALL])
+        walls[:3] = RGBA[[FLOOR, WALL, PLAYER]]
+        back = np.full(count + 1, NEVER, dtype=np.int32)
+        if self._num_apples and self.apple_respawn is not None:
+            back[atlas.tiles["a"]] = self.apple_respawn + 1
+        return Tables(
+            next=atlas.next,
+            thing=np.minimum(atlas.tile, count),
+            back=back,
+            things=there ^ gone,
+            gone=gone,
+            walls=walls,
+            view=atlas.sight(self.crop),
+            whole=atlas.sight(None),
+            phase=schedule.phase,
+            # Where the player is put at time t, or -1 where it stays.
+            entry=np.where(schedule.enters, atlas.start[schedule.phase], -1),
+            **self._own_tables(atlas),
+        )
+
+    def _own_tables(self, atlas: Atlas) -> dict[str, Array]:
+        return {}
+
+
+def _check_apple_reward(value: Any) -> float | tuple[float, float]:
+    """An apple reward as a float, or as a pair of floats."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        if len(value) != 2:
+            raise ValueError(f"apple_reward must be a number or a pair (low, high), got {value!r}.")
+        return check_payment("apple_reward", value[0]), check_payment("apple_reward", value[1])
+    return check_payment("apple_reward", value)

@@ -1,0 +1,358 @@
+"""T-Maze: a sign seen early says which way to turn at the end of a corridor."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from rlgates.envs.arrays import Array, Tables, look_up, namespace
+from rlgates.envs.choices import Choice
+from rlgates.envs.engine import Moment, State
+from rlgates.envs.philox import Key, below
+from rlgates.envs.settings import check_payment, check_range
+
+_MOVES = ((1, 0), (0, 1), (-1, 0), (0, -1))  # (along the corridor, towards the upper arm)
+_MAX_STEPS = 1_000_000
+
+# Colours of the board, for people.
+_FLOOR, _WALL, _PLAYER, _GOAL, _ORACLE = range(5)
+_COLORS = np.array(
+    [(204, 204, 204), (25, 25, 25), (228, 148, 109), (0, 255, 0), (134, 206, 235)], dtype=np.uint8
+)
+
+
+@dataclass(frozen=True)
+class Side:
+    """1 for the upper arm or -1 for the lower one."""
+
+    def parse(self, name: str, given: Any) -> Array:
+        if check_range(name, given, -1, 1) == 0:
+            raise ValueError(f"{name} must be 1 (up) or -1 (down), got {given!r}.")
+        return np.asarray(int(given))
+
+    def tell(self, drawn: Array) -> Array:
+        return drawn
+
+
+@dataclass(frozen=True, kw_only=True)
+class TMaze(ABC):
+    """The settings and rules that both mazes share; their own docstrings tell them.
+
+    A place is a number: x along the corridor, from 0 (the oracle) to the junction, then the
+    upper and the lower arm. In the state, `goal` is the place of the goal, and `seen` the time of
+    the first visit of the oracle, or -1.
+    """
+
+    corridor_length: int = 10
+    goal_reward: float = 1.0
+    penalty: float | None = None
+    distract_reward: float = 0.0
+
+    action_space: ClassVar[spaces.Discrete] = spaces.Discrete(len(_MOVES))
+    metric_names: ClassVar[tuple[str, ...]] = ("is_success",)
+    phase_names: ClassVar[tuple[str, ...]] = ()
+    fixed_length: ClassVar[bool] = True
+    chance: ClassVar[float] = 0.5
+    choices: ClassVar[Mapping[str, Choice]] = {"goal": Side()}
+
+    def __post_init__(self) -> None:
+        check_range("corridor_length", self.corridor_length, 1, _MAX_STEPS)
+        names = ["goal_reward", "distract_reward"]
+        if self.penalty is not None:
+            names.append("penalty")
+        for name in names:
+            object.__setattr__(self, name, check_payment(name, getattr(self, name)))
+        if self._penalty > 0:
+            raise ValueError(f"penalty must be at most 0, got {self.penalty}.")
+
+    @property
+    def _penalty(self) -> float:
+        return -1 / self.corridor_length if self.penalty is None else self.penalty
+
+    @property
+    @abstractmethod
+    def _oracle_length(self) -> int:
+        """Cells from the start back to the oracle."""
+
+    @property
+    def _junction(self) -> int:
+        return self._oracle_length + self.corridor_length
+
+    @property
+    def max_episode_length(self) -> int:
+        return self.corridor_length + 2 * self._oracle_length + 1
+
+    @cached_property
+    def observation_space(self) -> spaces.Box:
+        low, high = np.array([0, -1], np.float32), np.array([1, 1], np.float32)
+        return spaces.Box(low, high, dtype=np.float32)
+
+    def draw(self, key: Key) -> dict[str, Array]:
+        return {"goal": 2 * below(key.words(1)[:, 0], 2) - 1}
+
+    def start(self, drawn: dict[str, Array]) -> State:
+        goal = drawn["goal"]
+        xp = namespace(goal)
+        return {
+            "t": xp.zeros_like(goal),
+            "place": xp.full_like(goal, self._oracle_length),
+            "goal": self._junction + 1 + (goal < 0),
+            "seen": xp.full_like(goal, -1 if self._oracle_length else 0),
+        }
+
+    def step(self, state: State, actions: Array) -> tuple[State, Array, Array]:
+        xp, tables = namespace(actions), self._tables.beside(actions)
+        t = state["t"] + 1
+        place = look_up(tables.next, state["place"] * len(_MOVES) + actions)
+        at_oracle = place == 0
+        seen = xp.where(at_oracle & (state["seen"] < 0), t, state["seen"])
+        ends = t == self.max_episode_length
+        # Before the end no one who is in an arm can be late, so the number of a place is its x.
+        late = place < t - self._oracle_length
+        case = xp.where(ends, 4 + (place == state["goal"]), late + 2 * at_oracle)
+        state = {**state, "t": t, "place": place, "seen": seen}
+        return state, look_up(tables.reward, case), ends
+
+    def observe(self, state: State) -> Array:
+        place = state["place"]
+        sign = state["goal"] + 2  # the rows after those of the places
+        shown = namespace(place).where(state["seen"] == state["t"], sign, place)
+        seen: Array = look_up(self._tables.beside(place).view, shown)
+        return seen
+
+    def metrics(self, state: State) -> dict[str, Array]:
+        return {"is_success": state["place"] == state["goal"]}
+
+    def phase(self, state: State) -> Array:
+        return state["t"] * 0
+
+    def board(self, state: State) -> Array:
+        xp, tables = namespace(state["t"]), self._tables.beside(state["t"])
+        cell = xp.arange(tables.floor_plan.shape[0], device=state["t"].device)[None, :]
+        goal = look_up(tables.cell, state["goal"])[:, None]
+        oracle = xp.where(state["seen"] < 0, tables.cell[0], -1)[:, None]
+        player = look_up(tables.cell, state["place"])[:, None]
+        paint = xp.where(cell == goal, _GOAL, tables.floor_plan[None, :])
+        paint = xp.where(cell == oracle, _ORACLE, paint)
+        paint = xp.where(cell == player, _PLAYER, paint)
+        return look_up(tables.colors, paint).reshape((-1, 5, self._junction + 3, 3))
+
+    def moments(self, state: State) -> list[Moment]:
+        cells = look_up(self._tables.beside(state["t"]).cell, state["place"]).tolist()
+        width, length = self._junction + 3, self.max_episode_length
+        return [
+            Moment("", length - t, divmod(cell, width))
+            for t, cell in zip(state["t"].tolist(), cells, strict=True)
+        ]
+
+    @cached_property
+    def _tables(self) -> Tables:
+        end = self._junction
+        places = [*((x, 0) for x in range(end + 1)), (end, 1), (end, -1)]
+        number = {place: n for n, place in enumerate(places)}
+        leads_to = [
+            number.get((x + along, y + up), here)
+            for (x, y), here in number.items()
+            for along, up in _MOVES
+        ]
+        x, side = np.array(places).T
+        view = np.stack([x == end, side], axis=1)
+        view = np.concatenate([view, [[0, 1], [0, -1]]]).astype(np.float32)
+        width = end + 3  # with a wall at both ends
+        cell = (2 - side) * width + x + 1
+        floor_plan = np.full(5 * width, _WALL)
+        floor_plan[cell] = _FLOOR
+        late, distract = self._penalty, self.distract_reward
+        paid = [0.0, late, distract, late + distract, 0.0, self.goal_reward]
+        return Tables(
+            next=np.array(leads_to),
+            view=view,
+            reward=np.array(paid, dtype=np.float32),
+            cell=cell,
+            floor_plan=floor_plan,
+            colors=_COLORS,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassiveTMaze(TMaze):
+    """Passive T-Maze, `rlgates/PassiveTMaze-v0`.
+
+    ## Description
+    The player stands at the *oracle*, at one end of a corridor that ends in a junction with an
+    upper and a lower arm. The oracle's first picture shows which arm has the goal; after that
+    every cell of the corridor looks the same. There is time for the straight way and one turn:
+    a step lost is a goal lost. The goal is up or down by coin flip.
+
+    ## Actions
+    `Discrete(4)`. A move against a wall leaves the player where it is.
+
+    | number | move |
+    |--------|-------|
+    | 0 | right, to the junction |
+    | 1 | up |
+    | 2 | left, to the oracle |
+    | 3 | down |
+
+    ## Observations
+    `Box([0, -1], [1, 1], (2,), float32)`:
+
+    | where | entry 0 | entry 1 |
+    |-------|---------|---------|
+    | at the oracle, in the first observation of an episode | 0 | goal: 1 up, -1 down |
+    | at the oracle later, and in the corridor | 0 | 0 |
+    | at the junction | 1 | 0 |
+    | in the upper / lower arm | 1 | 1 / -1 |
+
+    ## Rewards
+    The last action is paid `goal_reward` if the player then stands in the arm with the goal, and
+    else 0. Every action before pays `penalty` if the player is then further left than one who
+    always went right (after t actions x < t, counted from the oracle), and `distract_reward` if
+    it is then at the oracle. By default a perfect memory gets 1, always the same arm 0.5, and a
+    player that never leaves the oracle -1.
+
+    The number to report is `is_success` in the info of the last step: the player ended in the
+    right arm. Without memory no player succeeds in more than half of the episodes.
+
+    ## Start
+    At the oracle. `reset(options=...)` fixes what the episode draws: `goal`, 1 or -1;
+    `reveal=True` puts it into the info of the reset.
+
+    ## End
+    `terminated` after exactly corridor_length + 1 actions, wherever the player is. The length
+    belongs to the task: `truncated` is never true.
+
+    ## Arguments
+    | name | default | meaning |
+    |------|---------|---------|
+    | `corridor_length` | 10 | steps from the start to the junction, at least 1 |
+    | `goal_reward` | 1.0 | for ending in the arm with the goal |
+    | `penalty` | None | for an action that ends late, at most 0; None: -1 / corridor_length |
+    | `distract_reward` | 0.0 | for an action, not the last, that ends at the oracle |
+
+    Presets: `length_50`, `length_100`, `length_250`, `length_500`, `length_750`, `length_1000`,
+    `length_1250`, `length_1500`, the corridors of the published runs.
+
+    ## Version history
+    * v0: first version.
+
+    ## Sources and differences
+    Ni et al., "When do Transformers shine in RL? Decoupling memory from credit assignment",
+    2023; github.com/twni2016/Memory-RL, `TMazeClassicPassive` with the penalty of its
+    configuration. After Bakker, "Reinforcement learning with long short-term memory", 2001, where
+    nothing is paid for being late (`penalty=0`). Different here: everything random follows
+    from the seed. Left out: the options of the base class that show the position, the
+    time (`View` can add it) or the goal.
+
+    Raises:
+        ValueError: a setting out of range. TypeError: a setting of the wrong type.
+    """
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        f"length_{n}": {"corridor_length": n} for n in (50, 100, 250, 500, 750, 1000, 1250, 1500)
+    }
+
+    @property
+    def _oracle_length(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActiveTMaze(TMaze):
+    """Active T-Maze, `rlgates/ActiveTMaze-v0`.
+
+    ## Description
+    A corridor ends on the right in a junction with an upper and a lower arm, and on the left in
+    the *oracle*. The player starts between the two, must go left first, where the oracle's first
+    picture shows which arm has the goal, and then right to the junction. All other cells of the
+    corridor look the same. There is time for just this way and one turn: a step lost is a goal
+    lost. The goal is up or down by coin flip.
+
+    ## Actions
+    `Discrete(4)`. A move against a wall leaves the player where it is.
+
+    | number | move |
+    |--------|-------|
+    | 0 | right, to the junction |
+    | 1 | up |
+    | 2 | left, to the oracle |
+    | 3 | down |
+
+    ## Observations
+    `Box([0, -1], [1, 1], (2,), float32)`:
+
+    | where | entry 0 | entry 1 |
+    |-------|---------|---------|
+    | at the oracle, in its first observation of an episode | 0 | goal: 1 up, -1 down |
+    | at the oracle later, and in the corridor | 0 | 0 |
+    | at the junction | 1 | 0 |
+    | in the upper / lower arm | 1 | 1 / -1 |
+
+    ## Rewards
+    The last action is paid `goal_reward` if the player then stands in the arm with the goal, and
+    else 0. Every action before pays `penalty` if the player is then further left than the
+    straight way by the oracle allows (after t actions x < t - oracle_length, counted from the
+    oracle), and `distract_reward` if it is then at the oracle. By default a perfect memory gets
+    1, and a player that never sees the oracle and takes an arm at random 0.5.
+
+    The number to report is `is_success` in the info of the last step: the player ended in the
+    right arm. With it comes `saw_goal`: it has been at the oracle. Without memory no player
+    succeeds in more than half of the episodes.
+
+    ## Start
+    `oracle_length` cells right of the oracle. `reset(options=...)` fixes what the episode draws:
+    `goal`, 1 or -1; `reveal=True` puts it into the info of the reset.
+
+    ## End
+    `terminated` after exactly corridor_length + 2 oracle_length + 1 actions, wherever the player
+    is. The length belongs to the task: `truncated` is never true.
+
+    ## Arguments
+    | name | default | meaning |
+    |------|---------|---------|
+    | `corridor_length` | 10 | steps from the start to the junction, at least 1 |
+    | `oracle_length` | 1 | steps from the start to the oracle, at least 1 |
+    | `goal_reward` | 1.0 | for ending in the arm with the goal |
+    | `penalty` | None | for an action that ends late, at most 0; None: -1 / corridor_length |
+    | `distract_reward` | 0.0 | for an action, not the last, that ends at the oracle |
+
+    Presets: `length_20`, `length_50`, `length_100`, `length_250`, `length_500`, the corridors of
+    the published runs.
+
+    ## Version history
+    * v0: first version.
+
+    ## Sources and differences
+    Ni et al., "When do Transformers shine in RL? Decoupling memory from credit assignment",
+    2023; github.com/twni2016/Memory-RL, `TMazeClassicActive` with the penalty of its
+    configuration. Different here: the distance to the oracle is a setting (there 1), and
+    everything random follows from the seed. Left out: the options of the base class that show
+    the position, the time (`View` can add it) or the goal.
+
+    Raises:
+        ValueError: a setting out of range. TypeError: a setting of the wrong type.
+    """
+
+    oracle_length: int = 1
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        f"length_{n}": {"corridor_length": n} for n in (20, 50, 100, 250, 500)
+    }
+    metric_names: ClassVar[tuple[str, ...]] = ("is_success", "saw_goal")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_range("oracle_length", self.oracle_length, 1, _MAX_STEPS)
+
+    @property
+    def _oracle_length(self) -> int:
+        return self.oracle_length
+
+    def metrics(self, state: State) -> dict[str, Array]:
+        return {**super().metrics(state), "saw_goal": state["seen"] >= 0}

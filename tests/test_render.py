@@ -1,0 +1,139 @@
+"""Pictures for people: what is drawn, for every task and every kind of observation."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+
+from rlgates.envs import TASKS, BatchedEnv, make_task
+from rlgates.envs.lettering import length, write
+from rlgates.envs.render import BACKGROUND, BRIGHT, MARGIN, draw, draw_rows
+
+MATCH, MAZE = "rlgates/PassiveMatch-v0", "rlgates/PassiveTMaze-v0"
+WORDS = ("left", "middle")
+TOP = 2 * MARGIN + 15  # height of the line of text
+BOARD = np.random.default_rng(0).integers(256, size=(7, 11, 3), dtype=np.uint8)
+VIEW = np.random.default_rng(1).integers(256, size=(5, 5, 3), dtype=np.uint8)
+
+
+def centres(picture: np.ndarray, x: int, cells: int, size: int) -> np.ndarray:
+    """The colours in the middle of the cells of a square panel."""
+    at = np.arange(cells) * size + size // 2
+    return picture[TOP + at[:, None] + 1, x + at]
+
+
+def colors(picture: np.ndarray) -> set[tuple[int, ...]]:
+    return {tuple(color) for color in np.unique(picture.reshape(-1, 3), axis=0).tolist()}
+
+
+@pytest.mark.parametrize("env_id", TASKS)
+def test_every_task_can_be_drawn_to_its_end(env_id: str) -> None:
+    task = make_task(env_id)
+    env = BatchedEnv(task, 2, seed=0)
+    env.reset()
+    rng, seen, done = np.random.default_rng(0), [], False
+    while not done:
+        if env.state["t"][0] % 5 == 0:
+            seen.append(draw_rows(task, env.state, [0.0, 1.0]))
+        actions = rng.integers(task.action_space.n, size=2)
+        done = bool(env.step(actions)[2].any())
+    assert len({picture.shape for pair in seen for picture in pair}) == 1
+    assert all(picture.dtype == np.uint8 for pair in seen for picture in pair)
+    assert len({one.tobytes() for one, _ in seen}) == len(seen)  # the steps left, if nothing else
+    assert BRIGHT in colors(seen[0][1][:TOP])  # what was paid stands out
+    assert BRIGHT not in colors(seen[0][0][:TOP])
+
+
+def test_view_and_board_stand_side_by_side() -> None:
+    picture = draw(VIEW, BOARD, WORDS, 0.0)
+    np.testing.assert_array_equal(centres(picture, MARGIN, 5, 50), VIEW)
+    right = 2 * MARGIN + 250
+    np.testing.assert_array_equal(centres(picture, right, 7, 36), BOARD[:, :7])
+    assert picture.shape == (TOP + 252 + MARGIN, right + 11 * 36 + MARGIN, 3)
+
+
+def test_a_view_of_the_whole_board_is_drawn_once() -> None:
+    both = draw(BOARD, BOARD, WORDS, 0.0, (2, 3))
+    np.testing.assert_array_equal(both, draw(BOARD, None, WORDS, 0.0))
+    assert BRIGHT not in colors(both)
+
+
+def test_the_cells_in_view_are_framed() -> None:
+    black = np.zeros((7, 11, 3), np.uint8)
+    picture = draw(black[:5, :5], black, WORDS, 0.0, (3, 4))
+    rows, cols = np.nonzero((picture[TOP:] == BRIGHT).all(axis=-1))
+    left = 2 * MARGIN + 250
+    assert (rows.min(), rows.max() + 1) == (1 * 36, 6 * 36)
+    assert (cols.min() - left, cols.max() + 1 - left) == (2 * 36, 7 * 36)
+
+
+def test_scaled_pictures_look_like_plain_ones() -> None:
+    plain, scaled = (make_task(MATCH, scale_frames=flag) for flag in (False, True))
+    pictures = []
+    for task in (plain, scaled):
+        env = BatchedEnv(task, 1, seed=3)
+        env.reset()
+        pictures += draw_rows(task, env.state, [0.0])
+    np.testing.assert_array_equal(*pictures)
+
+
+def test_numbers_are_squares_by_their_sign_and_size() -> None:
+    def squares(*values: float) -> list[tuple[int, ...]]:
+        strip = draw(np.array(values, np.float32), None, WORDS, 0.0)[TOP:]
+        x = MARGIN + 130 + 36 * np.arange(len(values)) + 2
+        return [tuple(color) for color in strip[2, x].tolist()]
+
+    low, half, zero, high = squares(-1, 0.5, 0, 1)
+    assert len({low, half, zero, high}) == 4
+    assert all(min(a, b) <= c <= max(a, b) for a, b, c in zip(zero, high, half, strict=True))
+    assert squares(-8, 4, 0, 8) == [low, half, zero, high]  # to the scale of the largest
+    assert squares(0.25, 0)[0] != high  # but never of less than 1
+
+
+def test_inputs_beside_the_picture_are_strips_below_it() -> None:
+    obs = {"observation": VIEW, "previous_action": np.eye(4)[2], "time": np.array([0.25])}
+    picture = draw(obs, BOARD, WORDS, 0.0)
+    plain = draw(VIEW, BOARD, WORDS, 0.0)
+    np.testing.assert_array_equal(picture[: len(plain)], plain)
+    assert picture.shape[0] > len(plain) + 2 * 36
+    other = draw({**obs, "time": np.array([0.5])}, BOARD, WORDS, 0.0)
+    changed = np.nonzero((picture != other).any(axis=(1, 2)))[0]
+    assert len(plain) + 36 < changed.min() <= changed.max() < len(picture) - MARGIN
+
+
+@pytest.mark.parametrize("count", [1, 13, 42, 300])
+def test_any_number_of_numbers_fits(count: int) -> None:
+    values = np.ones(count, np.float32)
+    picture = draw(values, None, WORDS, 0.0)
+    assert picture.shape[1] <= 700
+    last = draw(np.append(values[:-1], -1).astype(np.float32), None, WORDS, 0.0)
+    assert (picture != last).any()
+    np.testing.assert_array_equal(
+        picture[:, -MARGIN:], np.full_like(picture[:, -MARGIN:], BACKGROUND)
+    )
+
+
+def test_a_very_long_board_shows_the_part_around_the_player() -> None:
+    env = gymnasium.make(MAZE, corridor_length=1500, render_mode="rgb_array")
+    env.reset(seed=0)
+    orange = (228, 148, 109)
+    seen = []
+    for _ in range(100):
+        env.step(0)
+        picture = env.render()
+        assert picture.shape[1] <= 700
+        seen.append(np.nonzero((picture == orange).all(axis=-1))[1].mean())
+    assert seen[0] < seen[10] < seen[20]  # near the end of the corridor it moves,
+    assert seen[60] == seen[80] == seen[99]  # and then the corridor does
+
+
+def test_text_has_the_length_that_it_is_said_to_have() -> None:
+    picture = np.zeros((20, 200, 3), np.uint8)
+    write(picture, "Hm 0.5", 10, 3, (9, 9, 9), 2)
+    rows, cols = np.nonzero(picture[..., 0])
+    assert (rows.min(), rows.max()) == (3, 12)
+    assert (cols.min(), cols.max()) == (10, 10 + length("Hm 0.5", 2) - 1)
+    again = np.zeros_like(picture)
+    write(again, "hM\N{SNOWMAN}0.5", 10, 3, (9, 9, 9), 2)
+    np.testing.assert_array_equal(picture, again)
