@@ -60,15 +60,15 @@ def envs_table() -> str:
     ]
     for env_id, kind in TASKS.items():
         task = make_task(env_id)
-        space = task.observation_space
+        space, presets = task.observation_space, [f"`{preset}`" for preset in kind.presets]
         cells = (
             f"`{env_id}`",
             (kind.__doc__ or "").partition(",")[0],
             f"{space.dtype} {space.shape or space}",
             str(task.action_space.n),
             f"{task.max_episode_length:,}",
-            "" if task.chance is None else f"{task.chance:.2g}",
-            " ".join(f"`{preset}`" for preset in kind.presets),
+            "" if task.chance is None else f"{task.chance:.2f}",
+            " ".join(presets if len(presets) < 10 else (presets[0], "...", presets[-1])),
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
