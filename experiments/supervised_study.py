@@ -15,7 +15,6 @@ from rlgates.errors import check_size, unknown
 from rlgates.experiments import logs
 from rlgates.experiments.files import write_atomically
 from rlgates.experiments.manifest import git_state, versions
-from rlgates.experiments.stats import iqm
 from rlgates.experiments.supervise import Learned, Run, check, digest
 from rlgates.experiments.supervised_configs import (
     CORE_OPTIONS,
@@ -173,7 +172,8 @@ def _table(rows: Sequence[Row], title: str) -> str:
     first, seeds = mine[0], sorted({int(row["seed"]) for row in mine})
     by_core = {core: [r for r in mine if r["core"] == core] for core in _in_order(mine, "core")}
     losses = {core: logs.column(list(some), "loss") for core, some in by_core.items()}
-    ranked = sorted(losses, key=lambda core: float(np.nan_to_num(iqm(losses[core]), nan=math.inf)))
+    middle = {core: float(np.median(some)) for core, some in losses.items()}
+    ranked = sorted(middle, key=lambda core: float(np.nan_to_num(middle[core], nan=math.inf)))
     lines = [f"| {title} | loss | worst seed | diverged | parameters | time a run |\n"]
     lines.append(f"|{' --- |' * 6}\n")
     for core in ranked:
@@ -181,18 +181,22 @@ def _table(rows: Sequence[Row], title: str) -> str:
         diverged = sum(row["diverged_at"] != "" for row in some)
         seconds = float(np.median(logs.column(list(some), "seconds")))
         lines.append(
-            f"| `{core}` | {iqm(losses[core]):.4f} | {losses[core].max():.4f} "
+            f"| `{core}` | {_loss(middle[core])} | {_loss(losses[core].max())} "
             f"| {diverged} of {len(some)} | {int(some[0]['parameters']):,} "
             f"| {time_text(seconds)} |\n"
         )
     commits = ", ".join(dict.fromkeys(row["commit"][:7] for row in mine))
     return "".join(lines) + (
         f"\nLoss on sequences that were not trained on, after {int(first['updates']):,} updates "
-        f"of {first['batch_size']} fresh sequences (interquartile mean over seeds {seeds[0]} to "
-        f"{seeds[-1]}); without memory {float(first['baseline']):.4f} at best. d = "
+        f"of {first['batch_size']} fresh sequences (median over seeds {seeds[0]} to {seeds[-1]}, or "
+        f"as many as there are); without memory {float(first['baseline']):.4f} at best. d = "
         f"{first['hidden_size']}, Adam, rate {first['learning_rate']}, nothing tuned. "
         f"`rlgates supervise`, commit {commits}.\n"
     )
+
+
+def _loss(value: float) -> str:
+    return f"{value:.4f}" if value < 100 else f"{value:.1e}"
 
 
 def _in_order(rows: Sequence[Row], name: str) -> list[str]:
