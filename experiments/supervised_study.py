@@ -188,8 +188,8 @@ def _table(rows: Sequence[Row], title: str) -> str:
     commits = ", ".join(dict.fromkeys(row["commit"][:7] for row in mine))
     return "".join(lines) + (
         f"\nLoss on sequences that were not trained on, after {int(first['updates']):,} updates "
-        f"of {first['batch_size']} fresh sequences (median over seeds {seeds[0]} to {seeds[-1]}, or "
-        f"as many as there are); without memory {float(first['baseline']):.4f} at best. d = "
+        f"of {first['batch_size']} fresh sequences (median over seeds {seeds[0]} to {seeds[-1]}, "
+        f"or as many as there are); without memory {float(first['baseline']):.4f} at best. d = "
         f"{first['hidden_size']}, Adam, rate {first['learning_rate']}, nothing tuned. "
         f"`rlgates supervise`, commit {commits}.\n"
     )
