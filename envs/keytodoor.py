@@ -151,9 +151,9 @@ class KeyToDoor(PhasedTask):
         cell, state = drawn["key_cell"], super().start(drawn)
         xp, tables = namespace(cell), self._tables.beside(cell)
         rows = xp.arange(cell.shape[0], device=cell.device)
-        state["there_from"][rows, self._atlas.tiles["k"].start + cell] = 0
+        state["gone_until"][rows, self._atlas.tiles["k"].start + cell] = -1
         for letter in "id":
-            state["there_from"][:, self._atlas.tiles[letter]] = 0
+            state["gone_until"][:, self._atlas.tiles[letter]] = -1
         state["pays"][:, self._atlas.tiles["d"]] = self.choice_reward
         return {
             **state,
@@ -171,7 +171,7 @@ class KeyToDoor(PhasedTask):
         found = taken & look_up(tables.is_key, thing)
         opened = taken & look_up(tables.is_door, thing)
         sign = self._atlas.tiles["i"].start
-        state["there_from"][:, sign] = xp.where(found, state["t"] + 1, state["there_from"][:, sign])
+        state["gone_until"][:, sign] = xp.where(found, state["t"], state["gone_until"][:, sign])
         state["has_key"] = state["has_key"] | found
         state["opened"] = state["opened"] | opened
         return state, reward, self._ends(state, opened)

@@ -94,7 +94,7 @@ class MatchTask(PhasedTask):
         state["walls"][rows, cue] = look_up(tables.cue, target)
         columns, right = self._atlas.tiles["p"], pads == target[:, None]
         state["things"][:, columns] = look_up(tables.cue, pads) ^ int(RGBA[FLOOR])
-        state["there_from"][:, columns] = 0
+        state["gone_until"][:, columns] = -1
         pays = xp.where(right, self.choice_reward, self.wrong_reward)
         state["pays"][:, columns] = xp.astype(pays, xp.float32)
         # Pads are numbered from 1; 0 is no choice.
@@ -106,7 +106,7 @@ class MatchTask(PhasedTask):
         to = look_up(tables.next, state["place"] * 4 + actions)
         state, reward, thing, taken = self._advance(state, to)
         # One choice takes all pads away: who stands on a pad has made it now or before.
-        state["there_from"][:, self._atlas.tiles["p"]] |= look_up(tables.hides, thing)[:, None]
+        state["gone_until"][:, self._atlas.tiles["p"]] &= look_up(tables.hides, thing)[:, None]
         state["choice"] = state["choice"] | look_up(tables.pad, thing) * taken
         return state, reward, self._ends(state, state["choice"])
 
@@ -123,7 +123,7 @@ class MatchTask(PhasedTask):
         return {
             "cue": RGBA[CUE : CUE + 3],
             "pad": pad,
-            "hides": np.where(pad > 0, NEVER, 0).astype(np.int32),
+            "hides": np.where(pad > 0, NEVER, -1).astype(np.int32),  # -1 & n is n
         }
 
 

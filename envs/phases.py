@@ -1,9 +1,9 @@
 """What Match and Key-To-Door share: three phases on boards, with things to step on.
 
 The phases are those of the TVT release: explore, distractor (apples), reward. A *thing* is what
-is taken by stepping on it: an apple, a key, a pad, a door. Each has the time from which it is
-there, and what it pays: arrays (B, things + 1), whose extra last column stands for the places
-with nothing to take.
+is taken by stepping on it: an apple, a key, a pad, a door. Each has the last time at which it is
+gone (-1 if it is there from the start), and what it pays: arrays (B, things + 1), whose extra
+last column stands for the places with nothing to take.
 """
 
 from __future__ import annotations
@@ -171,17 +171,17 @@ class PhasedTask(ABC):
         xp, tables, batch = namespace(value), self._tables.beside(value), value.shape[0]
         like = {"device": value.device}
         columns = self._atlas.num_things + 1
-        there = xp.full((batch, columns), NEVER, dtype=xp.int32, **like)
+        gone_until = xp.full((batch, columns), NEVER, dtype=xp.int32, **like)
         pays = xp.zeros((batch, columns), dtype=xp.float32, **like)
         if self._num_apples:
             apples = self._atlas.tiles["a"]
             rows = xp.arange(batch, **like)[:, None]
-            there[rows, apples.start + drawn["apple_cells"]] = 0
+            gone_until[rows, apples.start + drawn["apple_cells"]] = -1
             pays[:, apples] = value[:, None]
         return {
             "t": xp.zeros(batch, dtype=xp.int32, **like),
             "place": xp.zeros(batch, dtype=xp.int64, **like) + tables.entry[0],
-            "there_from": there,
+            "gone_until": gone_until,
             "pays": pays,
             # Colours: of things as the difference from what is seen where they are gone.
             "things": xp.zeros((batch, 1), dtype=xp.int32, **like) + tables.things,
@@ -200,16 +200,16 @@ class PhasedTask(ABC):
         thing = look_up(tables.thing, to)
         width = self._atlas.num_things + 1
         slot = row_starts(to.shape[0], width, to) + thing
-        there_from = look_up(state["there_from"].reshape(-1), slot)
+        until = look_up(state["gone_until"].reshape(-1), slot)
         # Only what the last picture showed can be taken. An apple taken at time t is hidden for
         # the next `apple_respawn` pictures as well, and there again at t + apple_respawn + 1.
-        taken = there_from < t
+        taken = until < state["t"]
         reward = xp.where(taken, look_up(state["pays"].reshape(-1), slot), 0.0)
-        there = xp.asarray(state["there_from"], copy=True)
-        there.reshape(-1)[slot] = xp.where(taken, t + look_up(tables.back, thing), there_from)
+        gone_until = xp.asarray(state["gone_until"], copy=True)
+        gone_until.reshape(-1)[slot] = xp.where(taken, t + look_up(tables.rests, thing), until)
         entry = look_up(tables.entry, t)
         place = xp.where(entry < 0, to, entry)
-        state = {**state, "t": t, "place": place, "there_from": there}
+        state = {**state, "t": t, "place": place, "gone_until": gone_until}
         return state, reward, thing, taken
 
     def _ends(self, state: State, chosen: Array) -> Array:
@@ -227,9 +227,9 @@ class PhasedTask(ABC):
 
     def _picture(self, state: State, sight: Array) -> Array:
         """Colours of the tiles in sight, int32 (B, tiles in sight)."""
-        # All ones where a thing is there, else 0: the sign bit of there_from - t - 1. A comparison
+        # All ones where a thing is there, else 0: the sign bit of gone_until - t. A comparison
         # and a choice take more than twice as long.
-        things = state["there_from"][:, :-1] - (state["t"] + 1)[:, None]
+        things = state["gone_until"][:, :-1] - state["t"][:, None]
         things >>= 31
         things &= state["things"]
         things ^= self._tables.beside(sight).gone
@@ -281,13 +281,13 @@ class PhasedTask(ABC):
             there[atlas.tiles[letter]], gone[atlas.tiles[letter]] = RGBA[list(colors)]
         walls = np.full(atlas.num_tiles - count, RGBA[WALL])
         walls[:3] = RGBA[[FLOOR, WALL, PLAYER]]
-        back = np.full(count + 1, NEVER, dtype=np.int32)
+        rests = np.full(count + 1, NEVER, dtype=np.int32)
         if self._num_apples and self.apple_respawn is not None:
-            back[atlas.tiles["a"]] = self.apple_respawn + 1
+            rests[atlas.tiles["a"]] = self.apple_respawn
         return Tables(
             next=atlas.next,
             thing=np.minimum(atlas.tile, count),
-            back=back,
+            rests=rests,  # how long a thing is gone after it was taken
             things=there ^ gone,
             gone=gone,
             walls=walls,
