@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 
-from rlgates.envs.arrays import Array, put, select
+from rlgates.envs.arrays import Array, namespace, put, select
 from rlgates.envs.choices import Choice, fix, tell
 from rlgates.envs.philox import Key, check_seed, random_seed
 from rlgates.errors import check_flag, check_size, unknown
@@ -135,7 +135,7 @@ class BatchedEnv:
         names = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
         self._integers = {xp.empty(0, dtype=getattr(xp, name)).dtype for name in names}
         self._seed = None if seed is None else check_seed(seed)
-        self._index = first_index + xp.arange(num_envs, dtype=xp.int64, device=device)
+        self._index = self.first_index + xp.arange(num_envs, dtype=xp.int64, device=device)
         self.device = self._index.device
         self._on_host = xp is np or self.device.type == "cpu"
         self._checks_values = check_flag("debug", debug) or self._on_host
@@ -143,6 +143,12 @@ class BatchedEnv:
         self._return = self._zeros(xp.float64)
         self._clock = 0  # steps since all rows began; of use where all end together
         self._state: State | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "xp"}
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        self.__dict__.update(saved, xp=namespace(saved["_index"]))
 
     def _zeros(self, dtype: Any) -> Array:
         zeros: Array = self.xp.zeros(self.num_envs, dtype=dtype, device=self.device)
@@ -240,7 +246,7 @@ class BatchedEnv:
         if self._checks_values and not (checked.min() >= 0 and checked.max() < count):
             wrong = int(checked[(checked < 0) | (checked >= count)][0])
             raise ValueError(f"actions must be in [0, {count}), got {wrong}.")
-        return checked
+        return checked if checked.dtype == self.xp.int64 else self.xp.astype(checked, self.xp.int64)
 
     def _may_end(self, finished: Array) -> bool:
         if self._length is not None:

@@ -79,7 +79,8 @@ class TaskEnv(gymnasium.Env[Any, np.int64]):
         """
         given = dict(options or {})
         reveal = check_flag("reveal", given.pop("reveal", False))
-        super().reset(seed=None if seed is None else check_seed(seed))
+        seed = None if seed is None else check_seed(seed)
+        super().reset(seed=seed)
         start, episode = (self._seed, self._episode + 1) if seed is None else (seed, 0)
         if start is None:
             start = int(self.np_random.integers(MAX_SEED, endpoint=True, dtype=np.uint64))
@@ -123,7 +124,7 @@ class TaskEnv(gymnasium.Env[Any, np.int64]):
             raise TypeError(f"action must be an integer, got dtype {given.dtype}.")
         if not 0 <= given < count:
             raise ValueError(f"action must be in [0, {count}), got {given}.")
-        return given[None]
+        return given.astype(np.int64)[None]
 
     def _shown(self) -> State:
         if self._state is None:

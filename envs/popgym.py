@@ -59,6 +59,8 @@ def make_popgym(name: str, **settings: Any) -> POPGym:
     check_choice("POPGym environment", name, NAMES)
     known = SETTINGS.get(name, ())
     for setting in settings:
+        if setting == "render_mode" and setting not in known:
+            raise TypeError(f"{name} has no pictures.")  # SB3 then makes it without
         if setting not in known:
             raise unknown(f"setting of {name}", setting, known)
     try:

@@ -29,6 +29,7 @@ from rlgates.envs.torch import make_torch_env
 every_case = pytest.mark.parametrize(("env_id", "settings"), CASES, ids=map(name, CASES))
 every_env = pytest.mark.parametrize("env_id", TASKS)
 STEPS = 1_000
+PASSIVE = "rlgates/PassiveMatch-v0"
 
 
 def actions(env, steps: int = STEPS, seed: int = 0) -> np.ndarray:
@@ -319,3 +320,22 @@ def test_rows_of_a_vec_env_take_the_same_options():
     env.set_options([{"target_color": 0}, {"target_color": 1}])
     with pytest.raises(ValueError, match="rows of a batch take the same reset options"):
         env.reset()
+
+
+def test_a_batch_can_be_copied():
+    for env in (BatchedEnv(make_task(PASSIVE), 2, seed=0), make_torch_env(PASSIVE, 2, seed=0)):
+        env.reset()
+        other = pickle.loads(pickle.dumps(copy.deepcopy(env)))
+        for action in actions(env, 30):
+            assert_equal(other.step(action)[0], env.step(action)[0])
+
+
+def test_numpy_scalars_are_numbers():
+    env = gymnasium.make(PASSIVE).unwrapped
+    first, _ = env.reset(seed=4)
+    for seed in (np.int32(4), np.uint64(4), np.int64(4), np.uint8(4)):
+        assert_equal(env.reset(seed=seed)[0], first)
+    env.step(np.uint64(1))
+    batch = BatchedEnv(make_task(PASSIVE), 2, 0, np.uint64(1))
+    batch.reset()
+    batch.step(np.ones(2, dtype=np.uint64))
