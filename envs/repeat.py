@@ -227,6 +227,8 @@ class RepeatFirst(Repeat):
         ValueError: a setting out of range. TypeError: a setting of the wrong type.
     """
 
+    chance: ClassVar[float] = 0.25  # of always naming the same suit
+
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "easy": {"num_decks": 1},
         "medium": {"num_decks": 8},
