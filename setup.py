@@ -5,6 +5,8 @@ It is optional: without a compiler the package installs all the same, and the pl
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, LinkError
@@ -34,7 +36,7 @@ setup(
         Extension(
             "rlgates.kernels._native",
             ["rlgates/kernels/native.cpp"],
-            depends=["rlgates/kernels/lstm.h"],
+            depends=sorted(map(str, Path("rlgates/kernels").glob("*.h"))),
             define_macros=[("Py_LIMITED_API", "0x030B0000")],  # one binary from Python 3.11 on
             py_limited_api=True,
             extra_compile_args=FLAGS,

@@ -67,7 +67,7 @@ class Cell(nn.Module, ABC):
         return None
 
     def recurrence(self) -> kernels.Recurrence | None:
-        """What a fast path needs to stand in for `step`; None if only the loop will do."""
+        """What a fast path needs to stand in for the loop; None if there is none."""
         return None
 
     def gate_weights(self) -> dict[str, Tensor]:

@@ -49,7 +49,7 @@ class Core(nn.Module):
     Args:
         cells: the layers, from the input up; each takes what the one below gives out.
         name: the name under which `make_core` knows it.
-        backend: what runs the loop: "plain" PyTorch, "native" code (which some gates, dtypes
+        backend: what runs the loop: "plain" PyTorch, "native" code (which some cores, dtypes
             and devices do not have), or "auto": native where it can run.
         skip_connections: every layer above the first also reads the input, and the output is
             that of all layers side by side (else of the last one).

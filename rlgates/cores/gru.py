@@ -10,6 +10,7 @@ from rlgates.cores.regularisers import zoneout
 from rlgates.cores.stacked import Stacked
 from rlgates.errors import check_choice, check_probability
 from rlgates.gates import Gate
+from rlgates.kernels import Recurrence
 
 
 class GRU(Stacked):
@@ -113,6 +114,11 @@ class GRU(Stacked):
         u = nn.functional.dropout(torch.tanh(u), self.recurrent_dropout, self.training)
         h = zoneout(f * h + i * u, h, self.zoneout_hidden, self.training)
         return h, (h,)
+
+    def recurrence(self) -> Recurrence | None:
+        if self.zoneout_hidden or (self.training and self.recurrent_dropout):
+            return None
+        return self.layer(f"gru_{self.reset}")
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         pre, _ = self._maps(projected, state[0])

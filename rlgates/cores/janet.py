@@ -9,6 +9,7 @@ from rlgates.cell import State
 from rlgates.cores.stacked import Stacked
 from rlgates.errors import check_number
 from rlgates.gates import Gate
+from rlgates.kernels import Recurrence
 
 
 class JANET(Stacked):
@@ -85,6 +86,9 @@ class JANET(Stacked):
             i = self.gate(*refiner, z - self.beta)[1]
         h = f * h + i * torch.tanh(u)
         return h, (h,)
+
+    def recurrence(self) -> Recurrence:
+        return self.layer("janet")._replace(beta=self.beta)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         *pre, _ = self.pre_activations(projected, state[0])

@@ -85,7 +85,7 @@ class LSTM(Stacked):
         dropout = self.training and self.recurrent_dropout
         if self.zoneout_cell or self.zoneout_hidden or dropout:
             return None
-        return Recurrence(self.gate.row.activation, self.gate.auxiliary, self.weight_hh)
+        return self.layer("lstm")
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         *pre, _, _ = self.pre_activations(projected, state[0])

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from rlgates.cell import Cell, widened
 from rlgates.errors import check_number, check_size
 from rlgates.gates import Gate
+from rlgates.kernels import Recurrence
 
 
 class Stacked(Cell):
@@ -73,6 +74,19 @@ class Stacked(Cell):
 
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.weight_ih, self.bias_ih + self.bias_hh)
+
+    def layer(self, cell: str) -> Recurrence:
+        """The layer as data, with the name of its cell for the fast paths."""
+        return Recurrence(
+            cell,
+            self.gate.row.activation,
+            self.gate.auxiliary,
+            self.gate.chunk_size,
+            self.weight_ih,
+            self.weight_hh,
+            self.bias_ih,
+            self.bias_hh,
+        )
 
     def pre_activations(self, projected: Tensor, h: Tensor) -> tuple[Tensor, ...]:
         """L_k for each map, from the projected input (B, P) and h (B, d)."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from rlgates.kernels import native
+from rlgates.kernels import calls, native
+from rlgates.kernels.recurrence import Recurrence
 
 if TYPE_CHECKING:
     from rlgates.cell import Cell, State
@@ -27,14 +28,6 @@ _NOT_BUILT = "the extension rlgates.kernels._native was not built at installatio
 _logger = logging.getLogger(__name__)
 
 
-class Recurrence(NamedTuple):
-    """What an LSTM does after its projection: the gate by its two axes, and its weights."""
-
-    activation: str
-    auxiliary: str
-    weight: Tensor
-
-
 def _why_not(
     recurrence: Recurrence | None, x: Tensor, state: State, starts: Tensor | None
 ) -> str | None:
@@ -44,11 +37,11 @@ def _why_not(
     if recurrence is None:
         return "this core has the plain loop alone"
     if (
-        recurrence.activation not in native.ACTIVATIONS
-        or recurrence.auxiliary not in native.AUXILIARIES
+        recurrence.activation not in calls.ACTIVATIONS
+        or recurrence.auxiliary not in calls.AUXILIARIES
     ):
         return f"it has no {recurrence.auxiliary} gates of {recurrence.activation}"
-    for tensor in (x, *state, recurrence.weight):
+    for tensor in (x, *state, *recurrence.weights):
         if not tensor.is_cpu or tensor.dtype is not torch.float32:
             return f"it takes float32 on the CPU, got {tensor.dtype} on {tensor.device}"
         if type(tensor) is not Tensor and type(tensor) is not torch.nn.Parameter:
@@ -59,7 +52,7 @@ def _why_not(
         return "it does not follow autocast"
     if _traced():
         return "a tracer, torch.func or forward-mode differentiation is active"
-    if not native.built():
+    if not calls.built():
         return _NOT_BUILT
     return None
 
@@ -111,7 +104,7 @@ def run(
         if reason is _NOT_BUILT:
             _log_once(f"the plain loop runs, several times slower than native code: {reason}.")
         return None
-    return native.lstm(cell.project(x), state, starts, *recurrence)
+    return native.run(x, state, starts, recurrence)
 
 
 @cache

@@ -1,115 +1,54 @@
-"""The gated LSTM in native code: from tensors to `_native`, and its place in autograd."""
+"""Gated layers in native code: their sizes checked, and their place in autograd."""
 
 from __future__ import annotations
 
-import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-try:
-    from rlgates.kernels import _native
-except ImportError:  # no compiler when the package was installed
-    _native = None  # type: ignore[assignment]
-
-# In the order of the enumerations in native.cpp.
-ACTIVATIONS = ("sigmoid", "fast", "iterated_fast", "softsign")
-AUXILIARIES = ("untied", "tied", "refine")
+from rlgates.gates import AUXILIARIES
+from rlgates.kernels import calls
+from rlgates.kernels.calls import Inputs, Kept, Results, Sizes
+from rlgates.kernels.recurrence import Recurrence
 
 _DENSE = torch.contiguous_format
-_forked = False
 
 
-def _after_fork() -> None:
-    """The threads of the parent are gone, and libgomp would wait for them for ever."""
-    global _forked
-    _forked = True
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-def built() -> bool:
-    """Whether the extension was built when the package was installed."""
-    return _native is not None
-
-
-def _threads() -> int:
-    return 1 if _forked else torch.get_num_threads()
-
-
-class Problem(NamedTuple):
-    """What the kernel is told beside the numbers: sizes, gate, starts; `args` in its order."""
-
-    steps: int
-    rows: int
-    units: int
-    activation: int
-    auxiliary: int
-    starts: Tensor | None
-
-    @property
-    def args(self) -> tuple[int, ...]:
-        starts = 0 if self.starts is None else self.starts.data_ptr()
-        return (_threads(), self.activation, self.auxiliary, *self[:3], starts)
-
-
-def _rows(x: Tensor) -> Tensor:
-    """`x` (B, H) with each row in one piece: then the stride between rows says it all."""
-    return x if x.stride(1) == 1 else x.contiguous()
-
-
-def _forward(
-    problem: Problem, projected: Tensor, h: Tensor, c: Tensor, weight: Tensor, keep: bool
-) -> tuple[Tensor, Tensor]:
-    """Outputs (T, B, H), and the cell states: of all steps if `keep`, else (B, H) the last.
-
-    `projected` (T, B, G H) is overwritten if `keep`: with what the backward pass needs.
-    """
-    steps, rows, units = problem[:3]
-    outputs = projected.new_empty(steps, rows, units)
-    cells = projected.new_empty((steps, rows, units) if keep else (rows, units))
-    # For one step the weights are not worth packing: the product comes from torch.
-    product = torch.mm(h, weight.t()) if steps == 1 else None
-    _native.forward(
-        *problem.args,
-        h.data_ptr(),
-        h.stride(0),
-        c.data_ptr(),
-        c.stride(0),
-        weight.data_ptr(),
-        projected.data_ptr(),
-        cells.data_ptr(),
-        keep,
-        0 if product is None else product.data_ptr(),
-        outputs.data_ptr(),
-    )
-    return outputs, cells
+def _forward(sizes: Sizes, starts: Tensor | None, inputs: Inputs, kept: Kept | None) -> Results:
+    new, state = inputs.x.new_empty, (sizes.rows, sizes.units)
+    last_c = None if inputs.first_c is None else new(state)
+    results = Results(new(sizes.steps, *state), new(state), last_c)
+    calls.forward(sizes, starts, inputs, results, kept)
+    return results
 
 
 class _Sequence(torch.autograd.Function):
-    """`_forward` with gradients for all four tensors."""
+    """`_forward` with gradients for all its inputs."""
 
     @staticmethod
     def forward(
-        ctx: Any, projected: Tensor, h: Tensor, c: Tensor, weight: Tensor, problem: Problem
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        outputs, cells = _forward(problem, projected, h, c, weight, keep=True)
+        ctx: Any, sizes: Sizes, starts: Tensor | None, *tensors: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        inputs = Inputs._make(tensors)
+        new, state = inputs.x.new_empty, (sizes.steps, sizes.rows, sizes.units)
+        kept = Kept(
+            gates=new(sizes.steps, sizes.rows, sizes.columns),
+            entering=new(state),
+            cells=None if inputs.first_c is None else new(state),
+            extra=new(state) if sizes.joint < sizes.columns else None,
+        )
         ctx.set_materialize_grads(False)
+        ctx.sizes = sizes
         # The starts go the same way as the rest, so that a change in place is noticed.
-        ctx.problem = problem._replace(starts=None)
-        ctx.save_for_backward(problem.starts, projected, h, c, weight, cells)
-        return outputs, outputs[-1].clone(), cells[-1].clone()
+        ctx.save_for_backward(starts, *inputs, *kept)
+        return _forward(sizes, starts, inputs, kept)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        wanted = ctx.needs_input_grad[:4]
-        starts, *saved = ctx.saved_tensors
-        problem = ctx.problem._replace(starts=starts)
-        result = _Backward.apply(problem, wanted, *saved, *gradients)  # type: ignore[no-untyped-call]
-        return (*(x if want else None for x, want in zip(result, wanted, strict=True)), None)
+        tensors = (*ctx.saved_tensors, *gradients)
+        found = _Backward.apply(ctx.sizes, ctx.needs_input_grad[2:], *tensors)  # type: ignore[no-untyped-call]
+        return None, None, *found
 
 
 class _Backward(torch.autograd.Function):
@@ -118,50 +57,26 @@ class _Backward(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        problem: Problem,
+        sizes: Sizes,
         wanted: tuple[bool, ...],
-        gates: Tensor,
-        h: Tensor,
-        c: Tensor,
-        weight: Tensor,
-        cells: Tensor,
-        d_outputs: Tensor | None,
-        d_h: Tensor | None,
-        d_c: Tensor | None,
+        starts: Tensor | None,
+        *tensors: Tensor | None,
     ) -> tuple[Tensor | None, ...]:
-        _, wants_h, _, wants_weight = wanted
-        d_outputs = torch.zeros_like(cells) if d_outputs is None else d_outputs.contiguous()
-        # Gradients of the final state, which become those of the first one.
-        d_h, d_c = (
-            cells.new_zeros(h.shape) if d is None else d.clone(memory_format=_DENSE)
-            for d in (d_h, d_c)
+        inputs, kept = Inputs._make(tensors[:7]), Kept._make(tensors[7:11])
+        d_outputs, d_h, d_c = tensors[11:]
+        wants_x, *wants_weights, wants_h, _ = wanted
+        gradients = Inputs._make(
+            (
+                torch.empty_like(inputs.x) if wants_x else None,
+                *(torch.empty_like(w) if any(wants_weights) else None for w in inputs[1:5]),
+                _own(inputs.first_h, d_h),
+                None if inputs.first_c is None else _own(inputs.first_c, d_c),
+            )
         )
-        d_gates = torch.empty_like(gates)
-        entering = None  # the outputs as they enter the next step, for the weights
-        if wants_weight:
-            entering = torch.empty_like(cells)
-            entering[0] = h
-            if problem.starts is not None:
-                entering[0].masked_fill_(problem.starts[0].unsqueeze(-1), 0)
-        _native.backward(
-            *problem.args,
-            c.data_ptr(),
-            c.stride(0),
-            weight.data_ptr(),
-            gates.data_ptr(),
-            cells.data_ptr(),
-            d_outputs.data_ptr(),
-            d_h.data_ptr(),
-            d_c.data_ptr(),
-            wants_h,
-            d_gates.data_ptr(),
-            0 if entering is None else entering.data_ptr(),
-        )
-        d_weight = None
-        if entering is not None:
-            # This way round it is a fifth faster than with the other factor transposed.
-            d_weight = (entering.flatten(0, 1).t() @ d_gates.flatten(0, 1)).t()
-        return d_gates, d_h, d_c, d_weight
+        sizes = sizes._replace(wants_first=wants_h, threads=calls.threads())
+        d_outputs = None if d_outputs is None else d_outputs.contiguous()
+        calls.backward(sizes, starts, inputs, kept, d_outputs, gradients)
+        return tuple(d if want else None for d, want in zip(gradients, wanted, strict=True))
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> None:
@@ -170,48 +85,81 @@ class _Backward(torch.autograd.Function):
         )
 
 
-def lstm(
-    projected: Tensor,
-    state: tuple[Tensor, ...],
-    starts: Tensor | None,
-    activation: str,
-    auxiliary: str,
-    weight: Tensor,
+def _own(like: Tensor, gradient: Tensor | None) -> Tensor:
+    """A gradient that may be written into; zeros if there is none."""
+    if gradient is None:
+        return torch.zeros_like(like, memory_format=_DENSE)
+    return gradient.clone(memory_format=_DENSE)
+
+
+def run(
+    x: Tensor, state: tuple[Tensor, ...], starts: Tensor | None, layer: Recurrence
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Run an LSTM over its projected inputs, all float32 on the CPU.
+    """Run a layer over a sequence, all float32 on the CPU.
 
     Args:
-        projected: (T, B, G H), which is overwritten: nobody else may hold it.
-        state: h and c, each (B, H).
+        x: its inputs (T, B, I).
+        state: h, and c of an LSTM, each (B, H).
         starts: (T, B) bool, where the state is zero again.
-        activation, auxiliary: one of `ACTIVATIONS` and of `AUXILIARIES`.
-        weight: the recurrent weights (G H, H).
+        layer: the cell, its gate and its weights.
 
     Returns:
-        outputs (T, B, H) and the final h and c.
+        outputs (T, B, H) and the final state.
 
     Raises:
         ValueError: shapes or dtypes that do not fit together.
     """
-    h, c = map(_rows, state)
-    weight, projected = weight.contiguous(), projected.contiguous()
-    steps, rows, units = projected.shape[0], len(h), weight.shape[1]
-    maps = 3 if auxiliary == "tied" else 4
-    shapes = (steps, rows, maps * units), (rows, units), (rows, units), (maps * units, units)
-    for tensor, shape in zip((projected, h, c, weight), shapes, strict=True):
-        if tensor.shape != shape or tensor.dtype != torch.float32:  # addresses know no bounds
-            raise ValueError(f"must be float32 of shape {shape}, got {tensor.dtype}{tensor.shape}")
-    problem = Problem(
-        steps,
-        rows,
-        units,
-        ACTIVATIONS.index(activation),
-        AUXILIARIES.index(auxiliary),
-        None if starts is None else starts.contiguous(),
+    sizes, inputs = _checked(x, state, starts, layer)
+    starts = None if starts is None else starts.contiguous()
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
+        outputs, *final = _Sequence.apply(sizes, starts, *inputs)  # type: ignore[no-untyped-call]
+    else:
+        outputs, *final = _forward(sizes, starts, inputs, None)
+    return outputs, tuple(part for part in final if part is not None)
+
+
+def _checked(
+    x: Tensor, state: tuple[Tensor, ...], starts: Tensor | None, layer: Recurrence
+) -> tuple[Sizes, Inputs]:
+    """What the kernel needs, of shapes that fit together: addresses know no bounds."""
+    steps, rows, width = x.shape
+    units = layer.weight_hh.shape[1]
+    maps = AUXILIARIES[layer.auxiliary]
+    masters = sum(name.startswith("m") for name in maps)
+    own = calls.CELLS[layer.cell]
+    columns = (len(own) + len(maps) - masters) * units + masters * units // layer.chunk_size
+    h, *c = (part if part.stride(1) == 1 else part.contiguous() for part in state)
+    weights = (weight.contiguous() for weight in layer.weights)
+    inputs = Inputs._make((x.contiguous(), *weights, h, c[0] if c else None))
+    shapes = (
+        (steps, rows, width),
+        (columns, width),
+        (columns, units),
+        (columns,),
+        (columns,),
+        (rows, units),
+        (rows, units),
     )
-    tensors = (projected, h, c, weight)
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        outputs, h, c = _Sequence.apply(*tensors, problem)  # type: ignore[no-untyped-call]
-        return outputs, (h, c)
-    outputs, c = _forward(problem, *tensors, keep=False)
-    return outputs, (outputs[-1], c)
+    for name, tensor, shape in zip(Inputs._fields, inputs, shapes, strict=True):
+        if tensor is not None and (tensor.shape != shape or tensor.dtype != torch.float32):
+            raise ValueError(
+                f"{name} must be float32 of shape {shape}, "
+                f"got {tensor.dtype} of shape {tuple(tensor.shape)}."
+            )
+    sizes = Sizes(
+        cell=list(calls.CELLS).index(layer.cell),
+        activation=calls.ACTIVATIONS.index(layer.activation),
+        auxiliary=calls.AUXILIARIES.index(layer.auxiliary),
+        chunk_size=layer.chunk_size,
+        beta=layer.beta,
+        threads=calls.threads(),
+        steps=steps,
+        rows=rows,
+        inputs=width,
+        units=units,
+        columns=columns,
+        joint=columns - units * ("reset" in own),
+        first_h_stride=h.stride(0),
+        first_c_stride=c[0].stride(0) if c else 0,
+    )
+    return sizes, inputs

@@ -1,0 +1,30 @@
+// What one call is told: sizes, the cell and its gate, and where the numbers are.
+
+// In the order of the names in `rlgates.kernels.calls`.
+enum Activation { SIGMOID, FAST, ITERATED_FAST, SOFTSIGN, CUMAX };
+enum Auxiliary { UNTIED, TIED, REFINE, MASTER };
+enum CellKind { LSTM, GRU_AFTER, GRU_BEFORE, JANET };
+
+// T steps of B rows of H units, whose maps are C columns; the input is I wide. Fields of eight
+// bytes each, in the order of `rlgates.kernels.calls`. Tensors are (T, B, ...), but for the states
+// (B, H), and without gaps, but for the first states; they are null where there is none.
+struct Call {
+  int64_t cell, activation, auxiliary, chunk_size;
+  double beta;
+  int64_t threads, steps, rows, inputs, units, columns;
+  int64_t joint;  // columns whose products with h are made in one piece: all but u of a GRU
+  int64_t first_h_stride, first_c_stride;  // between rows
+  int64_t wants_first;  // whether the gradient of the state before the first step is wanted
+  const unsigned char *starts;
+  const float *x;
+  const float *weight_ih, *weight_hh, *bias_ih, *bias_hh;  // (C, I), (C, H), (C), (C)
+  const float *first_h, *first_c;  // before the first step
+  float *outputs, *last_h, *last_c;
+  // What the way back needs: of the maps (C); h as it enters each step, the cell states, and what
+  // else the cell keeps (H). Null if there is no way back.
+  float *gates, *entering, *cells, *extra;
+  // Gradients; of the weights all or none. Those of the state are given for the last one, and
+  // become those of the first one.
+  const float *d_outputs;
+  float *d_x, *d_weight_ih, *d_weight_hh, *d_bias_ih, *d_bias_hh, *d_h, *d_c;
+};
