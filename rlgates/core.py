@@ -188,13 +188,14 @@ class Core(nn.Module):
     ) -> Observation:
         self._check(x, state, starts)
         batch_size = x.shape[1]
+        cells = self._layers()
         if state is None:
             state = self.initial_state(batch_size)
         finals: list[Tensor] = []
         forget: list[Tensor] = []
         given: list[Tensor] = []
         used, below = "plain", x
-        for layer, (cell, parts) in enumerate(zip(self._layers(), self._split(state), strict=True)):
+        for layer, (cell, parts) in enumerate(zip(cells, self._split(state), strict=True)):
             if layer and self.skip_connections:
                 below = torch.cat([x, below], dim=-1)
             own = not self.learned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -118,16 +119,31 @@ def run(
     return outputs, tuple(part for part in final if part is not None)
 
 
+@cache
+def _layout(
+    cell: str, activation: str, auxiliary: str, units: int, chunk_size: int
+) -> tuple[tuple[int, int, int], int, int]:
+    """The numbers of the three kinds, and the columns: all of them, and those made together."""
+    kinds = (
+        list(calls.CELLS).index(cell),
+        calls.ACTIVATIONS.index(activation),
+        calls.AUXILIARIES.index(auxiliary),
+    )
+    own, maps = calls.CELLS[cell], AUXILIARIES[auxiliary]
+    masters = sum(name.startswith("m") for name in maps)
+    columns = (len(own) + len(maps) - masters) * units + masters * units // chunk_size
+    return kinds, columns, columns - units * ("reset" in own)
+
+
 def _checked(
     x: Tensor, state: tuple[Tensor, ...], starts: Tensor | None, layer: Recurrence
 ) -> tuple[Sizes, Inputs]:
     """What the kernel needs, of shapes that fit together: addresses know no bounds."""
     steps, rows, width = x.shape
     units = layer.weight_hh.shape[1]
-    maps = AUXILIARIES[layer.auxiliary]
-    masters = sum(name.startswith("m") for name in maps)
-    own = calls.CELLS[layer.cell]
-    columns = (len(own) + len(maps) - masters) * units + masters * units // layer.chunk_size
+    kinds, columns, joint = _layout(
+        layer.cell, layer.activation, layer.auxiliary, units, layer.chunk_size
+    )
     h, *c = (part if part.stride(1) == 1 else part.contiguous() for part in state)
     weights = (weight.contiguous() for weight in layer.weights)
     inputs = Inputs._make((x.contiguous(), *weights, h, c[0] if c else None))
@@ -147,9 +163,7 @@ def _checked(
                 f"got {tensor.dtype} of shape {tuple(tensor.shape)}."
             )
     sizes = Sizes(
-        cell=list(calls.CELLS).index(layer.cell),
-        activation=calls.ACTIVATIONS.index(layer.activation),
-        auxiliary=calls.AUXILIARIES.index(layer.auxiliary),
+        *kinds,
         chunk_size=layer.chunk_size,
         beta=layer.beta,
         threads=calls.threads(),
@@ -158,7 +172,7 @@ def _checked(
         inputs=width,
         units=units,
         columns=columns,
-        joint=columns - units * ("reset" in own),
+        joint=joint,
         first_h_stride=h.stride(0),
         first_c_stride=c[0].stride(0) if c else 0,
     )

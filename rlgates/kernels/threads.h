@@ -11,7 +11,7 @@ struct Memory {
 };
 
 // Multiplications that are worth a second thread, which a busy machine makes wait for: some 0.1 ms.
-static const double WORTH_THREADS = 4e6;
+static const double WORTH_THREADS = 2e6;
 
 // How many threads to take, at least one.
 static long workers(long threads, long items, double multiplications) {
