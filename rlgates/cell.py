@@ -66,7 +66,7 @@ class Cell(nn.Module, ABC):
         """The effective forget gates (B, d) of the step from `state`; None if there are none."""
         return None
 
-    def recurrence(self) -> kernels.Recurrence | None:
+    def recurrence(self) -> kernels.Recurrence | kernels.Scan | None:
         """What a fast path needs to stand in for the loop; None if there is none."""
         return None
 
@@ -84,6 +84,44 @@ class Cell(nn.Module, ABC):
             elif value != parameter.default:
                 shown.append(f"{name}={value!r}")
         return ", ".join(shown)
+
+
+class LinearCell(Cell):
+    """A cell that is linear in its state: h' = a * h + b, unit by unit, a and b of x alone.
+
+    `linear` says what a and b are, and `read` what the output is: that is the whole cell. The
+    state is h, or, where numbers are complex, its real and its imaginary part.
+    """
+
+    @abstractmethod
+    def linear(self, x: Tensor) -> kernels.Linear:
+        """a, b and what else the output reads, for all steps at once, from x (T, B, I)."""
+
+    def read(self, h: Tensor, beside: Tensor | None) -> Tensor:
+        """The output from h (..., S) and what stands beside it (..., R): h itself here."""
+        return h
+
+    def project(self, x: Tensor) -> Tensor:
+        """a, b and what the output reads, side by side: (T, B, S + S + R)."""
+        factor, into, beside = self.linear(x)
+        parts = [factor.expand_as(into), into]
+        return torch.cat(parts if beside is None else [*parts, beside], dim=-1)
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        width = sum(part.shape[-1] for part in state)
+        factor, into = projected[:, :width], projected[:, width : 2 * width]
+        beside = projected[:, 2 * width :] if projected.shape[-1] > 2 * width else None
+        if len(state) == 1:
+            h = torch.addcmul(into, factor, state[0])
+            return self.read(h, beside), (h,)
+        (re, im), (into_re, into_im) = state, into.chunk(2, dim=-1)
+        factor_re, factor_im = factor.chunk(2, dim=-1)
+        h_re = into_re + factor_re * re - factor_im * im
+        h_im = into_im + factor_re * im + factor_im * re
+        return self.read(torch.cat([h_re, h_im], dim=-1), beside), (h_re, h_im)
+
+    def recurrence(self) -> kernels.Scan:
+        return kernels.Scan(self.linear, self.read)
 
 
 def full_precision(device: str) -> AbstractContextManager[object]:

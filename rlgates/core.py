@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -49,8 +50,11 @@ class Core(nn.Module):
     Args:
         cells: the layers, from the input up; each takes what the one below gives out.
         name: the name under which `make_core` knows it.
-        backend: what runs the loop: "plain" PyTorch, "native" code (which some cores, dtypes
-            and devices do not have), or "auto": native where it can run.
+        backend: what runs it. "plain" is the loop over time in PyTorch; "native" is code for
+            float32 on the CPU, for the gated LSTMs, GRUs and JANETs and for the cores that are
+            linear in their state (minGRU, GILR, minLSTM, LRU). The latter also have "triton",
+            for float32 on a GPU, and "scan", log2(T) operations of PyTorch for any numbers on
+            any device. "auto" takes the first of them that can run, and else the loop.
         skip_connections: every layer above the first also reads the input, and the output is
             that of all layers side by side (else of the last one).
         learned_state: the initial state is a parameter, which starts as the core's own; parts
@@ -61,7 +65,7 @@ class Core(nn.Module):
     Attributes:
         backend, debug: as given; they may be changed at any time.
         learned: the learned parts of the initial state; None if there are none.
-        backend_used: "plain" or "native", what ran the last call; "native" if it ran a layer.
+        backend_used: what ran the last call: "plain" if that ran all layers, else the other one.
     """
 
     cells: nn.ModuleList
@@ -195,17 +199,18 @@ class Core(nn.Module):
         forget: list[Tensor] = []
         given: list[Tensor] = []
         used, below = "plain", x
+        backend = "plain" if observe else self.backend
         for layer, (cell, parts) in enumerate(zip(cells, self._split(state), strict=True)):
             if layer and self.skip_connections:
                 below = torch.cat([x, below], dim=-1)
+            initial = partial(self._initial, layer, batch_size)
             own = not self.learned
-            fast = None if observe else kernels.run(cell, below, parts, starts, self.backend, own)
+            fast = kernels.run(cell, below, parts, starts, initial, backend, own)
             if fast is not None:
-                below, parts = fast
-                used = "native"
+                below, parts, used = fast
             else:
-                initial = None if starts is None else self._initial(layer, batch_size)
-                below, parts, gates = _loop(cell, below, parts, starts, initial, observe)
+                begin = None if starts is None else initial()
+                below, parts, gates = _loop(cell, below, parts, starts, begin, observe)
                 forget.extend(gates)
             finals.extend(parts)
             given.append(below)

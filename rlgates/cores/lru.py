@@ -7,14 +7,15 @@ import math
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import Cell, State, widened
+from rlgates.cell import LinearCell, State, widened
 from rlgates.errors import check_flag, check_number, check_size
+from rlgates.kernels import Linear
 
 # The largest |lambda|^2 that float32 can tell from 1.
 _LARGEST = 1 - 2.0**-24
 
 
-class LRU(Cell):
+class LRU(LinearCell):
     """The linear recurrent unit (Orvieto et al. 2023).
 
     With complex h, lambda, B and C of d units:
@@ -112,24 +113,28 @@ class LRU(Cell):
             zip(("B_re", "B_im", "D", "C_re", "C_im"), into + out_of, strict=True)
         )
 
-    def project(self, x: Tensor) -> Tensor:
-        """lambda, gamma B x and D x side by side, so that a step has it all: (T, B, 5 d)."""
+    def linear(self, x: Tensor) -> Linear:
+        """lambda, which is the same in every step, gamma B x, and D x beside them."""
         size = torch.exp(-torch.exp(self.nu_log))
         phase = torch.exp(self.theta_log)
         gamma = torch.exp(self.gamma_log) if self.trainable_gamma else self._normalisation()
         factor = torch.cat([size * torch.cos(phase), size * torch.sin(phase)])
-        z = widened(nn.functional.linear(x, self.weight_in))
-        into, skip = z.split([2 * self.hidden_size, self.hidden_size], dim=-1)
-        return torch.cat([factor.expand(*x.shape[:2], -1), gamma.repeat(2) * into, skip], dim=-1)
+        b, d = self.weight_in.split([2 * self.hidden_size, self.hidden_size])
+        # Fewer numbers are multiplied so than by gamma * (B x).
+        into = nn.functional.linear(x, gamma.repeat(2).unsqueeze(-1) * b)
+        return Linear(factor, widened(into), widened(nn.functional.linear(x, d)))
 
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        re, im = state
-        factor_re, factor_im, into_re, into_im, skip = projected.chunk(5, dim=-1)
-        h_re = into_re + factor_re * re - factor_im * im
-        h_im = into_im + factor_re * im + factor_im * re
-        # Re(C h) = C_re h_re - C_im h_im
-        read = nn.functional.linear(torch.cat([h_re, -h_im], dim=-1), self.weight_out)
-        return skip + widened(read), (h_re, h_im)
+    def read(self, h: Tensor, beside: Tensor | None) -> Tensor:
+        # Re(C h) = C_re h_re - C_im h_im, the sign where fewer numbers are turned.
+        weight: Tensor = self.weight_out
+        if h.numel() < weight.numel():
+            re, im = h.chunk(2, dim=-1)
+            h = torch.cat([re, -im], dim=-1)
+        else:
+            c_re, c_im = weight.chunk(2, dim=-1)
+            weight = torch.cat([c_re, -c_im], dim=-1)
+        read = widened(nn.functional.linear(h, weight))
+        return read if beside is None else beside + read
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         return torch.exp(-torch.exp(self.nu_log)).expand(len(projected), -1)

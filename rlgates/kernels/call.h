@@ -28,3 +28,23 @@ struct Call {
   const float *d_outputs;
   float *d_x, *d_weight_ih, *d_weight_hh, *d_bias_ih, *d_bias_hh, *d_h, *d_c;
 };
+
+// A linear recurrence over T steps of B rows of `units` numbers, which are `width` floats: one
+// each, or two if they are complex. Fields of eight bytes, in the order of
+// `rlgates.kernels.native_scan`; null is for what is not there or nobody wants.
+struct Scan {
+  int64_t threads, steps, rows, units, width;
+  int64_t factor_step, factor_row;  // strides, 0 where the factors are the same
+  int64_t first_row, initial_row;
+  const unsigned char *starts;         // (T, B)
+  const float *factor;                 // (T, B, width)
+  const float *first, *initial;        // (B, width), before the first step and where one starts
+  const float *into;                   // (T, B, width)
+  float *states;                       // (T, B, width)
+  const float *d_states;               // (T, B, width)
+  float *d_carry;                      // (B, width): of the last state, becomes that of the first
+  float *d_factor;                     // (T, B, width), or
+  double *d_factor_sums;               // (B, width), sums over the steps
+  float *d_into;                       // (T, B, width)
+  float *d_initial;                    // (B, width), sums over the steps
+};

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 try:
-    from rlgates.kernels import _native
+    from rlgates.kernels import _native as _native  # which `native_scan` calls too
 except ImportError:  # no compiler when the package was installed
     _native = None  # type: ignore[assignment]
 

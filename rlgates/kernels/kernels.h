@@ -19,6 +19,7 @@
 #include "lstm.h"
 #include "gru.h"
 #include "janet.h"
+#include "scan.h"
 
 typedef void (*Pass)(const Call &, const Plan &, Gradients &, long first, long last, Room &);
 struct Cell {
@@ -73,7 +74,7 @@ template <bool back> static bool run(const Call &c) {
   return true;
 }
 
-static const Kernels kernels = {run<false>, run<true>};
+static const Kernels kernels = {run<false>, run<true>, scan<false>, scan<true>};
 
 #undef INLINE
 #undef APART

@@ -1,6 +1,6 @@
-// rlgates.kernels._native: gated recurrent layers on the CPU, in float32.
+// rlgates.kernels._native: gated recurrent layers and linear recurrences on the CPU, in float32.
 //
-// Takes addresses and sizes and checks nothing: `rlgates.kernels.native` does. The kernels are
+// Takes addresses and sizes and checks nothing: `rlgates.kernels.native` and `.scan` do. The kernels are
 // compiled once an instruction set, and the best ones the processor knows are chosen when the
 // module is imported, so that one binary serves every machine.
 
@@ -19,6 +19,8 @@
 struct Kernels {
   bool (*forward)(const Call &);
   bool (*backward)(const Call &);
+  bool (*scan_forward)(const Scan &);
+  bool (*scan_backward)(const Scan &);
 };
 
 // Clang has no such pragmas: it gives the vectors of the plain instruction set.
@@ -91,7 +93,7 @@ static const char *choose(const char *wanted) {
 }
 
 // Read a call, which Python has packed as the struct is laid out, and run it.
-static PyObject *run(PyObject *args, bool (*kernel)(const Call &)) {
+template <class Call> static PyObject *run(PyObject *args, bool (*kernel)(const Call &)) {
   const char *given;
   Py_ssize_t size;
   if (!PyArg_ParseTuple(args, "y#", &given, &size)) return nullptr;
@@ -110,6 +112,12 @@ static PyObject *run(PyObject *args, bool (*kernel)(const Call &)) {
 
 static PyObject *forward(PyObject *, PyObject *args) { return run(args, chosen->forward); }
 static PyObject *backward(PyObject *, PyObject *args) { return run(args, chosen->backward); }
+static PyObject *scan_forward(PyObject *, PyObject *args) {
+  return run(args, chosen->scan_forward);
+}
+static PyObject *scan_backward(PyObject *, PyObject *args) {
+  return run(args, chosen->scan_backward);
+}
 
 static PyObject *use(PyObject *, PyObject *args) {
   const char *wanted;
@@ -122,6 +130,8 @@ static PyObject *use(PyObject *, PyObject *args) {
 static PyMethodDef METHODS[] = {
     {"forward", forward, METH_VARARGS, "A layer over a sequence."},
     {"backward", backward, METH_VARARGS, "And back through time, to all gradients."},
+    {"scan_forward", scan_forward, METH_VARARGS, "A linear recurrence over a sequence."},
+    {"scan_backward", scan_backward, METH_VARARGS, "And back through time, to all gradients."},
     {"use", use, METH_VARARGS, "Take the kernel for an instruction set; the best one for ''."},
     {nullptr, nullptr, 0, nullptr}};
 
