@@ -1,108 +1,236 @@
-"""How long the cores take, each beside the plain LSTM in the same process."""
+"""How fast the cores are, each in interleaved pairs with torch.nn, its plain loop and others."""
 
 from __future__ import annotations
 
-import time
+import copy
+import os
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from rlgates import Core, make_core
-from rlgates.cores import list_cores
-from rlgates.errors import check_size
+from rlgates.cores import ALIASES, check_options, core_names, list_cores
+from rlgates.errors import check_choice, check_number, check_size
+from rlgates.experiments.bench_figures import draw_speeds
+from rlgates.experiments.bench_tables import TABLE_SHAPE, read_speed, speed_tables
 from rlgates.experiments.configs import BenchConfig
+from rlgates.experiments.costs import REFERENCE, redraw_costs, write_costs
 from rlgates.experiments.files import write_atomically
-from rlgates.experiments.logs import write_rows
-from rlgates.experiments.manifest import git_state
-from rlgates.experiments.tables import Row, read
+from rlgates.experiments.pairs import (
+    Comparison,
+    Run,
+    check_threads,
+    circumstances,
+    compare,
+    threads_set,
+    timed,
+    write_results,
+)
+from rlgates.experiments.rivals import (
+    OTHERS,
+    Shape,
+    absent,
+    core_run,
+    equal_units,
+    inputs,
+    layer_run,
+    version,
+)
 
-REFERENCE = "lstm"
+NAME = "core_speed"
+QUICK = ("lstm", "ur_lstm", "gru", "mingru")
+PROBE = 4  # steps from which the needs of a whole sequence are told beforehand
 
 
 def bench(config: BenchConfig) -> Path:
-    """Time the cores, print a line for each, and write them into `core_costs.csv`."""
-    for name in ("steps", "batch_size", "size", "pairs", "threads"):
-        check_size(name, getattr(config, name))
-    cores = config.cores or tuple(list_cores())
-    made = {name: make_core(name, config.size, config.size) for name in (*cores, REFERENCE)}
-    torch.set_num_threads(config.threads)
-    x = torch.randn(config.steps, config.batch_size, config.size)
-    path = Path(config.results) / "core_costs.csv"
-    rows, git = read_costs(path.parent), git_state() or {"commit": ""}
-    for name in cores:
-        core = made[name]
-        ratio, seconds = relative_time(core, made[REFERENCE], x, config.pairs)
-        rows[name] = {
-            "core": name,
-            "parameters": str(sum(parameter.numel() for parameter in core.parameters())),
-            "state_size": str(core.state_size),
-            "output_size": str(core.output_size),
-            "relative_time": f"{ratio:.3g}",
-            "milliseconds": f"{1e3 * seconds:.3g}",
-            "backend": core.backend_used or "",
-            "setting": f"T={config.steps} B={config.batch_size} d={config.size} "
-            f"threads={config.threads} torch={torch.__version__}",
-            "commit": git["commit"],
-        }
-        print(f"{name:<14} {ratio:6.2f} x {REFERENCE}  {1e3 * seconds:8.2f} ms", flush=True)
-        ordered = [rows[core] for core in list_cores() if core in rows]
-        write_rows(path, ordered, list(rows[name]))
+    """Time the cores, print a line for each case, and write `core_speed.json` and its tables.
+
+    Raises:
+        ValueError: an unknown core, shape or library, or a number out of range.
+    """
+    config = quick(config) if config.quick else config
+    shapes = check(config)
+    places = [str(n) for n in config.threads] if config.device == "cpu" else [config.device]
+    path = Path(config.results) / f"{NAME}.json"
+    content = read_speed(path.parent)
+    run = str(max(map(int, content["runs"]), default=0) + 1)
+    facts = {"pairs": config.pairs, "seconds": config.seconds}
+    content["runs"][run] = circumstances(**facts)
+    if config.device == "cuda":
+        content["runs"][run]["gpu"] = torch.cuda.get_device_name()
+    kinds = [("cores", ALIASES.get(core, core)) for core in config.cores or list_cores()]
+    for kind, name in [*kinds, *(("others", name) for name in config.others)]:
+        entry = content[kind].setdefault(name, {})
+        for shape, place in ((shape, place) for shape in shapes for place in places):
+            with threads_set(int(place) if place.isdecimal() else torch.get_num_threads()):
+                measured = (core_case if kind == "cores" else other_case)(name, shape, config)
+            # What could not be had today does not replace what was measured.
+            if "left_out" not in measured or f"{shape}/{place}" not in entry:
+                entry[f"{shape}/{place}"] = {"run": run, **measured}
+            print(f"{name:<22} {shape!s:<15} {place:>4}  {_words(measured)}", flush=True)
+        write_speed(path, content)
+        if kind == "cores":
+            write_costs(path.parent, name, content)
     redraw_costs(path.parent)
+    redraw_speed(path.parent)
     return path
 
 
-def redraw_costs(results: Path) -> list[Path]:
-    """Write the table of costs again from the CSV files; what was written."""
-    if not (results / "core_costs.csv").exists():
-        return []
-    write_atomically(results / "core_costs.md", table(results).encode())
-    return [results / "core_costs.md"]
-
-
-def relative_time(core: Core, reference: Core, x: Tensor, pairs: int) -> tuple[float, float]:
-    """Median ratio of the times of `pairs` neighbouring runs, and the core's least time."""
-    run(core, x), run(reference, x)  # caches and lazy initialisation
-    times = np.array([(run(core, x), run(reference, x)) for _ in range(pairs)])
-    return float(np.median(times[:, 0] / times[:, 1])), float(times[:, 0].min())
-
-
-def run(core: Core, x: Tensor) -> float:
-    """Seconds of a forward and a backward pass."""
-    core.zero_grad()
-    start = time.perf_counter()
-    outputs, _ = core(x)
-    outputs.sum().backward()
-    return time.perf_counter() - start
-
-
-def read_costs(results: Path) -> dict[str, Row]:
-    """The rows of `core_costs.csv` by the name of the core."""
-    return {row["core"]: row for row in read(results / "core_costs.csv")}
-
-
-def table(results: Path) -> str:
-    """Core by core: parity with its twin, parameters, state, time; from the CSV files."""
-    errors = {row["core"]: row for row in read(results / "parity.csv")}
-    rows = list(read_costs(results).values())
-    lines = [
-        "| core | error in float64 | error in float32 | parameters | state | output | time |\n",
-        f"|{' --- |' * 7}\n",
-    ]
-    for row in rows:
-        error = errors.get(row["core"], {})
-        lines.append(
-            f"| `{row['core']}` | {error.get('float64', '')} | {error.get('float32', '')} "
-            f"| {int(row['parameters']):,} | {int(row['state_size']):,} "
-            f"| {int(row['output_size']):,} | {row['relative_time']} |\n"
-        )
-    settings = "; ".join(dict.fromkeys(row["setting"] for row in rows))
-    commits = ", ".join(dict.fromkeys(row["commit"][:7] for row in rows))
-    return "".join(lines) + (
-        "\nErrors: the largest difference from the NumPy twin in outputs, state and all gradients, "
-        "over (1 + |value|): `pytest tests/twins -m 'slow or not slow' --parity "
-        "experiments/results/parity.csv`. Time: of a forward and a backward pass, relative to "
-        f"`{REFERENCE}` in neighbouring runs ({settings}); native code where a core has it, else "
-        f"the plain loop: `rlgates bench cores`, commit {commits}.\n"
+def quick(config: BenchConfig) -> BenchConfig:
+    """The same in a minute, beside the results."""
+    return replace(
+        config,
+        cores=config.cores or QUICK,
+        shapes=(TABLE_SHAPE, "128x8x64x128", "1x8x64x256"),
+        threads=config.threads[:1],
+        pairs=min(config.pairs, 5),
+        seconds=min(config.seconds, 1.0),
+        others=(),
+        results="runs/quick",
     )
+
+
+def check(config: BenchConfig) -> list[Shape]:
+    """The shapes, once all that is given has been found usable."""
+    check_size("pairs", config.pairs)
+    check_number("seconds", config.seconds, above=0)
+    check_threads(config.threads)
+    check_choice("device", config.device, ("cpu", "cuda"))
+    for name in config.cores:
+        check_options(name, {})
+    for name in config.others:
+        check_choice("library", name, OTHERS)
+    if not config.shapes:
+        raise ValueError("shapes must not be empty.")
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("torch finds no GPU here.")
+    return [shape_of(text) for text in config.shapes]
+
+
+def shape_of(text: str) -> Shape:
+    """ "128x8x64x256" -> Shape(T=128, B=8, I=64, H=256)."""
+    sizes = text.split("x")
+    if len(sizes) != 4 or not all(size.isdecimal() and int(size) for size in sizes):
+        raise ValueError(f"a shape is written TxBxIxH, such as 128x8x64x256, got {text!r}.")
+    return Shape(*map(int, sizes))
+
+
+def core_case(name: str, shape: Shape, config: BenchConfig) -> dict[str, Any]:
+    """A core at one shape, against each of its rivals."""
+    generator = torch.Generator().manual_seed(0)
+    core = make_core(name, shape.I, shape.H, generator=generator, device=config.device)
+    reason = too_much(core, shape, config)
+    if reason:
+        return {"left_out": reason}
+    own = core_run(core, shape, config.device)
+    case: dict[str, Any] = {"backend": core.backend_used}
+    for title, rival in _rivals(name, core, shape, config):
+        case[title] = compare(own, rival, config.pairs, config.seconds)
+    return case
+
+
+def _rivals(name: str, core: Core, shape: Shape, config: BenchConfig) -> Iterator[tuple[str, Run]]:
+    """What a core is timed against; made one by one, since large ones fill the memory."""
+    yield "nn.LSTM", layer_run("LSTM", shape, config.device)
+    parameters = sum(parameter.numel() for parameter in core.parameters())
+    units = equal_units(parameters, shape.I)
+    if units != shape.H:
+        yield "equal", layer_run("LSTM", shape, config.device, units)
+    if core_names()[ALIASES.get(name, name)][0] == "gru":
+        yield "nn.GRU", layer_run("GRU", shape, config.device)
+    if str(shape) == TABLE_SHAPE:
+        reference = make_core(REFERENCE, shape.I, shape.H, device=config.device)
+        yield REFERENCE, core_run(reference, shape, config.device)
+    if core.backend_used != "plain":
+        plain = copy.deepcopy(core)
+        plain.backend = "plain"
+        if not too_much(plain, shape, config):
+            yield "plain", core_run(plain, shape, config.device)
+
+
+def other_case(name: str, shape: Shape, config: BenchConfig) -> dict[str, Any]:
+    """Another library's layer against nn.LSTM."""
+    reason = absent(name, config.device)
+    if reason:
+        return {"left_out": reason}
+    try:
+        own = OTHERS[name].make(shape, config.device)
+    except (RuntimeError, ValueError, ImportError) as error:
+        return {"left_out": str(error).splitlines()[0][:80]}
+    rival = layer_run("LSTM", shape, config.device)
+    comparison = compare(own, rival, config.pairs, config.seconds)
+    return {"version": version(name), "nn.LSTM": comparison}
+
+
+def too_much(core: Core, shape: Shape, config: BenchConfig) -> str | None:
+    """Why a run would go beyond `seconds` or half the memory; None if it would not.
+
+    Told from the first steps of the sequence.
+    """
+    steps = min(shape.T, PROBE)
+    probe = shape._replace(T=steps)
+    run = core_run(core, probe, config.device)
+    run()
+    seconds = min(timed(run, 1), timed(run, 1)) * shape.T / steps
+    if seconds > config.seconds:
+        return f"{seconds:.0f} s a run"
+    if shape.T == 1 or config.device != "cpu":
+        return None
+    size = saved_bytes(core, probe) * shape.T / steps
+    return f"{size / 2**30:.0f} GiB a run" if size > memory() / 2 else None
+
+
+def saved_bytes(core: Core, shape: Shape) -> int:
+    """What a forward pass keeps for the way back, without the weights."""
+    weights = {parameter.data_ptr() for parameter in core.parameters()}
+    kept: dict[int, torch.Tensor] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.untyped_storage().data_ptr() not in weights:
+            kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    x, starts = inputs(shape, "cpu")
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        core(x, None, starts)
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+
+
+def memory() -> int:
+    """Bytes of this machine's memory."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _words(case: dict[str, Any]) -> str:
+    """A case as a line for people."""
+    if "left_out" in case:
+        return f"left out: {case['left_out']}"
+    found = {title: item for title, item in case.items() if isinstance(item, Comparison)}
+    first = next(iter(found.values()))
+    ratios = (f"{item.ratio:.2f} x {title} ({item.pairs})" for title, item in found.items())
+    return f"{first.ms:9.3f} ms  {', '.join(ratios)}"
+
+
+def write_speed(path: Path, content: dict[str, Any]) -> None:
+    """Write the results, with those runs alone that something is left of."""
+    entries = [entry for kind in ("cores", "others") for entry in content[kind].values()]
+    used = {case["run"] for entry in entries for case in entry.values()}
+    runs = {run: facts for run, facts in content["runs"].items() if run in used}
+    write_results(path, {**content, "runs": runs})
+
+
+def redraw_speed(results: Path) -> list[Path]:
+    """Write the tables and the picture of the speeds again; what was written."""
+    content = read_speed(results)
+    if not content["cores"]:
+        return []
+    written = []
+    for name, text in speed_tables(content).items():
+        write_atomically(results / f"{NAME}{name}.md", text.encode())
+        written.append(results / f"{NAME}{name}.md")
+    if draw_speeds(content, results / f"{NAME}.png"):
+        written.append(results / f"{NAME}.png")
+    return written

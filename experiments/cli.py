@@ -6,7 +6,7 @@ import argparse
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +20,9 @@ from rlgates.experiments.configs import (
     PRESETS,
     BenchConfig,
     EnvBenchConfig,
+    GrowthConfig,
     Pairs,
+    PPOBenchConfig,
     StudyConfig,
     TrainConfig,
     fitting,
@@ -166,15 +168,19 @@ def _figures(results: Path = Path("experiments/results"), readme: Path = Path("R
         results: folder of the CSV files.
         readme: text whose tables of cores and results are put in again, if it is there.
     """
-    from rlgates.experiments.bench import redraw_costs
+    from rlgates.experiments.bench import redraw_speed
+    from rlgates.experiments.costs import redraw_costs
     from rlgates.experiments.env_bench import redraw_env_speed
+    from rlgates.experiments.growth_bench import redraw_growth
     from rlgates.experiments.pictures import draw_environments
+    from rlgates.experiments.ppo_bench import redraw_ppo
     from rlgates.experiments.readme import filled_in
     from rlgates.experiments.study import redraw
     from rlgates.experiments.supervised_study import redraw_supervised
 
-    tables = (*redraw_costs(results), *redraw_env_speed(results))
-    for path in (*redraw(results), *redraw_supervised(results), *tables):
+    studies = (*redraw(results), *redraw_supervised(results))
+    speeds = (redraw_costs, redraw_speed, redraw_growth, redraw_ppo, redraw_env_speed)
+    for path in (*studies, *(path for write in speeds for path in write(results))):
         print(path)
     sheet = results / "environments.png"
     try:
@@ -267,15 +273,25 @@ def _cores() -> int:
 def _bench(
     what: Annotated[
         Annotated[BenchConfig, tyro.conf.subcommand("cores")]
+        | Annotated[GrowthConfig, tyro.conf.subcommand("growth")]
+        | Annotated[PPOBenchConfig, tyro.conf.subcommand("ppo")]
         | Annotated[EnvBenchConfig, tyro.conf.subcommand("envs")],
         tyro.conf.arg(name=""),
     ],
 ) -> int:
-    """Measure how long cores or environments take, and write the table."""
+    """Measure how long cores, agents or environments take, and write tables and pictures."""
     from rlgates.experiments.bench import bench
     from rlgates.experiments.env_bench import bench_envs
+    from rlgates.experiments.growth_bench import bench_growth
+    from rlgates.experiments.ppo_bench import bench_ppo
 
-    print(bench(what) if isinstance(what, BenchConfig) else bench_envs(what))
+    benches: dict[type, Callable[[Any], Path]] = {
+        BenchConfig: bench,
+        GrowthConfig: bench_growth,
+        PPOBenchConfig: bench_ppo,
+        EnvBenchConfig: bench_envs,
+    }
+    print(benches[type(what)](what))
     return FINISHED
 
 

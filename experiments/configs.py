@@ -239,22 +239,79 @@ class StudyConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig:
-    """Time forward and backward pass of each core relative to `lstm`, in interleaved pairs."""
+    """Time the cores against `torch.nn`, their plain loop and others, in interleaved pairs.
+
+    All cores take hours: give some `--cores` at a time, and the results grow.
+    """
 
     cores: tuple[str, ...] = ()
     """Cores to be timed; all if none is given."""
-    steps: int = 64
-    """Length of the sequences."""
-    batch_size: int = 32
-    """Sequences of a batch."""
-    size: int = 64
-    """Inputs and hidden size."""
-    pairs: int = 5
-    """Timed pairs of a core and `lstm`; the median of their ratios counts."""
+    shapes: tuple[str, ...] = (
+        "64x32x64x64",
+        "128x8x64x128",
+        "128x32x64x256",
+        "512x32x10x256",
+        "784x50x1x512",
+        "1x8x64x256",
+    )
+    """Steps, rows, inputs and units, TxBxIxH; with T = 1, one step without gradients."""
+    threads: tuple[int, ...] = (1, 2)
+    """CPU threads; each case is timed with each of them."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where to; threads do not matter on a GPU."""
+    pairs: int = 15
+    """Timed pairs of a core and each of its rivals; the median of their ratios counts."""
+    seconds: float = 20.0
+    """Time for the pairs with one rival: fewer are made, or none if one run takes longer."""
+    others: tuple[str, ...] = (
+        "torchrl-pad",
+        "torchrl-python",
+        "torchrl-scan",
+        "torchrl-triton",
+        "flashrnn-fused",
+        "flashrnn-cuda",
+    )
+    """LSTMs of other libraries, where they are installed: name-backend."""
+    results: str = "experiments/results"
+    """Where `core_speed.json` and its tables are written; what is not timed stays."""
+    quick: bool = False
+    """A few small cases in a minute, written into runs/quick."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrowthConfig:
+    """Time how the cost of a forward and backward pass grows with steps, rows and units."""
+
+    rounds: int = 7
+    """Times each point is taken, all layers after one another; their median counts."""
     threads: int = 1
     """CPU threads."""
+    seconds: float = 10.0
+    """A layer that takes longer for a run is not tried on larger ones."""
     results: str = "experiments/results"
-    """Where `core_costs.csv` is written; rows of cores that are not timed stay."""
+    """Where `core_growth.json` and the figure are written."""
+    quick: bool = False
+    """Small sizes alone, in a minute, written into runs/quick."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOBenchConfig:
+    """Count the frames a second of RecurrentPPO, ours and sb3-contrib's, in turn in one process."""
+
+    envs: tuple[str, ...] = ("cartpole", "minigrid")
+    """cartpole: CartPole-v1 without velocities; minigrid: MiniGrid-MemoryS7-v0, flattened."""
+    core: str = "lstm"
+    """Of our agents; sb3-contrib has the LSTM alone."""
+    iterations: int = 15
+    """Timed iterations of each agent, a rollout and its updates, after one that is not timed."""
+    threads: int = 2
+    """CPU threads."""
+    seed: int = 0
+    """Of all agents and environments."""
+    results: str = "experiments/results"
+    """Where `ppo_speed.json` and its table are written; environments not timed stay."""
+    quick: bool = False
+    """Two iterations of one epoch, in a minute, written into runs/quick."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rlgates.cores import CORES, make_core
 from rlgates.envs import TASKS, make_task
-from rlgates.experiments.bench import read_costs
+from rlgates.experiments.costs import read_costs
 from rlgates.gates import GATES
 
 SIZE = 64  # inputs and units of the cores that are measured
