@@ -1,91 +1,216 @@
-"""Rollout buffers that give whole environments: no sequence is cut, split or padded."""
+"""The rollout of a recurrent agent as tensors (T, N, ...) on the device of its policy.
+
+The states of the cores are kept where a chunk begins, and nowhere else. Minibatches are whole
+chunks, drawn without replacement: all have the same shape, and nothing is cut, split or padded,
+because a core takes episode starts inside a sequence.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from sb3_contrib.common.recurrent.buffers import (
-    RecurrentDictRolloutBuffer,
-    RecurrentRolloutBuffer,
-)
-from sb3_contrib.common.recurrent.type_aliases import (
-    RecurrentDictRolloutBufferSamples,
-    RecurrentRolloutBufferSamples,
-    RNNStates,
-)
 from torch import Tensor
 
-Samples = TypeVar("Samples")
+from rlgates.agents.sequences import Observations, SequencePolicy, States
 
 
-class SequenceRolloutBuffer(RecurrentRolloutBuffer):
-    """sb3-contrib's buffer, with minibatches of whole environments where they divide.
+class Minibatch(NamedTuple):
+    """C chunks of L steps; what is (L * C, ...) goes step by step.
 
-    A core takes episode starts inside a sequence, so the rollout of an environment is one
-    sequence and environments can be shuffled. With a `batch_size` that is not a multiple of
-    n_steps, minibatches are cut, split at episode starts and padded as upstream does it.
+    Attributes:
+        observations, actions: (L * C, ...).
+        action_masks: (L * C, ...), or None.
+        starts: (L, C) bool, true where an episode starts.
+        values, log_probs: of the rollout, (L, C).
+        advantages, returns: (L, C).
+        states: before the first step.
     """
 
-    def get(  # type: ignore[override]
-        self, batch_size: int | None = None
-    ) -> Generator[RecurrentRolloutBufferSamples, None, None]:
-        if batch_size is not None and batch_size % self.buffer_size:
-            return super().get(batch_size)
-        return _whole_environments(self, batch_size, RecurrentRolloutBufferSamples)
+    observations: Observations
+    actions: Tensor
+    action_masks: Tensor | None
+    starts: Tensor
+    values: Tensor
+    log_probs: Tensor
+    advantages: Tensor
+    returns: Tensor
+    states: States
 
 
-class SequenceDictRolloutBuffer(RecurrentDictRolloutBuffer):
-    """`SequenceRolloutBuffer` for dictionary observations."""
+class SequenceBuffer:
+    """n_steps of n_envs environments.
 
-    def get(  # type: ignore[override]
-        self, batch_size: int | None = None
-    ) -> Generator[RecurrentDictRolloutBufferSamples, None, None]:
-        if batch_size is not None and batch_size % self.buffer_size:
-            return super().get(batch_size)
-        return _whole_environments(self, batch_size, RecurrentDictRolloutBufferSamples)
+    Args:
+        n_steps, n_envs: T and N.
+        chunk_len: steps L of a chunk, a divisor of n_steps.
+        burn_in: steps before a chunk over which its first state is made anew, with the weights
+            of the moment; less than chunk_len. The first chunk of a rollout has the state that
+            the rollout began in.
+        gamma, gae_lambda: discount and trace of the advantages (Schulman et al. 2016).
+
+    Attributes:
+        observations, actions, action_masks, rewards, starts, values, log_probs, advantages,
+            returns: (T, N, ...); action_masks may be None.
+        states: before the first step, and before every chunk (or its burn-in) after it.
+    """
+
+    observations: Observations
+    actions: Tensor
+    action_masks: Tensor | None = None
+    rewards: Tensor
+    starts: Tensor
+    values: Tensor
+    log_probs: Tensor
+    advantages: Tensor
+    returns: Tensor
+
+    def __init__(
+        self,
+        n_steps: int,
+        n_envs: int,
+        chunk_len: int,
+        burn_in: int = 0,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+    ) -> None:
+        self.n_steps, self.n_envs = n_steps, n_envs
+        self.chunk_len, self.burn_in = chunk_len, burn_in
+        self.gamma, self.gae_lambda = gamma, gae_lambda
+        self.states: list[States] = []
+        self._position = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether the rollout is complete."""
+        return self._position == self.n_steps
+
+    def reset(self) -> None:
+        """Begin a new rollout in the place of the old one."""
+        self.states = []
+        self._position = 0
+
+    def add(
+        self,
+        states: States,
+        *,
+        observations: Observations,
+        action_masks: Tensor | None = None,
+        **step: Tensor,
+    ) -> None:
+        """Add a step of all environments.
+
+        Args:
+            states: before the step.
+            observations: (N, ...).
+            action_masks: (N, ...), in every step or in none.
+            step: actions (N, ...), starts (N,) bool and rewards, values, log_probs (N,).
+        """
+        t = self._position
+        chunk = t + self.burn_in  # which this step, or the burn-in from it on, comes before
+        if t == 0 or (chunk % self.chunk_len == 0 and chunk < self.n_steps):
+            self.states.append(states)
+        for name, value in {"observations": observations, **step}.items():
+            self._write(name, value, t)
+        if action_masks is not None:
+            self._write("action_masks", action_masks, t)
+        self._position += 1
+
+    def _write(self, name: str, value: Observations, t: int) -> None:
+        slots = getattr(self, name, None)
+        if slots is None:
+            slots = _each(lambda x: x.new_empty(self.n_steps, *x.shape), value)
+            setattr(self, name, slots)
+        if isinstance(value, dict):
+            for key, part in value.items():
+                slots[key][t] = part
+        else:
+            slots[t] = value
+
+    def finish(self, last_values: Tensor, last_starts: Tensor) -> None:
+        """Advantages and returns, from values (N,) behind the last step.
+
+        Args:
+            last_values: of the observations after the last step.
+            last_starts: (N,) bool, true where an episode ended with it.
+        """
+        goes_on = (~torch.cat([self.starts[1:], last_starts[None]])).to(self.values.dtype)
+        following = torch.cat([self.values[1:], last_values[None]])
+        delta = self.rewards + self.gamma * goes_on * following - self.values
+        decay = self.gamma * self.gae_lambda * goes_on
+        self.advantages = torch.empty_like(delta)
+        advantage = torch.zeros_like(last_values)
+        for t in reversed(range(self.n_steps)):
+            advantage = torch.addcmul(delta[t], decay[t], advantage, out=self.advantages[t])
+        self.returns = self.advantages + self.values
+
+    def minibatches(self, batch_size: int | None, policy: SequencePolicy) -> Iterator[Minibatch]:
+        """All chunks in a random order, `batch_size` steps at a time (None: all at once)."""
+        count = self.n_steps // self.chunk_len * self.n_envs
+        size = count if batch_size is None else batch_size // self.chunk_len
+        order = torch.randperm(count, device=self.starts.device)
+        states = self._chunk_states(policy)
+        for chosen in order.split(size):
+            yield self._take(chosen, states)
+
+    def refresh(self, policy: SequencePolicy) -> None:
+        """Make the states before the chunks anew, with the weights that the policy has now."""
+        states = self.states[:1]
+        for begin in range(0, self.n_steps - self.chunk_len, self.chunk_len):
+            first = max(0, begin - self.burn_in)
+            end = begin + self.chunk_len - self.burn_in
+            states.append(self._states_after(policy, states[-1], first, end))
+        self.states = states
+
+    def _chunk_states(self, policy: SequencePolicy) -> States:
+        """The states before all chunks, (K * N, state_size)."""
+        states = self.states
+        if self.burn_in:
+            begins = range(self.chunk_len, self.n_steps, self.chunk_len)
+            states = states[:1] + [
+                self._states_after(policy, state, begin - self.burn_in, begin)
+                for state, begin in zip(states[1:], begins, strict=True)
+            ]
+        if len(states) == 1:
+            return states[0]
+        vf = [state.vf for state in states if state.vf is not None]
+        return States(torch.cat([state.pi for state in states]), torch.cat(vf) if vf else None)
+
+    @torch.no_grad()
+    def _states_after(self, policy: SequencePolicy, states: States, first: int, end: int) -> States:
+        if first == end:
+            return states
+        observations = _each(lambda x: x[first:end].flatten(0, 1), self.observations)
+        return policy.latents(observations, states, self.starts[first:end]).states
+
+    def _take(self, chosen: Tensor, states: States) -> Minibatch:
+        chunks, rows = chosen // self.n_envs, chosen % self.n_envs
+
+        def take(x: Tensor) -> Tensor:
+            """(T, N, ...) -> (L, C, ...)."""
+            if self.chunk_len == self.n_steps:
+                return x.index_select(1, chosen)
+            by_chunk: Tensor = x.unflatten(0, (-1, self.chunk_len)).transpose(0, 1)
+            return by_chunk[:, chunks, rows]
+
+        def flat(x: Observations) -> Any:
+            return _each(lambda part: take(part).flatten(0, 1), x)
+
+        return Minibatch(
+            flat(self.observations),
+            flat(self.actions),
+            None if self.action_masks is None else flat(self.action_masks),
+            take(self.starts),
+            take(self.values),
+            take(self.log_probs),
+            take(self.advantages),
+            take(self.returns),
+            states.rows(chosen),
+        )
 
 
-def _whole_environments(
-    buffer: Any, batch_size: int | None, samples: Callable[..., Samples]
-) -> Generator[Samples, None, None]:
-    """Minibatches of `batch_size / n_steps` environments drawn without replacement."""
-    assert buffer.full, "the rollout buffer must be full before sampling from it"
-    n_steps, n_envs = buffer.buffer_size, buffer.n_envs
-    chunk = n_envs if batch_size is None else batch_size // n_steps
-    # The generator that SB3 seeds.
-    order = np.random.permutation(n_envs)  # noqa: NPY002
-    for first in range(0, n_envs, chunk):
-        yield _take(buffer, order[first : first + chunk], samples)
-
-
-def _take(buffer: Any, envs: np.ndarray[Any, Any], samples: Callable[..., Samples]) -> Samples:
-    def flat(array: np.ndarray[Any, Any]) -> Tensor:
-        """(n_steps, n_envs, ...) -> (len(envs) * n_steps, ...), environment by environment."""
-        taken = array[:, envs].swapaxes(0, 1)
-        return buffer.to_torch(taken.reshape(-1, *taken.shape[2:]))  # type: ignore[no-any-return]
-
-    def state(name: str) -> Tensor:
-        return buffer.to_torch(getattr(buffer, name)[0][:, envs])  # type: ignore[no-any-return]
-
-    observations = buffer.observations
-    fields = ("values", "log_probs", "advantages", "returns")
-    values, log_probs, advantages, returns = (flat(getattr(buffer, name)) for name in fields)
-    return samples(
-        observations={name: flat(array) for name, array in observations.items()}
-        if isinstance(observations, dict)
-        else flat(observations),
-        actions=flat(buffer.actions),
-        old_values=values,
-        old_log_prob=log_probs,
-        advantages=advantages,
-        returns=returns,
-        lstm_states=RNNStates(
-            (state("hidden_states_pi"), state("cell_states_pi")),
-            (state("hidden_states_vf"), state("cell_states_vf")),
-        ),
-        episode_starts=flat(buffer.episode_starts),
-        mask=torch.ones_like(values),
-    )
+def _each(function: Any, value: Observations) -> Any:
+    if isinstance(value, dict):
+        return {name: function(part) for name, part in value.items()}
+    return function(value)

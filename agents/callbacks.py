@@ -13,7 +13,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
 from torch import Tensor, nn
 
-from rlgates.agents.policies import CoreModule
+from rlgates.agents.buffers import SequenceBuffer
+from rlgates.agents.core_module import CoreModule
 from rlgates.core import Core, Observation
 from rlgates.cores import make_core
 from rlgates.errors import check_choice, check_flag, check_size
@@ -29,7 +30,7 @@ def observe_gates(
     policy: RecurrentActorCriticPolicy,
     observations: Any,
     starts: Any = None,
-    state: tuple[Tensor, Tensor] | None = None,
+    state: Tensor | tuple[Tensor, Tensor] | None = None,
     *,
     critic: bool = False,
 ) -> Observation:
@@ -42,8 +43,9 @@ def observe_gates(
         observations: (T, B, ...) as the policy gets them, time first: an array, a tensor, or a
             mapping of them.
         starts: (T, B), true (or 1) where an episode starts; by default only before step 0.
-        state: the two halves (num_layers, B, hidden_size) that the algorithm keeps as its
-            `_last_lstm_states.pi` (or `.vf` of the critic); by default the initial state.
+        state: (B, state_size), or the two halves (num_layers, B, hidden_size) that sb3-contrib
+            keeps, as the algorithm has them in its `_last_lstm_states.pi` (or `.vf` of the
+            critic); by default the initial state.
         critic: look at the critic's own core instead of the actor's.
 
     Raises:
@@ -62,7 +64,9 @@ def observe_gates(
         if starts is not None:
             starts = torch.as_tensor(starts, device=policy.device) > 0.5
         core = module.core if isinstance(module, CoreModule) else _as_core(module)
-        return core.observe(x, None if state is None else _packed(module, state), starts)
+        if isinstance(state, tuple):
+            state = _packed(module, state)
+        return core.observe(x, state, starts)
     finally:
         policy.set_training_mode(training)
 
@@ -116,6 +120,16 @@ def _packed(module: CoreModule | nn.LSTM, pair: tuple[Tensor, Tensor]) -> Tensor
     if isinstance(module, CoreModule):
         return module.unpack(pair)
     return torch.cat([half for layer in zip(*pair, strict=True) for half in layer], dim=-1)
+
+
+def _rollout(buffer: Any, critic: bool) -> tuple[Any, Any, Any]:
+    """Observations, starts and first state, of a buffer of rlgates or of sb3-contrib."""
+    if isinstance(buffer, SequenceBuffer):
+        first = buffer.states[0]
+        return buffer.observations, buffer.starts, first.vf if critic else first.pi
+    halves = (f"{part}_states_{'vf' if critic else 'pi'}" for part in ("hidden", "cell"))
+    state = tuple(buffer.to_torch(getattr(buffer, half)[0]) for half in halves)
+    return buffer.observations, buffer.episode_starts, state
 
 
 class GateCallback(BaseCallback):
@@ -212,18 +226,16 @@ class GateCallback(BaseCallback):
         """The core in the rollout that has just ended, from the state it began in."""
         model: Any = self.model
         buffer, rows = model.rollout_buffer, self.envs
-        hidden, cell = (
-            buffer.to_torch(getattr(buffer, f"{part}_states_{'vf' if critic else 'pi'}")[0])
-            for part in ("hidden", "cell")
-        )
-        observations = buffer.observations
+        observations, starts, state = _rollout(buffer, critic)
         return observe_gates(
             model.policy,
             {key: value[:, :rows] for key, value in observations.items()}
             if isinstance(observations, dict)
             else observations[:, :rows],
-            buffer.episode_starts[:, :rows],
-            (hidden[:, :rows].contiguous(), cell[:, :rows].contiguous()),
+            starts[:, :rows],
+            state[:rows]
+            if isinstance(state, Tensor)
+            else tuple(half[:, :rows].contiguous() for half in state),
             critic=critic,
         )
 

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from gymnasium import spaces
-from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
+from stable_baselines3.common.distributions import CategoricalDistribution
 from stable_baselines3.common.torch_layers import (
     BaseFeaturesExtractor,
     CombinedExtractor,
@@ -21,69 +21,17 @@ from stable_baselines3.common.torch_layers import (
     NatureCNN,
 )
 from stable_baselines3.common.type_aliases import Schedule
-from torch import Tensor, nn
+from torch import Tensor
 
+from rlgates.agents.core_module import CoreModule, StatePair
+from rlgates.agents.distributions import LogCategorical
 from rlgates.agents.encoders import GridEncoder, MixedEncoder, is_small_image
+from rlgates.agents.sequences import SequencePolicy
 from rlgates.cores import check_options, core_options, make_core
 from rlgates.errors import check_choice, check_size
 
-StatePair = tuple[Tensor, Tensor]
 
-
-class CoreModule(nn.Module):
-    """A core behind the interface that sb3-contrib expects of an LSTM.
-
-    Upstream keeps a pair of arrays (num_layers, n_envs, hidden_size) a state. The one flat
-    state (B, S) of a core is padded to an even number and cut into two halves:
-    `num_layers = 1`, `hidden_size = ceil(S / 2)`.
-    """
-
-    num_layers = 1
-
-    def __init__(self, name: str, input_size: int, hidden_size: int, **options: Any) -> None:
-        super().__init__()
-        self.core = make_core(name, input_size, hidden_size, **options)
-        self.input_size = input_size
-        self.hidden_size = max(1, -(-self.core.state_size // 2))
-        self.register_load_state_dict_pre_hook(_import_lstm)  # type: ignore[no-untyped-call]
-
-    def train(self, mode: bool = True) -> CoreModule:
-        """As upstream, but the core stays in evaluation.
-
-        An update compares its probabilities with those of the rollout: with dropout or zoneout
-        in one and not in the other they differ before any weight has changed.
-        """
-        super().train(mode)
-        self.core.eval()
-        return self
-
-    def pack(self, state: Tensor) -> StatePair:
-        """(B, S) -> two halves (1, B, hidden_size), in float32 as upstream stores them."""
-        padding = 2 * self.hidden_size - state.shape[1]
-        first, second = nn.functional.pad(state.float(), (0, padding)).unsqueeze(0).chunk(2, -1)
-        return first.contiguous(), second.contiguous()
-
-    def unpack(self, pair: StatePair) -> Tensor:
-        """Two halves (1, B, hidden_size) -> (B, S)."""
-        return torch.cat(pair, dim=-1)[0, :, : self.core.state_size]
-
-    def initial_state(self, batch_size: int) -> StatePair:
-        """The state at the start of an episode."""
-        return self.pack(self.core.initial_state(batch_size))
-
-    def forward(self, x: Tensor, pair: StatePair, starts: Tensor) -> tuple[Tensor, StatePair]:
-        """Run over (T, B, input_size); `starts` (T, B) is true where an episode starts."""
-        outputs, state = self.core(x, self.unpack(pair), starts)
-        return outputs, self.pack(state)
-
-
-def _import_lstm(_: nn.Module, state_dict: dict[str, Any], prefix: str, *__: Any) -> None:
-    """Take the parameters of an nn.LSTM that upstream saved in this place."""
-    for key in [key for key in state_dict if key.startswith((f"{prefix}weight", f"{prefix}bias"))]:
-        state_dict[f"{prefix}core.{key.removeprefix(prefix)}"] = state_dict.pop(key)
-
-
-class MlpLstmPolicy(RecurrentActorCriticPolicy):
+class MlpLstmPolicy(SequencePolicy):
     """Recurrent policy with any core, for flat observations.
 
     Args:
@@ -105,10 +53,6 @@ class MlpLstmPolicy(RecurrentActorCriticPolicy):
         ValueError: an unknown core or option (the nearest is named), a size below 1,
             `shared_lstm` together with `enable_critic_lstm`.
     """
-
-    # Upstream declares nn.LSTM where it needs no more than what CoreModule gives.
-    lstm_actor: CoreModule  # type: ignore[assignment]
-    lstm_critic: CoreModule | None  # type: ignore[assignment]
 
     default_extractor: ClassVar[type[BaseFeaturesExtractor]] = FlattenExtractor
 
@@ -162,12 +106,19 @@ class MlpLstmPolicy(RecurrentActorCriticPolicy):
         self.lstm_actor = CoreModule(core, self.features_dim, lstm_hidden_size, **options)
         if enable_critic_lstm:
             self.lstm_critic = CoreModule(core, self.features_dim, lstm_hidden_size, **options)
+        self._use_own_distribution()
         self.lstm_hidden_state_shape = (1, 1, self.lstm_actor.hidden_size)
         # Made before the cores were, the optimizer does not know them.
         make_optimizer: Callable[..., torch.optim.Optimizer] = self.optimizer_class
-        self.optimizer = make_optimizer(
-            self.parameters(), lr=lr_schedule(1), **self.optimizer_kwargs
-        )
+        options = dict(self.optimizer_kwargs)
+        if self.optimizer_class is torch.optim.Adam and "foreach" not in options:
+            options.setdefault("fused", True)  # one call for all parameters
+        self.optimizer = make_optimizer(self.parameters(), lr=lr_schedule(1), **options)
+
+    def _use_own_distribution(self) -> None:
+        """Replace the distribution of the actions that SB3 has chosen."""
+        if type(self.action_dist) is CategoricalDistribution:
+            self.action_dist = LogCategorical(self.action_dist.action_dim)
 
     def make_features_extractor(self) -> BaseFeaturesExtractor:
         """As upstream; of MultiDiscrete observations its width is no int, which layers need."""

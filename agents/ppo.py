@@ -6,14 +6,17 @@ from typing import Any, ClassVar
 
 import sb3_contrib
 import sb3_contrib.ppo_recurrent.policies as upstream
-from gymnasium import spaces
+import torch
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv
+from torch import Tensor
 
-from rlgates.agents.buffers import SequenceDictRolloutBuffer, SequenceRolloutBuffer
+from rlgates.agents.buffers import Minibatch
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
-from rlgates.errors import nearest_divisor
+from rlgates.agents.rollouts import SequenceRollouts
+from rlgates.agents.updates import Means, all_or_nothing, check_norm, explained_variance
+from rlgates.errors import check_choice, check_flag, check_size
 
 _OURS: dict[type[BasePolicy], type[BasePolicy]] = {
     upstream.MlpLstmPolicy: MlpLstmPolicy,
@@ -22,20 +25,35 @@ _OURS: dict[type[BasePolicy], type[BasePolicy]] = {
 }
 
 
-class RecurrentPPO(sb3_contrib.RecurrentPPO):
-    """`sb3_contrib.RecurrentPPO` whose policy names take any core.
+class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):
+    """Proximal policy optimization (Schulman et al. 2017) with any core.
 
         RecurrentPPO("MlpLstmPolicy", env, policy_kwargs={"core": "ur_lstm"})
 
-    All arguments are those of `sb3_contrib.RecurrentPPO`; those of the policies stand in
-    `rlgates.agents.MlpLstmPolicy`. `load` also takes a model that sb3-contrib saved: its
-    LSTM becomes `core="lstm"` with equal weights. A `batch_size` that is a multiple of
-    `n_steps` makes minibatches of whole environments, which is also the fastest.
+    Arguments are those of `sb3_contrib.RecurrentPPO`, and those below; those of the policies
+    stand in `rlgates.agents.MlpLstmPolicy`. Minibatches are whole sequences: of n_steps, if
+    `batch_size` is a multiple of it, else of `batch_size` steps. `load` also takes a model that
+    sb3-contrib saved: its LSTM becomes `core="lstm"` with equal weights.
+
+    Args:
+        env: as in SB3, or a batch of tensors of `rlgates.envs.torch.make_torch_env`, with which
+            a rollout never leaves the device.
+        chunk_len: steps of the sequences that a minibatch is made of, and so how far gradients
+            go back; a divisor of n_steps and batch_size. None for the longest.
+        burn_in: steps before a sequence over which the state that it begins in is made anew, in
+            every epoch and without gradients (Kapturowski et al. 2019); less than chunk_len.
+        refresh_states: make these states anew before every epoch but the first, over the whole
+            rollout.
+        kl_stop: whether the epochs end when the KL divergence of a "minibatch" is above
+            1.5 target_kl, without stepping there, as upstream does; or of an "epoch" on average.
+        sequences: "whole", as said above, or "upstream": sb3-contrib's own minibatches, which are
+            cut, split at episode starts and padded; to compare with.
 
     Raises:
-        ValueError: an unknown core or option; a `batch_size` that does not divide the rollout
-            of n_steps * n_envs, which would leave a last minibatch of another size (of a
-            single step at worst, whose advantage cannot be normalized).
+        ValueError: an unknown core or option; numbers that do not divide, with the nearest that
+            do. While learning: observations, rewards or gradients that are not finite; the model
+            is then as it was before the update.
+        TypeError: a policy class without the methods of `SequencePolicy`.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
@@ -49,41 +67,120 @@ class RecurrentPPO(sb3_contrib.RecurrentPPO):
         policy: str | type[RecurrentActorCriticPolicy],
         env: GymEnv | str,
         *args: Any,
+        chunk_len: int | None = None,
+        burn_in: int = 0,
+        refresh_states: bool = False,
+        kl_stop: str = "minibatch",
+        sequences: str = "whole",
         **kwargs: Any,
     ) -> None:
+        self.chunk_len = None if chunk_len is None else check_size("chunk_len", chunk_len)
+        self.burn_in = check_size("burn_in", burn_in, minimum=0)
+        self.refresh_states = check_flag("refresh_states", refresh_states)
+        self.kl_stop = check_choice("kl_stop", kl_stop, ("minibatch", "epoch"))
+        self.sequences = check_choice("sequences", sequences, ("whole", "upstream"))
         super().__init__(policy, env, *args, **kwargs)
-        if self.env is not None:
-            self._check_batch_size()
+        if self.env is not None and self.sequences == "whole":
+            self._checked_chunk_len()
 
     def _setup_model(self) -> None:
         # A model that sb3-contrib saved names its own policies: ours take its weights.
         self.policy_class = _OURS.get(self.policy_class, self.policy_class)
         super()._setup_model()
-        is_dict = isinstance(self.observation_space, spaces.Dict)
-        buffer_class = SequenceDictRolloutBuffer if is_dict else SequenceRolloutBuffer
-        upstream_buffer: Any = self.rollout_buffer
-        self.rollout_buffer = buffer_class(
-            self.n_steps,
-            self.observation_space,
-            self.action_space,
-            upstream_buffer.hidden_state_shape,
-            self.device,
-            gamma=self.gamma,
-            gae_lambda=self.gae_lambda,
-            n_envs=self.n_envs,
-        )
+        if self.sequences == "whole":
+            self._use_sequences()
 
-    def _check_batch_size(self) -> None:
-        rollout, size = self.n_steps * self.n_envs, self.batch_size
-        if size is None or (size > 1 and rollout % size == 0):
-            return
-        raise ValueError(
-            f"batch_size must be at least 2 and divide the rollout, n_steps * n_envs = "
-            f"{self.n_steps} * {self.n_envs} = {rollout}; got {size}. "
-            f"Nearest: {nearest_divisor(rollout, size, minimum=2)}."
-        )
+    def _minibatch(self) -> int | None:
+        return self.batch_size
 
-    def learn(self, *args: Any, **kwargs: Any) -> RecurrentPPO:
-        """As upstream, with the batch size checked again: a loaded model may have other envs."""
-        self._check_batch_size()
-        return super().learn(*args, **kwargs)
+    def collect_rollouts(self, *args: Any, **kwargs: Any) -> bool:
+        if self.sequences == "upstream":
+            return sb3_contrib.RecurrentPPO.collect_rollouts(self, *args, **kwargs)
+        return SequenceRollouts.collect_rollouts(self, *args, **kwargs)
+
+    def train(self) -> None:
+        """Update the policy with the rollout that has been made."""
+        if self.sequences == "upstream":
+            return super().train()
+        self.policy.set_training_mode(True)
+        self._update_learning_rate(self.policy.optimizer)
+        means = Means()
+        with all_or_nothing(self.policy):
+            for epoch in range(self.n_epochs):
+                if epoch and self.refresh_states:
+                    self.rollout_buffer.refresh(self.policy)
+                stop = self._epoch(means)
+                self._n_updates += 1
+                if stop:
+                    break
+        buffer = self.rollout_buffer
+        self._record(
+            {
+                **means.result(),
+                "explained_variance": explained_variance(buffer.values, buffer.returns),
+                "clip_range": self._clip_range(),
+                **({"clip_range_vf": self._clip_range_vf()} if self.clip_range_vf else {}),
+            }
+        )
+        return None
+
+    def _epoch(self, means: Means) -> bool:
+        """Go once through the rollout; whether to stop there."""
+        norms: list[Tensor] = []
+        divergences: list[Tensor] = []
+        limit = None if self.target_kl is None else 1.5 * self.target_kl
+        for batch in self.rollout_buffer.minibatches(self.batch_size, self.policy):
+            loss, divergence = self._loss(batch, means)
+            divergences.append(divergence)
+            if limit is not None and self.kl_stop == "minibatch" and divergence > limit:
+                check_norm(norms)
+                return True
+            norms.append(self._step_optimizer(loss))
+        check_norm(norms)
+        return limit is not None and bool(torch.stack(divergences).mean() > limit)
+
+    def _loss(self, batch: Minibatch, means: Means) -> tuple[Tensor, Tensor]:
+        """The loss of a minibatch, and an estimate of the KL divergence (see Schulman 2020)."""
+        seen = self._evaluate(batch)
+        advantages = batch.advantages
+        if self.normalize_advantage:
+            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        log_ratio = seen.log_probs - batch.log_probs
+        ratio, bound = log_ratio.exp(), self._clip_range()
+        clipped = ratio.clamp(1 - bound, 1 + bound)
+        policy_loss = -torch.min(advantages * ratio, advantages * clipped).mean()
+        values = seen.values
+        if self.clip_range_vf is not None:
+            bound_vf = self._clip_range_vf()
+            values = batch.values + (values - batch.values).clamp(-bound_vf, bound_vf)
+        value_loss = (batch.returns - values).square().mean()
+        entropy_loss = (seen.log_probs if seen.entropy is None else -seen.entropy).mean()
+        loss = policy_loss + self.ent_coef * entropy_loss + self.vf_coef * value_loss
+        for value in seen.auxiliary.values():
+            loss = loss + value
+        with torch.no_grad():
+            divergence = (ratio - 1 - log_ratio).mean()
+            clip_fraction = ((ratio - 1).abs() > bound).float().mean()
+        means.add(
+            entropy_loss=entropy_loss,
+            policy_gradient_loss=policy_loss,
+            value_loss=value_loss,
+            approx_kl=divergence,
+            clip_fraction=clip_fraction,
+            loss=loss,
+            **seen.auxiliary,
+        )
+        return loss, divergence
+
+    def _clip_range(self) -> float:
+        schedule: Any = self.clip_range
+        return float(schedule(self._current_progress_remaining))
+
+    def _clip_range_vf(self) -> float:
+        schedule: Any = self.clip_range_vf
+        return float(schedule(self._current_progress_remaining))
+
+    def _setup_learn(self, *args: Any, **kwargs: Any) -> Any:
+        if self.sequences == "upstream":
+            return sb3_contrib.RecurrentPPO._setup_learn(self, *args, **kwargs)
+        return super()._setup_learn(*args, **kwargs)

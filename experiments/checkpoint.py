@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from sb3_contrib.common.recurrent.type_aliases import RNNStates
 
 from rlgates.agents import RecurrentPPO
+from rlgates.agents.sequences import States
 from rlgates.envs.sb3 import BatchedVecEnv
 from rlgates.experiments.files import write_atomically
 
-FORMAT = 1
+FORMAT = 2
 _COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_current_progress_remaining")
 _DIGEST = hashlib.sha256().digest_size
 
@@ -39,7 +39,7 @@ def snapshot(model: RecurrentPPO, env: BatchedVecEnv) -> dict[str, Any]:
         "successes": list(model.ep_success_buffer or ()),
         "obs": _packed(model._last_obs),
         "starts": _packed(model._last_episode_starts),
-        "states": [list(states.pi), list(states.vf)],
+        "states": list(states),
         "env": _packed(env.get_state()),
         "random": {
             "torch": torch.get_rng_state(),
@@ -66,9 +66,10 @@ def restore(model: RecurrentPPO, env: BatchedVecEnv, saved: dict[str, Any]) -> N
     model.ep_success_buffer = deque(saved["successes"], maxlen=size)
     model._last_obs = _arrays(saved["obs"])
     model._last_episode_starts = _arrays(saved["starts"])
-    halves = [tuple(half.to(model.device) for half in pair) for pair in saved["states"]]
-    states: Any = RNNStates(*halves)
-    model._last_lstm_states = states
+    pi, vf = saved["states"]
+    model._last_lstm_states = States(
+        pi.to(model.device), None if vf is None else vf.to(model.device)
+    )
     # Last of all, because building the model drew from these.
     sources = saved["random"]
     torch.set_rng_state(sources["torch"])

@@ -17,8 +17,10 @@ from rlgates.gates import timescale
 if TYPE_CHECKING:
     from rlgates.agents import CnnLstmPolicy as CnnLstmPolicy
     from rlgates.agents import GateCallback as GateCallback
+    from rlgates.agents import MaskableRecurrentPPO as MaskableRecurrentPPO
     from rlgates.agents import MlpLstmPolicy as MlpLstmPolicy
     from rlgates.agents import MultiInputLstmPolicy as MultiInputLstmPolicy
+    from rlgates.agents import RecurrentA2C as RecurrentA2C
     from rlgates.agents import RecurrentPPO as RecurrentPPO
 
 __version__ = "0.1.0"
@@ -29,8 +31,10 @@ __all__ = ["Cell", "Core", "Observation", "list_cores", "make_core", "timescale"
 _AGENTS = (
     "CnnLstmPolicy",
     "GateCallback",
+    "MaskableRecurrentPPO",
     "MlpLstmPolicy",
     "MultiInputLstmPolicy",
+    "RecurrentA2C",
     "RecurrentPPO",
 )
 

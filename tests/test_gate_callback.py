@@ -15,7 +15,7 @@ from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.policies import BasePolicy
-from test_policies import BOX, PICTURE, model, parameters, toy
+from toys import BOX, PICTURE, model, parameters, toy
 
 import rlgates
 from rlgates import GateCallback, MlpLstmPolicy, MultiInputLstmPolicy, RecurrentPPO, timescale
@@ -75,7 +75,16 @@ class ByHand(BaseCallback):
         super().__init__()
         self.critic = critic
 
+    def _on_rollout_start(self) -> None:
+        self.hidden: list[torch.Tensor] = []
+
     def _on_step(self) -> bool:
+        """Keep the state that entered this step."""
+        states = self.locals.get("states", self.model._last_lstm_states)
+        state = states.vf if self.critic else states.pi
+        before = state[0][0] if isinstance(state, tuple) else state[:, : state.shape[1] // 2]
+        ended = torch.as_tensor(self.model._last_episode_starts)
+        self.hidden.append(torch.where(ended[:, None], 0.0, before))
         return True
 
     @torch.no_grad()
@@ -89,9 +98,8 @@ class ByHand(BaseCallback):
             next(value for name, value in weights.items() if key in name).chunk(4)[1]
             for key in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         )
-        hidden = buffer.hidden_states_vf if self.critic else buffer.hidden_states_pi
         gates = []
-        for t in range(buffer.buffer_size):
+        for t in range(self.model.n_steps):
             obs = buffer.observations
             now = (
                 {key: torch.as_tensor(value[t]) for key, value in obs.items()}
@@ -99,7 +107,7 @@ class ByHand(BaseCallback):
                 else torch.as_tensor(obs[t])
             )
             x = BasePolicy.extract_features(policy, now, extractor)
-            h = torch.as_tensor(hidden[t, 0] * (1 - buffer.episode_starts[t])[:, None])
+            h = self.hidden[t]
             gates.append(torch.sigmoid(x @ ih.T + h @ hh.T + b_ih + b_hh))
         self.gates = torch.stack(gates)
 

@@ -6,7 +6,6 @@ import io
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import sb3_contrib
@@ -15,80 +14,19 @@ from conformance.cases import every_core, every_family, small
 from gymnasium import spaces
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3.common.callbacks import EvalCallback
-from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.policies import BasePolicy
 from torch import nn
+from toys import BOX, CRITICS, PICTURE, collected, model, parameters, rollout_actions, toy
 
 from rlgates import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy, RecurrentPPO
 from rlgates.agents.encoders import GridEncoder
 
-CRITICS: dict[str, dict[str, Any]] = {
-    "separate": {},
-    "shared": {"shared_lstm": True, "enable_critic_lstm": False},
-    "shared, both gradients": {
-        "shared_lstm": True,
-        "enable_critic_lstm": False,
-        "shared_gradient": "both",
-    },
-    "none": {"enable_critic_lstm": False},
-}
 POLICIES: dict[str, type[BasePolicy]] = {
     "MlpLstmPolicy": MlpLstmPolicy,
     "CnnLstmPolicy": CnnLstmPolicy,
     "MultiInputLstmPolicy": MultiInputLstmPolicy,
 }
-
-
-class Toy(gym.Env[Any, Any]):
-    """Random observations of any space, episodes of 3 to 9 steps: starts fall everywhere."""
-
-    def __init__(self, observation: spaces.Space[Any], action: spaces.Space[Any]) -> None:
-        self.observation_space, self.action_space = observation, action
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        if seed is not None:
-            self.observation_space.seed(seed)
-        self.left = int(self.np_random.integers(3, 10))
-        return self.observation_space.sample(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        assert self.action_space.contains(action)
-        self.left -= 1
-        return self.observation_space.sample(), 1.0, self.left == 0, False, {}
-
-
-BOX = spaces.Box(-1.0, 1.0, (3,))
-PICTURE = spaces.Box(0, 255, (5, 5, 3), np.uint8)
-
-
-def toy(
-    observation: spaces.Space[Any] = BOX, action: spaces.Space[Any] | None = None, n_envs: int = 4
-) -> Any:
-    return make_vec_env(lambda: Toy(observation, action or spaces.Discrete(3)), n_envs, seed=0)
-
-
-def model(env: Any = None, policy: Any = "MlpLstmPolicy", **kwargs: Any) -> RecurrentPPO:
-    policy_kwargs = {"core": "ur_lstm", "lstm_hidden_size": 7, **kwargs.pop("policy_kwargs", {})}
-    settings = {"n_steps": 16, "batch_size": 32, "n_epochs": 2, "seed": 0, "device": "cpu"}
-    algorithm = kwargs.pop("algorithm", RecurrentPPO)
-    return algorithm(policy, env or toy(), policy_kwargs=policy_kwargs, **{**settings, **kwargs})
-
-
-def parameters(agent: Any) -> torch.Tensor:
-    return nn.utils.parameters_to_vector(agent.policy.parameters()).detach().clone()
-
-
-def rollout_actions(agent: Any, env: Any, steps: int = 20) -> np.ndarray[Any, Any]:
-    """Deterministic actions from a fixed start, with the state carried along."""
-    env.seed(3)
-    obs, state, starts, actions = env.reset(), None, np.ones(env.num_envs, bool), []
-    for _ in range(steps):
-        action, state = agent.predict(obs, state, starts, deterministic=True)
-        obs, _, starts, _ = env.step(action)
-        actions.append(action)
-    return np.stack(actions)
 
 
 def test_the_promised_line() -> None:
@@ -119,15 +57,27 @@ def with_core(name: str, critic: str) -> dict[str, Any]:
 @every_core
 def test_identity(name: str, critic: str) -> None:
     """Before the first update, evaluating the buffer gives what was stored in it."""
-    env = toy()
-    agent = model(env, policy_kwargs=with_core(name, critic))
-    agent.policy.set_training_mode(False)  # as when the rollout was made: nothing is dropped
-    for _ in range(2):  # the second rollout starts in the middle of episodes
-        _, callback = agent._setup_learn(64, reset_num_timesteps=agent._last_obs is None)
-        agent.collect_rollouts(env, callback, agent.rollout_buffer, 16)
-    seen = 0
-    buffer = agent.rollout_buffer
-    for data in (*buffer.get(32), *buffer.get(8)):  # whole environments, cut sequences
+    agent = model(policy_kwargs=with_core(name, critic))
+    buffer = collected(agent)
+    assert buffer.starts[:, 0].any()
+    for chunk_len, burn_in in ((16, 0), (8, 0), (4, 3)):
+        buffer.chunk_len, buffer.burn_in = chunk_len, burn_in
+        if chunk_len < 16:  # states before more chunks than the rollout has kept
+            buffer.refresh(agent.policy)
+        for batch in buffer.minibatches(32, agent.policy):
+            with torch.no_grad():
+                seen = agent._evaluate(batch)
+            close = {"rtol": 1e-5, "atol": 1e-6}
+            torch.testing.assert_close(seen.log_probs, batch.log_probs, **close)
+            torch.testing.assert_close(seen.values, batch.values, **close)
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared"])
+@every_family
+def test_identity_with_upstreams_minibatches(name: str, critic: str) -> None:
+    agent = model(policy_kwargs=with_core(name, critic), sequences="upstream")
+    buffer = collected(agent)
+    for data in (*buffer.get(32), *buffer.get(8)):
         mask = data.mask > 1e-8
         with torch.no_grad():
             values, log_prob, _ = agent.policy.evaluate_actions(
@@ -138,8 +88,6 @@ def test_identity(name: str, critic: str) -> None:
         torch.testing.assert_close(
             values.flatten()[mask], data.old_values[mask], rtol=1e-5, atol=1e-6
         )
-        seen += int(mask.sum())
-    assert seen == 2 * 64
 
 
 @pytest.mark.parametrize("critic", ["shared, both gradients", "none"])
@@ -193,15 +141,12 @@ def test_every_core_with_its_defaults(name: str) -> None:
 @pytest.mark.parametrize("batch_size", [8, 32, None])
 @pytest.mark.parametrize("space", [BOX, spaces.Dict(a=BOX, b=spaces.Discrete(3))], ids=str)
 def test_an_epoch_visits_every_step_once(space: spaces.Space[Any], batch_size: int | None) -> None:
-    """Whole environments, or upstream's cut sequences where the batch is no multiple."""
-    env = toy(space)
-    agent = model(env, "MlpLstmPolicy" if space is BOX else "MultiInputLstmPolicy")
-    _, callback = agent._setup_learn(64)
-    agent.collect_rollouts(env, callback, agent.rollout_buffer, 16)
-    stored = np.sort(agent.rollout_buffer.log_probs, axis=None)
-    batches = list(agent.rollout_buffer.get(batch_size))
-    seen = torch.cat([data.old_log_prob[data.mask > 1e-8] for data in batches])
-    np.testing.assert_array_equal(np.sort(seen.numpy()), stored)
+    name = "MlpLstmPolicy" if space is BOX else "MultiInputLstmPolicy"
+    agent = model(toy(space), name, batch_size=batch_size)
+    buffer = collected(agent)
+    batches = list(buffer.minibatches(batch_size, agent.policy))
+    seen = torch.cat([batch.log_probs.flatten() for batch in batches])
+    assert torch.equal(seen.sort().values, buffer.log_probs.flatten().sort().values)
     assert len(batches) == (1 if batch_size is None else 64 // batch_size)
 
 
@@ -383,6 +328,10 @@ def test_a_model_survives_a_byte_stream() -> None:
         ({"policy_kwargs": {"shared_gradient": "both"}}, "needs a shared core"),
         ({"policy_kwargs": {"core_kwargs": {"num_layers": 3}}}, "unknown option .* 'num_layers'"),
         ({"batch_size": 30}, "Nearest: 32"),
+        (
+            {"n_steps": 24, "batch_size": 48, "chunk_len": 16},
+            "chunk_len must divide .* Nearest: 12",
+        ),
         ({"batch_size": 1}, "Nearest: 2"),
         ({"policy": "MlpPolicy"}, "MlpPolicy"),
     ],

@@ -170,7 +170,7 @@ def test_a_damaged_checkpoint_is_refused(damage: str, tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "checkpoint", {"format": 0})
-    with pytest.raises(ValueError, match="has format 0, expected 1"):
+    with pytest.raises(ValueError, match="has format 0, expected 2"):
         read_checkpoint(tmp_path / "checkpoint")
 
 

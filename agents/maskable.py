@@ -1,0 +1,131 @@
+"""Recurrent PPO that is told at each step which actions are allowed."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from gymnasium import spaces
+from sb3_contrib.common.maskable.distributions import (
+    MaskableDistribution,
+    make_masked_proba_distribution,
+)
+from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.vec_env import VecEnv
+from torch import Tensor
+
+from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
+from rlgates.agents.ppo import RecurrentPPO
+from rlgates.agents.sequences import Latents
+from rlgates.errors import check_flag
+
+_SPACES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+class MaskableMlpLstmPolicy(MlpLstmPolicy):
+    """`MlpLstmPolicy` whose `predict` takes `action_masks`, as sb3-contrib's policies do.
+
+    Raises:
+        ValueError: actions that are not Discrete, MultiDiscrete or MultiBinary.
+    """
+
+    action_dist: MaskableDistribution
+    _masks: Any = None
+
+    def _use_own_distribution(self) -> None:
+        if not isinstance(self.action_space, _SPACES):
+            raise ValueError(
+                "masks are for Discrete, MultiDiscrete and MultiBinary actions, got "
+                f"{self.action_space}."
+            )
+        self.action_dist = make_masked_proba_distribution(self.action_space)
+        if isinstance(self.action_space, spaces.MultiBinary):  # two outcomes for each
+            width = self.mlp_extractor.latent_dim_pi
+            self.action_net = self.action_dist.proba_distribution_net(width)
+            if self.ortho_init:
+                self.init_weights(self.action_net, gain=0.01)
+
+    def _get_action_dist_from_latent(self, latent_pi: Tensor) -> MaskableDistribution:
+        distribution: MaskableDistribution
+        distribution = self.action_dist.proba_distribution(self.action_net(latent_pi))
+        if self._masks is not None:
+            distribution.apply_masking(self._masks)
+        return distribution
+
+    def distribution(self, latents: Latents, action_masks: Tensor | None) -> MaskableDistribution:
+        distribution = self._get_action_dist_from_latent(latents.pi)
+        if action_masks is not None:
+            distribution.apply_masking(action_masks)
+        return distribution
+
+    def predict(self, *args: Any, action_masks: Any = None, **kwargs: Any) -> Any:
+        """As upstream, among the actions whose masks (n_envs, ...) are true."""
+        self._masks = action_masks
+        try:
+            return super().predict(*args, **kwargs)
+        finally:
+            self._masks = None
+
+
+class MaskableCnnLstmPolicy(MaskableMlpLstmPolicy, CnnLstmPolicy):
+    """`CnnLstmPolicy` with masks."""
+
+
+class MaskableMultiInputLstmPolicy(MaskableMlpLstmPolicy, MultiInputLstmPolicy):
+    """`MultiInputLstmPolicy` with masks."""
+
+
+class MaskableRecurrentPPO(RecurrentPPO):
+    """`rlgates.RecurrentPPO` with masks of the actions, on sb3-contrib's conventions.
+
+        MaskableRecurrentPPO("MlpLstmPolicy", env, policy_kwargs={"core": "ur_lstm"})
+
+    The environment has a method `action_masks`, which says of each action whether it is allowed
+    now (`sb3_contrib.common.wrappers.ActionMasker` adds one); for MultiDiscrete and MultiBinary
+    actions the masks of all of them stand side by side. `predict` takes `action_masks`, and
+    `sb3_contrib.common.maskable.evaluation.evaluate_policy` asks for them.
+
+    Raises:
+        ValueError: as `rlgates.RecurrentPPO`; `sequences="upstream"`, which knows no masks; when
+            learning, an environment without masks.
+    """
+
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
+        "MlpLstmPolicy": MaskableMlpLstmPolicy,
+        "CnnLstmPolicy": MaskableCnnLstmPolicy,
+        "MultiInputLstmPolicy": MaskableMultiInputLstmPolicy,
+    }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("sequences", "whole") != "whole":
+            raise ValueError("masks need sequences='whole'.")
+        self.use_masking = True
+        super().__init__(*args, **kwargs)
+
+    def _setup_learn(self, *args: Any, **kwargs: Any) -> Any:
+        assert self.env is not None
+        if self.use_masking and not is_masking_supported(self.env):
+            raise ValueError(
+                "the environment has no method action_masks: wrap it in "
+                "sb3_contrib.common.wrappers.ActionMasker, or learn with use_masking=False."
+            )
+        return super()._setup_learn(*args, **kwargs)
+
+    def _action_masks(self, env: VecEnv) -> Tensor | None:
+        if not self.use_masking:
+            return None
+        return torch.as_tensor(get_action_masks(env), dtype=torch.bool, device=self.device)
+
+    def learn(self, *args: Any, use_masking: bool = True, **kwargs: Any) -> MaskableRecurrentPPO:
+        """As upstream; without masks if `use_masking` is False."""
+        self.use_masking = check_flag("use_masking", use_masking)
+        if not self.use_masking:
+            self.rollout_buffer.action_masks = None
+        super().learn(*args, **kwargs)
+        return self
+
+    def predict(self, *args: Any, action_masks: Any = None, **kwargs: Any) -> Any:
+        """As upstream, among the actions whose masks (n_envs, ...) are true."""
+        policy: Any = self.policy
+        return policy.predict(*args, action_masks=action_masks, **kwargs)

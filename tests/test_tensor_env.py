@@ -1,0 +1,87 @@
+"""Environments of tensors: the agent's rollout is the same, and nothing leaves the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rlgates import RecurrentA2C, RecurrentPPO
+from rlgates.agents.tensor_env import TensorVecEnv
+from rlgates.envs.sb3 import make_vec_env
+from rlgates.envs.torch import make_torch_env
+
+TASK = "rlgates/PassiveMatch-v0"
+SHORT = {"explore_steps": 3, "distractor_steps": 4, "reward_steps": 6}
+VIEWS: dict[str, tuple[str, dict[str, Any]]] = {
+    "pictures": ("CnnLstmPolicy", {}),
+    "dictionary": (
+        "MultiInputLstmPolicy",
+        {"add_previous_action": True, "add_previous_reward": True},
+    ),
+}
+
+
+def agent(env: Any, policy: str, kind: Any = RecurrentPPO, **kwargs: Any) -> Any:
+    settings = {"n_steps": 26, "seed": 0, "device": "cpu", **kwargs}
+    if kind is RecurrentPPO:
+        settings |= {"batch_size": 52, "n_epochs": 1}
+    sizes = {"core": "ur_lstm", "lstm_hidden_size": 7}
+    return kind(policy, env, policy_kwargs=sizes, **settings)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("kind", [RecurrentPPO, RecurrentA2C])
+def test_an_agent_learns_the_same_in_both(view: str, kind: Any) -> None:
+    policy, settings = VIEWS[view]
+    ours, theirs = (
+        agent(make(TASK, 4, **SHORT, **settings), policy, kind).learn(208)
+        for make in (make_torch_env, make_vec_env)
+    )
+    assert isinstance(ours.env, TensorVecEnv)
+    assert torch.equal(ours.rollout_buffer.actions, theirs.rollout_buffer.actions)
+    assert torch.equal(ours.rollout_buffer.rewards, theirs.rollout_buffer.rewards)
+    for got, want in zip(ours.policy.parameters(), theirs.policy.parameters(), strict=True):
+        torch.testing.assert_close(got, want)
+    assert [e["r"] for e in ours.ep_info_buffer] == pytest.approx(
+        [e["r"] for e in theirs.ep_info_buffer]
+    )
+    assert len(ours.ep_info_buffer) == 16
+    assert list(ours.ep_success_buffer) == list(theirs.ep_success_buffer)
+
+
+def test_no_array_is_made_in_a_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = agent(make_torch_env(TASK, 4, 5, **SHORT), "CnnLstmPolicy")
+    one.learn(104)
+    _, callback = one._setup_learn(104, reset_num_timesteps=False)
+    monkeypatch.setattr(one.env, "episodes", lambda most: [])
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("a tensor has left the device")
+
+    for name in ("numpy", "cpu", "tolist", "__array__"):
+        monkeypatch.setattr(torch.Tensor, name, refuse)
+    one.collect_rollouts(one.env, callback, one.rollout_buffer, 26)
+
+
+def test_the_newest_episodes_are_told() -> None:
+    env = TensorVecEnv(make_torch_env(TASK, 3, 5, **SHORT))
+    env.reset()
+    for _ in range(26):
+        env.step(np.zeros(3, int))
+    told = env.episodes(most=4)
+    assert len(told) == 4
+    assert all(info["episode"]["l"] == 13 for info in told)
+    assert env.episodes(most=4) == []
+
+
+def test_the_rows_of_a_batch_are_fixed() -> None:
+    env = TensorVecEnv(make_torch_env(TASK, 3, 5, **SHORT))
+    assert env.get_attr("explore_steps") == [3, 3, 3]
+    assert env.env_is_wrapped(object) == [False] * 3
+    with pytest.raises(AttributeError, match="fixed"):
+        env.set_attr("explore_steps", 4)
+    with pytest.raises(AttributeError, match="no methods"):
+        env.env_method("reset")
