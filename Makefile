@@ -2,12 +2,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= auto
+CASES ?= 0:1000
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test test-slow lint format wheel clean
+.PHONY: help setup demo test test-slow sanitize lint format wheel clean
 
 venv := $(abspath $(VENV))
 bin := $(venv)/bin
@@ -33,6 +34,20 @@ test: $(ready)  ## the fast tests
 
 test-slow: $(ready)  ## the tests that train
 	$(bin)/pytest -n $(WORKERS) --maxprocesses 8 -m "slow and not gpu"
+
+# The package is built anew, as setup.py has it, into a folder that the tests then run in. If a
+# sanitizer ends them, the case that did it is the last one in build/sanitize/cases.log.
+sanitizers := -fsanitize=address,undefined -fno-sanitize-recover=all
+
+sanitize: $(ready)  ## the tests of the native code, under sanitizers; needs g++
+	rm -rf build/sanitize
+	CC=gcc CXX=g++ CFLAGS="$(sanitizers)" CXXFLAGS="$(sanitizers)" LDFLAGS="$(sanitizers)" \
+	  $(bin)/python setup.py -q build --build-base build/sanitize/objects --build-lib build/sanitize
+	cd build/sanitize && LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=. \
+	  $(bin)/pytest -c ../../pyproject.toml --rootdir ../.. -p no:cacheprovider --capture sys \
+	  --log-file cases.log --log-file-level DEBUG --random-cases $(CASES) \
+	  ../../tests/test_kernels.py ../../tests/test_random_shapes.py
 
 # mypy and import-linter look at the package as it is installed, so it is assembled for them;
 # the names of the files are turned back into those of the checkout.

@@ -15,6 +15,9 @@ os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--parity", type=Path, help="write the errors against the twins as CSV")
+    parser.addoption(
+        "--random-cases", default="0:100", help="cases that test_random_shapes.py runs: A:B, or A"
+    )
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -114,6 +114,7 @@ def test_transforms_run_the_loop() -> None:
     torch.testing.assert_close(slope, want.sum())
 
 
+@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0:RuntimeWarning")
 def test_compilation_traces_the_loop() -> None:
     core = seeded("ur_lstm", 4)
     x, _, starts = inputs(4, 3, 2)

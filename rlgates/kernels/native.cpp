@@ -23,11 +23,20 @@ struct Kernels {
   bool (*scan_backward)(const Scan &);
 };
 
-// Clang has no such pragmas: it gives the vectors of the plain instruction set.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+// Functions between these two are compiled for other instructions than the rest of the file.
+#define PRAGMA(...) _Pragma(#__VA_ARGS__)
+#ifdef __clang__
+#define INSTRUCTIONS_ON(names) \
+  PRAGMA(clang attribute push(__attribute__((target(names))), apply_to = function))
+#define INSTRUCTIONS_OFF PRAGMA(clang attribute pop)
+#else
+#define INSTRUCTIONS_ON(names) PRAGMA(GCC push_options) PRAGMA(GCC target(names))
+#define INSTRUCTIONS_OFF PRAGMA(GCC pop_options)
+#endif
+
+#if defined(__x86_64__) && defined(__GNUC__)
 #define HAS_X86_KERNELS
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma")
+INSTRUCTIONS_ON("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma")
 namespace avx512 {
 #define LANES 16
 #define SUMS 24
@@ -35,9 +44,8 @@ namespace avx512 {
 #undef LANES
 #undef SUMS
 }  // namespace avx512
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("avx2,fma")
+INSTRUCTIONS_OFF
+INSTRUCTIONS_ON("avx2,fma")
 namespace avx2 {
 #define LANES 8
 #define SUMS 12
@@ -45,7 +53,7 @@ namespace avx2 {
 #undef LANES
 #undef SUMS
 }  // namespace avx2
-#pragma GCC pop_options
+INSTRUCTIONS_OFF
 #endif
 
 namespace plain {
