@@ -66,7 +66,7 @@ class Cell(nn.Module, ABC):
         """The effective forget gates (B, d) of the step from `state`; None if there are none."""
         return None
 
-    def recurrence(self) -> kernels.Recurrence | kernels.Scan | None:
+    def recurrence(self) -> kernels.Recurrence | kernels.Loop | kernels.Scan | None:
         """What a fast path needs to stand in for the loop; None if there is none."""
         return None
 

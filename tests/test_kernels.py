@@ -80,7 +80,7 @@ def threads() -> Iterator[None]:
 
 
 def loss(outputs: Tensor, state: Tensor) -> Tensor:
-    weights = torch.linspace(-1, 1, outputs.numel(), dtype=outputs.dtype).view_as(outputs)
+    weights = torch.arange(outputs.numel(), dtype=outputs.dtype).sin().view_as(outputs)
     return (outputs * weights).sum() + 0.3 * state.square().sum()
 
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, widened
 from rlgates.errors import check_choice, check_number, check_size, unknown
+from rlgates.kernels import Loop
 
 # exp(-40) is nothing beside 40 in float64; torch's own threshold of 20 leaves a jump of 2e-9.
 _SOFTPLUS_IS_LINEAR = 40.0
@@ -139,6 +140,13 @@ class GATO(Cell):
         s = s + nn.functional.softplus(growth, threshold=_SOFTPLUS_IS_LINEAR)
         r = self.decay * torch.sigmoid(z[:, 0]) * r + torch.tanh(z[:, 1])
         return torch.cat([r, torch.cos(s)], dim=-1), (r, s)
+
+    def recurrence(self) -> Loop:
+        inner = self.inner_size if self.depth == 2 else 0
+        empty = self.recurrent.new_empty
+        out = (self.out_weight, self.out_bias) if inner else (empty(0, self.units), empty(0))
+        weights = self.weight.flatten(0, 1), self.bias.flatten(), self.recurrent, *out
+        return Loop("gato", (self.units, inner), weights, rate=self.decay)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         z = self._pre_activations(projected, state[0])

@@ -10,6 +10,7 @@ from rlgates.cores.regularisers import lstm_update
 from rlgates.cores.stacked import Stacked
 from rlgates.errors import check_flag, check_probability, check_size
 from rlgates.gates import Gate
+from rlgates.kernels import Loop
 
 
 class MogrifierLSTM(Stacked):
@@ -168,6 +169,34 @@ class MogrifierLSTM(Stacked):
             i = torch.minimum(i, 1 - f)
         h, c = lstm_update(self, state, (f, i), u, o)
         return h, (h, c)
+
+    def recurrence(self) -> Loop | None:
+        dropout = self.training and self.recurrent_dropout
+        if self.zoneout_cell or self.zoneout_hidden or dropout:
+            return None
+        d, inputs = self.hidden_size, self.input_size
+        bias = self.bias_ih + self.bias_hh
+        weights = [self.weight_ih, self.weight_hh, bias]
+        for n, shape in ((1, (inputs, d)), (2, (d, inputs))):
+            rounds = range(n, self.rounds + 1, 2)
+            if rounds:
+                matrices = torch.stack([self._matrix(k) for k in rounds])
+                weights += [matrices, torch.stack([self.modulation[f"q_{k}"] for k in rounds])]
+            else:
+                weights += [bias.new_empty(0, *shape), bias.new_empty(0, shape[0])]
+        sizes = d, len(bias), self.rounds, self.cap_input
+        gate = self.gate.row.activation, self.gate.auxiliary, self.gate.chunk_size
+        return Loop("mogrifier", sizes, tuple(weights), gate=gate)
+
+    def _matrix(self, n: int) -> Tensor:
+        """Q_n, also at low rank."""
+        weights = self.modulation
+        matrix: Tensor
+        if self.rank is None:
+            matrix = weights[f"Q_{n}"]
+        else:
+            matrix = weights[f"Q_{n}_left"] @ weights[f"Q_{n}_right"]
+        return matrix
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         *pre, _, _ = self._maps(projected, state[0])

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, widened
 from rlgates.errors import check_flag, check_size
+from rlgates.kernels import Loop
 
 
 class NRU(Cell):
@@ -139,6 +140,14 @@ class NRU(Cell):
         rows = unit_rows(products.unflatten(-1, (heads, self.memory_size)))
         written, erased = (amounts.unsqueeze(-1) * rows).mean(dim=-2).unbind(1)
         return h, (h, m + (written - erased))
+
+    def recurrence(self) -> Loop:
+        maps = self.weight_ih, self.bias, self.weight_hh, self.weight_maps, self.bias_maps
+        empty = self.bias.new_empty(0)
+        norm = (empty, empty) if self.norm is None else (self.norm.weight, self.norm.bias)
+        flags = self.relu, self.layer_norm
+        sizes = self.hidden_size, self.memory_size, self.num_heads, self.side, *flags
+        return Loop("nru", sizes, (*maps, *norm))
 
 
 def unit_rows(v: Tensor) -> Tensor:

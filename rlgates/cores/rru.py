@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, widened
 from rlgates.errors import check_flag, check_number, check_probability, check_size
+from rlgates.kernels import Loop
 
 # sigmoid(_SPEED * S) is the decay: S learns as many times faster.
 _SPEED = 10.0
@@ -182,6 +183,19 @@ class RRU(Cell):
         if self.S is not None:
             h = torch.sigmoid(_SPEED * self.S) * h
         return o, (torch.addcmul(h, self.Z, c),)
+
+    def recurrence(self) -> Loop:
+        d, g = self.hidden_size, self.inner_size
+        upper = self.bias.new_empty(0, g, g), self.bias.new_empty(0, g)
+        if self.weights:
+            upper = torch.stack(list(self.weights)), torch.stack(list(self.biases))
+        decay = self.bias.new_ones(d) if self.S is None else torch.sigmoid(_SPEED * self.S)
+        first = self.weight_ih, self.bias, self.weight_hh
+        weights = *first, *upper, self.weight_out, self.bias_out, decay, self.Z.expand(d)
+        flags = self.normalize, self.relu_candidate, self.relu_output
+        sizes = d, g, len(self.weights), self.output_size, *flags
+        noisy = self.training and self.dropout > 0
+        return Loop("rru", sizes, weights, rate=self.dropout, noisy=noisy)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         if self.S is None:

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from rlgates.kernels import calls, native, native_scan, scan
-from rlgates.kernels.recurrence import Recurrence
+from rlgates.kernels import calls, loop, native, native_scan, scan
+from rlgates.kernels.recurrence import Loop, Recurrence
 from rlgates.kernels.scan import Linear, Scan
 
 if TYPE_CHECKING:
     from rlgates.cell import Cell, State
 
-__all__ = ["BACKENDS", "Linear", "Recurrence", "Result", "Scan", "run"]
+__all__ = ["BACKENDS", "Linear", "Loop", "Recurrence", "Result", "Scan", "run"]
 
 BACKENDS = ("auto", "plain", "native", "scan", "triton")
 
@@ -62,12 +62,18 @@ class Result(NamedTuple):
 
 
 def _not_native(task: Task) -> str | None:
-    if task.layer.activation not in calls.ACTIVATIONS:
-        return f"it has no gates of {task.layer.activation}"
-    if task.layer.auxiliary not in calls.AUXILIARIES:
-        return f"it has no {task.layer.auxiliary} gates"
     if task.starts is not None and not task.own_start:
         return "it starts an episode from zeros, not from a learned state"
+    return _not_gate(task.layer.activation, task.layer.auxiliary) or _not_on_cpu(task)
+
+
+def _not_gate(activation: str, auxiliary: str) -> str | None:
+    if activation not in calls.ACTIVATIONS:
+        return f"it has no gates of {activation}"
+    return None if auxiliary in calls.AUXILIARIES else f"it has no {auxiliary} gates"
+
+
+def _not_on_cpu(task: Task) -> str | None:
     if torch.is_autocast_enabled("cpu"):
         return "it does not follow autocast"
     return _not_native_scan(task)
@@ -75,6 +81,19 @@ def _not_native(task: Task) -> str | None:
 
 def _native(task: Task) -> tuple[Tensor, State]:
     return native.run(task.x, task.state, task.starts, task.layer)
+
+
+# ---- layers with weights of their own ----------------------------------------------------------
+
+
+def _not_native_loop(task: Task) -> str | None:
+    gate = task.layer.gate
+    return (gate and _not_gate(*gate[:2])) or _not_on_cpu(task)
+
+
+def _native_loop(task: Task) -> tuple[Tensor, State]:
+    initial = None if task.starts is None else task.initial()
+    return loop.run(task.layer, task.x, task.state, task.starts, initial)
 
 
 # ---- layers that are linear in their state -----------------------------------------------------
@@ -129,6 +148,7 @@ def _scan_pays(task: Task) -> bool:
 # BACKENDS.
 _PATHS: dict[type, dict[str, Path]] = {
     Recurrence: {"native": Path(_not_native, _native)},
+    Loop: {"native": Path(_not_native_loop, _native_loop)},
     Scan: {
         "native": Path(_not_native_scan, lambda task: _scan(task, native_scan)),
         "triton": Path(_not_triton_scan, _triton_scan),

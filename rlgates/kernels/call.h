@@ -48,3 +48,32 @@ struct Scan {
   float *d_into;                       // (T, B, width)
   float *d_initial;                    // (B, width), sums over the steps
 };
+
+// In the order of `rlgates.kernels.shapes.CELLS`.
+enum LoopKind { GATO, RRU, MOGRIFIER, NRU };
+
+// A layer whose cell has weights of its own, over T steps of B rows. Fields of eight bytes, in the
+// order of `rlgates.kernels.loop`; tensors are (T, B, width) without gaps, states (B, width), and
+// null where there is none. What its sizes, weights and kept numbers are, the cell says; where
+// there is a `project_width` P, the first two weights are (P, I) and (P), and the steps read their
+// product with x, else x itself.
+struct Loop {
+  enum { SIZES = 8, PARTS = 2, WEIGHTS = 10, KEPT = 6 };
+  int64_t cell, threads, steps, rows;
+  int64_t wants_first, wants_weights;  // gradients of the first state, and of any weight
+  double rate;
+  int64_t sizes[SIZES];
+  int64_t input_width, project_width, output_width, noise_width;
+  int64_t part_width[PARTS], kept_width[KEPT], lengths[WEIGHTS];
+  const unsigned char *starts;
+  float *x, *noise;                    // the noise is uniform in [0, 1)
+  float *first[PARTS], *fresh[PARTS];  // states before the first step, and where one starts
+  float *weights[WEIGHTS];
+  float *outputs, *last[PARTS];
+  // What the way back needs, null if there is none: the states that enter the steps, (T + 1, B,
+  // width), and what else the cell keeps.
+  float *entering[PARTS], *kept[KEPT];
+  // Gradients. Those of the state are given for the last one, and become those of the first one;
+  // those of the fresh states and of the weights are zero at first.
+  float *d_outputs, *d_x, *d_state[PARTS], *d_fresh[PARTS], *d_weights[WEIGHTS];
+};

@@ -34,3 +34,43 @@ INLINE vec hyperbolic_tangent(vec x) {
   q = 4.671433840e-1f + y * q;
   return clamp(x * (1.0f + y * p) / (1.0f + y * q), 1.0f);
 }
+
+INLINE vec relu(vec x) { return x < 0.0f ? vec{} : x; }
+
+// log(1 + exp x). Beyond 0 it is x and its value at -x; log(1 + y) is the series of 2 artanh of
+// y / (2 + y), which is at most 1/3.
+INLINE vec softplus(vec x) {
+  vec y = exponential(clamp(x < 0.0f ? x : -x, 60.0f)), w = y / (2.0f + y), v = w * w;
+  vec p = 0.111111111f + v * (0.0909090909f + v * 0.0769230769f);
+  p = 0.2f + v * (0.142857143f + v * p);
+  return relu(x) + 2.0f * (w + w * v * (0.333333333f + v * p));
+}
+
+// A row of numbers becomes their cosines, or sines: those of what is left of them beside a multiple
+// of pi / 2, which is taken off in three parts whose products with it are exact up to 8,000.
+APART void circular(float *row, long units, bool sine) {
+  vec most = {};
+  for (long unit = 0, n = units; n > 0; unit += LANES, n -= LANES) {
+    const vec x = load(row + unit, n), size = x < 0.0f ? -x : x;
+    most = size < most ? most : size;
+  }
+  if (!(largest(most) < 8000.0f)) {
+    for (long unit = 0; unit < units; unit++)
+      row[unit] = (float)(sine ? __builtin_sin(row[unit]) : __builtin_cos(row[unit]));
+    return;
+  }
+  for (long unit = 0, n = units; n > 0; unit += LANES, n -= LANES) {
+    const float round = 12582912.0f;  // as in `exponential`
+    const vec x = load(row + unit, n), shifted = x * 0.636619772f + round, k = shifted - round;
+    const vec r = x - k * 1.5703125f - k * 4.8375129699707031e-4f - k * 7.5497899548918821e-8f;
+    const vec y = r * r;
+    vec s = 8.3321608736e-3f - y * 1.9515295891e-4f;
+    s = r + r * y * (y * s - 1.6666654611e-1f);
+    vec c = y * 2.443315711809948e-5f - 1.388731625493765e-3f;
+    c = 1.0f - 0.5f * y + y * y * (4.166664568298827e-2f + y * c);
+    // A sine is the cosine of a quarter less. Of four quarters two swap s and c, two the sign.
+    const bits quarter = (bits)shifted + (sine ? 3u : 0u);
+    const vec value = (quarter & 1u) != 0u ? s : c;
+    store(row + unit, ((quarter + 1u) & 2u) != 0u ? -value : value, n);
+  }
+}

@@ -3,7 +3,8 @@
 // hold running sums).
 //
 // A new activation is a struct in `activations.h`, a new auxiliary gate two cases in `gates.h`, a
-// new cell a file like `lstm.h` and an entry in CELLS; each has a name in `call.h`.
+// new cell a file like `lstm.h` and an entry in CELLS, or like `rru.h` and one in LOOPS, where its
+// weights are not those of the LSTM; each has a name in `call.h`.
 
 #include "vectors.h"
 #include "functions.h"
@@ -20,6 +21,11 @@
 #include "gru.h"
 #include "janet.h"
 #include "scan.h"
+#include "loop.h"
+#include "gato.h"
+#include "rru.h"
+#include "mogrifier.h"
+#include "nru.h"
 
 typedef void (*Pass)(const Call &, const Plan &, Gradients &, long first, long last, Room &);
 struct Cell {
@@ -28,10 +34,6 @@ struct Cell {
 template <class T> constexpr Cell cell = {forward<T>, backward<T>};
 // In the order of `CellKind`.
 static const Cell CELLS[] = {cell<Lstm>, cell<Gru<false>>, cell<Gru<true>>, cell<Janet>};
-
-static void add(float *to, const float *from, long n) {
-  for (long i = 0; i < n; i++) to[i] += from[i];
-}
 
 // The gradients of the weights from all threads, and those of the biases that share them.
 static void total_gradients(const Call &c, long threads, float *rooms, long size) {
@@ -51,6 +53,11 @@ static void total_gradients(const Call &c, long threads, float *rooms, long size
   });
   memcpy(c.d_bias_hh, c.d_bias_ih, both * sizeof(float));
 }
+
+// In the order of `LoopKind`.
+static const LoopCell LOOPS[] = {loop_cell<Gato>, loop_cell<Rru>, loop_cell<Mogrifier>,
+                                 loop_cell<Nru>};
+template <bool back> static bool run(const Loop &c) { return run_loop<back>(LOOPS[c.cell], c); }
 
 template <bool back> static bool run(const Call &c) {
   const Pass pass = back ? CELLS[c.cell].backward : CELLS[c.cell].forward;
@@ -74,7 +81,8 @@ template <bool back> static bool run(const Call &c) {
   return true;
 }
 
-static const Kernels kernels = {run<false>, run<true>, scan<false>, scan<true>};
+static const Kernels kernels = {run<false>,  run<true>,  scan<false>,
+                                scan<true>, run<false>, run<true>};
 
 #undef INLINE
 #undef APART

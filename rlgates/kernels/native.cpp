@@ -21,6 +21,8 @@ struct Kernels {
   bool (*backward)(const Call &);
   bool (*scan_forward)(const Scan &);
   bool (*scan_backward)(const Scan &);
+  bool (*loop_forward)(const Loop &);
+  bool (*loop_backward)(const Loop &);
 };
 
 // Functions between these two are compiled for other instructions than the rest of the file.
@@ -126,6 +128,12 @@ static PyObject *scan_forward(PyObject *, PyObject *args) {
 static PyObject *scan_backward(PyObject *, PyObject *args) {
   return run(args, chosen->scan_backward);
 }
+static PyObject *loop_forward(PyObject *, PyObject *args) {
+  return run(args, chosen->loop_forward);
+}
+static PyObject *loop_backward(PyObject *, PyObject *args) {
+  return run(args, chosen->loop_backward);
+}
 
 static PyObject *use(PyObject *, PyObject *args) {
   const char *wanted;
@@ -140,6 +148,8 @@ static PyMethodDef METHODS[] = {
     {"backward", backward, METH_VARARGS, "And back through time, to all gradients."},
     {"scan_forward", scan_forward, METH_VARARGS, "A linear recurrence over a sequence."},
     {"scan_backward", scan_backward, METH_VARARGS, "And back through time, to all gradients."},
+    {"loop_forward", loop_forward, METH_VARARGS, "A layer with weights of its own."},
+    {"loop_backward", loop_backward, METH_VARARGS, "And back through time, to all gradients."},
     {"use", use, METH_VARARGS, "Take the kernel for an instruction set; the best one for ''."},
     {nullptr, nullptr, 0, nullptr}};
 

@@ -70,8 +70,8 @@ class _Backward(torch.autograd.Function):
             (
                 torch.empty_like(inputs.x) if wants_x else None,
                 *(torch.empty_like(w) if any(wants_weights) else None for w in inputs[1:5]),
-                _own(inputs.first_h, d_h),
-                None if inputs.first_c is None else _own(inputs.first_c, d_c),
+                own(inputs.first_h, d_h),
+                None if inputs.first_c is None else own(inputs.first_c, d_c),
             )
         )
         sizes = sizes._replace(wants_first=wants_h, threads=calls.threads())
@@ -86,7 +86,7 @@ class _Backward(torch.autograd.Function):
         )
 
 
-def _own(like: Tensor, gradient: Tensor | None) -> Tensor:
+def own(like: Tensor, gradient: Tensor | None) -> Tensor:
     """A gradient that may be written into; zeros if there is none."""
     if gradient is None:
         return torch.zeros_like(like, memory_format=_DENSE)
@@ -120,7 +120,7 @@ def run(
 
 
 @cache
-def _layout(
+def layout(
     cell: str, activation: str, auxiliary: str, units: int, chunk_size: int
 ) -> tuple[tuple[int, int, int], int, int]:
     """The numbers of the three kinds, and the columns: all of them, and those made together."""
@@ -141,7 +141,7 @@ def _checked(
     """What the kernel needs, of shapes that fit together: addresses know no bounds."""
     steps, rows, width = x.shape
     units = layer.weight_hh.shape[1]
-    kinds, columns, joint = _layout(
+    kinds, columns, joint = layout(
         layer.cell, layer.activation, layer.auxiliary, units, layer.chunk_size
     )
     h, *c = (part if part.stride(1) == 1 else part.contiguous() for part in state)

@@ -62,3 +62,7 @@ static void outer(const float *d, long stride, long columns, Rows<const float> w
     into = ADD;
   } while (from < all);
 }
+
+static void add(float *to, const float *from, long n) {
+  for (long i = 0; i < n; i++) to[i] += from[i];
+}

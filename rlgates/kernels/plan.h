@@ -16,10 +16,15 @@ INLINE long summed_biases(const Call &c) { return c.cell == GRU_AFTER ? c.joint 
 // A sequence of fewer rows is run without packing its weights.
 constexpr long WORTH_PACKING = 32;
 
+// The steps of a slab, for threads that have at most so many rows.
+static long slab_of(bool back, long rows, long steps) {
+  const long fit = rows ? (back ? DEPTH : SLAB) / rows : steps;
+  return fit < 1 ? 1 : fit < steps ? fit : steps;
+}
+
 // For threads that have at most so many rows.
 static Plan plan(const Call &c, bool back, long rows, Room &room) {
-  const long fit = rows ? (back ? DEPTH : SLAB) / rows : c.steps;
-  const long slab = fit < 1 ? 1 : fit < c.steps ? fit : c.steps;
+  const long slab = slab_of(back, rows, c.steps);
   const long rest = c.columns - c.joint, both = summed_biases(c);
   const float *last = c.weight_hh + c.joint * c.units;
   Plan p = {{c.weight_ih, c.inputs, c.columns, 1, c.inputs, nullptr},

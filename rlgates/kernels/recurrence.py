@@ -1,4 +1,4 @@
-"""What a gated layer tells the fast paths about itself."""
+"""What a layer tells the fast paths about itself."""
 
 from __future__ import annotations
 
@@ -33,3 +33,23 @@ class Recurrence(NamedTuple):
     def weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The parameters."""
         return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
+
+
+class Loop(NamedTuple):
+    """A layer with weights of its own as data.
+
+    Attributes:
+        cell: a key of `rlgates.kernels.shapes.CELLS`, which says what sizes and weights it has.
+        sizes: its numbers and flags.
+        weights: tensors without elements stand for those that an option leaves out.
+        gate: activation, auxiliary and chunk size of the gate, if there is one.
+        rate: one more number.
+        noisy: whether units are dropped at random: with probability `rate`.
+    """
+
+    cell: str
+    sizes: tuple[int, ...]
+    weights: tuple[Tensor, ...]
+    gate: tuple[str, str, int] | None = None
+    rate: float = 0.0
+    noisy: bool = False

@@ -7,8 +7,8 @@ struct Track {
   long stride, step, period;
 
   Track() = default;
-  Track(float *given, long width, const Call &c)
-      : at(given), stride(width), step(c.rows * width), period(c.steps) {}
+  Track(float *given, long width, long rows, long period)
+      : at(given), stride(width), step(rows * width), period(period) {}
   Track(Room &room, long width, long first, long last, long period)
       : at(room.take((last - first) * width * period) - first * width), stride(width),
         step((last - first) * width), period(period) {}
@@ -34,7 +34,7 @@ struct Step {
         gate{c.activation, c.auxiliary, c.units, c.chunk_size}, zeros(empty(room, c.units)),
         values(room, c.units), gradients(room, c.units),
         d_h{c.d_h, c.units, 0}, d_c{c.d_c, c.units, 0} {
-    outputs = Track(c.outputs, c.units, c);
+    outputs = Track(c.outputs, c.units, c.rows, c.steps);
     gates = track(c.gates, c.columns, plan.slab, room);
     entering = track(c.entering, c.units, 1, room);
     if (c.first_c) cells = track(c.cells, c.units, 1, room);
@@ -45,7 +45,8 @@ struct Step {
   }
 
   Track track(float *given, long width, long period, Room &room) const {
-    return given ? Track(given, width, c) : Track(room, width, first, last, period);
+    if (given) return Track(given, width, c.rows, c.steps);
+    return Track(room, width, first, last, period);
   }
   static float *empty(Room &room, long units) {
     float *row = room.take(units);
