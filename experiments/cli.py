@@ -20,6 +20,7 @@ from rlgates.experiments.configs import (
     PRESETS,
     BenchConfig,
     EnvBenchConfig,
+    GpuBenchConfig,
     GrowthConfig,
     Pairs,
     PPOBenchConfig,
@@ -275,13 +276,15 @@ def _bench(
         Annotated[BenchConfig, tyro.conf.subcommand("cores")]
         | Annotated[GrowthConfig, tyro.conf.subcommand("growth")]
         | Annotated[PPOBenchConfig, tyro.conf.subcommand("ppo")]
-        | Annotated[EnvBenchConfig, tyro.conf.subcommand("envs")],
+        | Annotated[EnvBenchConfig, tyro.conf.subcommand("envs")]
+        | Annotated[GpuBenchConfig, tyro.conf.subcommand("gpu")],
         tyro.conf.arg(name=""),
     ],
 ) -> int:
     """Measure how long cores, agents or environments take, and write tables and pictures."""
     from rlgates.experiments.bench import bench
     from rlgates.experiments.env_bench import bench_envs
+    from rlgates.experiments.gpu_bench import bench_gpu
     from rlgates.experiments.growth_bench import bench_growth
     from rlgates.experiments.ppo_bench import bench_ppo
 
@@ -290,6 +293,7 @@ def _bench(
         GrowthConfig: bench_growth,
         PPOBenchConfig: bench_ppo,
         EnvBenchConfig: bench_envs,
+        GpuBenchConfig: bench_gpu,
     }
     print(benches[type(what)](what))
     return FINISHED

@@ -326,3 +326,19 @@ class EnvBenchConfig:
     """Timed stretches of at least an episode; their median counts."""
     results: str = "experiments/results"
     """Where `env_speed.csv` is written; rows of what is not timed stay."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuBenchConfig:
+    """Check the cores on a GPU, and time them beside cuDNN, and the environments."""
+
+    cores: tuple[str, ...] = ()
+    """Cores to be checked; all if none is given."""
+    quick: bool = False
+    """Fewer cores and sizes."""
+    minutes: float | None = None
+    """After these no further measurement begins; None: ten, or one if quick."""
+    device: str = "cuda"
+    """"cuda", or "cpu": tiny sizes, to try the bench itself."""
+    results: str = "experiments/results"
+    """Where `gpu_bench.json` is written."""

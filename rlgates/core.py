@@ -51,9 +51,9 @@ class Core(nn.Module):
         cells: the layers, from the input up; each takes what the one below gives out.
         name: the name under which `make_core` knows it.
         backend: what runs it. "plain" is the loop over time in PyTorch; "native" is code for
-            float32 on the CPU, for the gated LSTMs, GRUs and JANETs, for Mogrifier, NRU, RRU and
-            GATO, and for the cores that are linear in their state (minGRU, GILR, minLSTM, LRU).
-            The latter also have "triton", for float32 on a GPU, and "scan", log2(T) operations
+            float32 on the CPU, for all cores but RMC, DNC and RMA; "triton" is the same for a
+            GPU, for the gated LSTMs, GRUs and JANETs and for the cores that are linear in their
+            state (minGRU, GILR, minLSTM, LRU). The latter also have "scan", log2(T) operations
             of PyTorch for any numbers on any device. "auto" takes the first of them that can
             run, and else the loop.
         skip_connections: every layer above the first also reads the input, and the output is

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from rlgates.kernels import calls, loop, native, native_scan, scan
+from rlgates.kernels import calls, loop, native, native_scan, scan, triton
 from rlgates.kernels.recurrence import Loop, Recurrence
 from rlgates.kernels.scan import Linear, Scan
 
@@ -83,6 +83,16 @@ def _native(task: Task) -> tuple[Tensor, State]:
     return native.run(task.x, task.state, task.starts, task.layer)
 
 
+def _not_triton(task: Task) -> str | None:
+    if task.starts is not None and not task.own_start:
+        return "it starts an episode from zeros, not from a learned state"
+    return triton.why_not(task.x, task.state, task.starts, task.layer)
+
+
+def _triton(task: Task) -> tuple[Tensor, State]:
+    return triton.run(task.x, task.state, task.starts, task.layer)
+
+
 # ---- layers with weights of their own ----------------------------------------------------------
 
 
@@ -147,7 +157,10 @@ def _scan_pays(task: Task) -> bool:
 # The paths of each kind of layer, the best one first: a new one is a line here and its name in
 # BACKENDS.
 _PATHS: dict[type, dict[str, Path]] = {
-    Recurrence: {"native": Path(_not_native, _native)},
+    Recurrence: {
+        "native": Path(_not_native, _native),
+        "triton": Path(_not_triton, _triton, lambda task: task.x.is_cuda),  # else interpreted
+    },
     Loop: {"native": Path(_not_native_loop, _native_loop)},
     Scan: {
         "native": Path(_not_native_scan, lambda task: _scan(task, native_scan)),
