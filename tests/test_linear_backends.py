@@ -246,7 +246,6 @@ def test_which_backend_runs() -> None:
         ("mingru", "native", {"dtype": torch.float64}, "float32 on the CPU, got torch.float64"),
         ("mingru", "triton", {}, "it takes float32 on a GPU, got torch.float32 on cpu"),
         ("lstm", "scan", {}, "this core has no such fast path"),
-        ("lstm", "triton", {}, "this core has no such fast path"),
         ("gru", "scan", {}, "this core has no such fast path"),
     ],
 )
