@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import pickle
+import zipfile
+import zlib
 from typing import Any
 
 import numpy as np
@@ -16,6 +20,18 @@ from rlgates.agents.buffers import Minibatch, SequenceBuffer
 from rlgates.agents.sequences import Evaluation, Observations, SequencePolicy, States
 from rlgates.agents.tensor_env import TensorVecEnv
 from rlgates.errors import nearest_divisor
+
+_UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    json.JSONDecodeError,
+    pickle.UnpicklingError,
+    EOFError,
+    KeyError,
+    AttributeError,
+    AssertionError,
+    RuntimeError,
+)
 
 
 class SequenceRollouts(OnPolicyAlgorithm):
@@ -248,6 +264,21 @@ class SequenceRollouts(OnPolicyAlgorithm):
         if hasattr(self.policy, "log_std"):
             self.logger.record("train/std", self.policy.log_std.exp().mean().item())
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+
+    @classmethod
+    def load(cls, path: Any, *args: Any, **kwargs: Any) -> Any:
+        """As in SB3.
+
+        Raises:
+            ValueError: a file that is damaged, or holds no model of this kind.
+            FileNotFoundError: there is none.
+        """
+        try:
+            return super().load(path, *args, **kwargs)
+        except _UNREADABLE as error:
+            raise ValueError(
+                f"{path} is damaged, or no model of {cls.__name__}: {type(error).__name__}: {error}"
+            ) from error
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "_last_lstm_states"]

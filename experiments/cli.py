@@ -22,6 +22,7 @@ from rlgates.experiments.configs import (
     EnvBenchConfig,
     GpuBenchConfig,
     GrowthConfig,
+    LearningConfig,
     Pairs,
     PPOBenchConfig,
     StudyConfig,
@@ -110,6 +111,7 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
     app.command(name="play")(_play)
     app.command(name="cores")(_cores)
     app.command(name="bench")(_bench)
+    app.command(name="compare")(_compare)
     return app
 
 
@@ -173,6 +175,7 @@ def _figures(results: Path = Path("experiments/results"), readme: Path = Path("R
     from rlgates.experiments.costs import redraw_costs
     from rlgates.experiments.env_bench import redraw_env_speed
     from rlgates.experiments.growth_bench import redraw_growth
+    from rlgates.experiments.learning import redraw_learning
     from rlgates.experiments.pictures import draw_environments
     from rlgates.experiments.ppo_bench import redraw_ppo
     from rlgates.experiments.readme import filled_in
@@ -180,7 +183,14 @@ def _figures(results: Path = Path("experiments/results"), readme: Path = Path("R
     from rlgates.experiments.supervised_study import redraw_supervised
 
     studies = (*redraw(results), *redraw_supervised(results))
-    speeds = (redraw_costs, redraw_speed, redraw_growth, redraw_ppo, redraw_env_speed)
+    speeds = (
+        redraw_learning,
+        redraw_costs,
+        redraw_speed,
+        redraw_growth,
+        redraw_ppo,
+        redraw_env_speed,
+    )
     for path in (*studies, *(path for write in speeds for path in write(results))):
         print(path)
     sheet = results / "environments.png"
@@ -297,6 +307,13 @@ def _bench(
     }
     print(benches[type(what)](what))
     return FINISHED
+
+
+def _compare(config: Annotated[LearningConfig, tyro.conf.arg(name="")]) -> int:
+    """Train agents of rlgates and of sb3-contrib on the same tasks, and draw the curves."""
+    from rlgates.experiments.learning import run_learning
+
+    return FAILED if run_learning(config) else FINISHED
 
 
 def _command(name: str) -> str:

@@ -315,6 +315,22 @@ class PPOBenchConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LearningConfig:
+    """Train agents of rlgates and of sb3-contrib on the same tasks, and draw the curves."""
+
+    tasks: tuple[str, ...] = ("cartpole", "tmaze")
+    """cartpole: CartPole-v1 without velocities; tmaze: a passive T-Maze."""
+    agents: tuple[str, ...] = ("sb3-contrib", "lstm", "ur_lstm", "none")
+    """sb3-contrib's RecurrentPPO, and cores of ours."""
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    """One run for each task, agent and seed; what is in the table is not made again."""
+    jobs: int = 1
+    """Runs at a time, each in a process of its own, with one thread."""
+    results: str = "experiments/results"
+    """Where `learning.csv` is written, with a table and a picture."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class EnvBenchConfig:
     """Count the steps a second of the environments, with random actions and resets."""
 

@@ -1,0 +1,248 @@
+"""Do agents of rlgates learn as those of sb3-contrib? The same tasks, settings and seeds."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import sb3_contrib
+import torch
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+from stable_baselines3.common.callbacks import EvalCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+
+from rlgates.agents import RecurrentPPO
+from rlgates.envs.sb3 import make_vec_env as make_own
+from rlgates.errors import check_choice, check_size
+from rlgates.experiments.configs import LearningConfig
+from rlgates.experiments.figures import LOOK, MUTED, Curve, plot_curves, save
+from rlgates.experiments.files import write_atomically
+from rlgates.experiments.manifest import git_state
+from rlgates.experiments.ppo_bench import cartpole
+from rlgates.experiments.stats import iqm, iqm_interval
+from rlgates.experiments.tables import Row, merge, read
+from rlgates.experiments.text import time_text
+
+NAME = "learning"
+EVALUATIONS, EPISODES = 10, 20
+FAR = 2**20  # seeds of the environments of evaluations: of no training run
+UPSTREAM = "sb3-contrib"
+
+
+class Setting(NamedTuple):
+    """A task, and the settings that all agents have.
+
+    Attributes:
+        title: for people.
+        make: the environments of a seed, `training` or not.
+        steps: the budget.
+        scale: factor that makes the best return 1 in the picture.
+        goal: mean return of the last evaluation that counts as learned.
+        options, settings: of the policy and of the algorithm.
+    """
+
+    title: str
+    make: Callable[[int, bool], VecEnv]
+    steps: int
+    scale: float
+    goal: float
+    options: Mapping[str, Any]
+    settings: Mapping[str, Any]
+
+
+def _cartpole(seed: int, training: bool) -> VecEnv:
+    env = make_vec_env(cartpole, n_envs=8 if training else 4, seed=seed)
+    return VecNormalize(env, training=training, norm_reward=training)
+
+
+def _tmaze(seed: int, training: bool) -> VecEnv:
+    return make_own(
+        "rlgates/PassiveTMaze-v0",
+        16 if training else 4,
+        seed=seed,
+        corridor_length=30,
+        reward_scale=5.0 if training else 1.0,
+    )
+
+
+TASKS: dict[str, Setting] = {
+    # As in sb3-contrib's own test of what its agent learns.
+    "cartpole": Setting(
+        "CartPole-v1 without velocities",
+        _cartpole,
+        50_000,
+        1 / 500,
+        450.0,
+        {"net_arch": {"vf": [64], "pi": []}, "lstm_hidden_size": 64, "ortho_init": False},
+        {
+            "n_steps": 128,
+            "batch_size": 256,
+            "n_epochs": 10,
+            "learning_rate": 7e-4,
+            "max_grad_norm": 1.0,
+            "gae_lambda": 0.98,
+        },
+    ),
+    "tmaze": Setting(
+        "Passive T-Maze, corridor of 30",
+        _tmaze,
+        200_000,
+        1.0,
+        0.9,
+        {"net_arch": [64], "lstm_hidden_size": 64},
+        {"n_steps": 64, "batch_size": 256, "n_epochs": 4, "learning_rate": 1e-3, "ent_coef": 0.02},
+    ),
+}
+
+
+class Learned(NamedTuple):
+    """Steps, the mean return at each evaluation, and how long it took."""
+
+    steps: list[int]
+    returns: list[float]
+    seconds: float
+
+
+def learn(task: str, agent: str, seed: int) -> Learned:
+    """Train an agent: `UPSTREAM`, or a core of rlgates. One thread."""
+    torch.set_num_threads(1)
+    setting = TASKS[task]
+    env, fresh = setting.make(seed, True), setting.make(FAR + seed, False)
+    options = dict(setting.options)
+    if agent != UPSTREAM:
+        options["core"] = agent
+    kind: Any = sb3_contrib.RecurrentPPO if agent == UPSTREAM else RecurrentPPO
+    model = kind(
+        "MlpLstmPolicy", env, seed=seed, device="cpu", policy_kwargs=options, **setting.settings
+    )
+    start = time.monotonic()
+    with TemporaryDirectory() as folder:
+        every = setting.steps // EVALUATIONS // env.num_envs
+        look = EvalCallback(
+            fresh, n_eval_episodes=EPISODES, eval_freq=every, log_path=folder, verbose=0
+        )
+        model.learn(setting.steps, callback=look)
+        seen = np.load(Path(folder) / "evaluations.npz")
+        steps, returns = seen["timesteps"].tolist(), seen["results"].mean(axis=1).tolist()
+    return Learned(steps, returns, time.monotonic() - start)
+
+
+def run_learning(config: LearningConfig) -> int:
+    """Make the runs that are missing, and draw; how many failed.
+
+    Raises:
+        ValueError: an unknown task; a number below 1.
+    """
+    for task in config.tasks:
+        check_choice("task", task, TASKS)
+    check_size("jobs", config.jobs)
+    path = Path(config.results) / f"{NAME}.csv"
+    there = {(row["title"], row["core"], row["seed"]) for row in read(path)}
+    runs = [
+        (task, agent, seed)
+        for seed in config.seeds
+        for task in config.tasks
+        for agent in config.agents
+        if (task, agent, str(seed)) not in there
+    ]
+    failed = 0
+    with ProcessPoolExecutor(config.jobs, multiprocessing.get_context("spawn")) as pool:
+        futures = {pool.submit(learn, *run): run for run in runs}
+        for future in as_completed(futures):
+            run = futures[future]
+            if error := future.exception():
+                print(f"{run} failed: {error}", flush=True)
+                failed += 1
+                continue
+            learned = future.result()
+            print(f"{run}: {learned.returns[-1]:.1f}, {time_text(learned.seconds)}", flush=True)
+            merge(path, _rows(run, learned))
+    redraw_learning(path.parent)
+    return failed
+
+
+def _rows(run: tuple[str, str, int], learned: Learned) -> list[Row]:
+    commit = (git_state() or {"commit": ""})["commit"]
+    task, agent, seed = run
+    return [
+        {
+            "title": task,
+            "core": agent,
+            "seed": str(seed),
+            "steps": str(steps),
+            "mean_return": f"{value:.3f}",
+            "seconds": f"{learned.seconds:.0f}",
+            "commit": commit,
+        }
+        for steps, value in zip(learned.steps, learned.returns, strict=True)
+    ]
+
+
+def redraw_learning(results: Path) -> list[Path]:
+    """Write table and picture again from the CSV file; what was written."""
+    rows = read(results / f"{NAME}.csv")
+    if not rows:
+        return []
+    write_atomically(results / f"{NAME}.md", table(rows).encode())
+    _draw(rows, results / f"{NAME}.png")
+    return [results / f"{NAME}.md", results / f"{NAME}.png"]
+
+
+def _runs(rows: list[Row], task: str, agent: str) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        if (row["title"], row["core"]) == (task, agent):
+            found.setdefault(row["seed"], []).append(row)
+    return found
+
+
+def table(rows: list[Row]) -> str:
+    """A line for each task and agent."""
+    lines = ["| task | agent | return at the end | learned | time a run |", f"|{' --- |' * 5}"]
+    for task, agent in dict.fromkeys((row["title"], row["core"]) for row in rows):
+        runs = list(_runs(rows, task, agent).values())
+        ends = [float(run[-1]["mean_return"]) for run in runs]
+        low, high = iqm_interval(ends)
+        good = sum(end >= TASKS[task].goal for end in ends)
+        seconds = float(np.median([float(run[-1]["seconds"]) for run in runs]))
+        lines.append(
+            f"| {TASKS[task].title} | `{agent}` | {iqm(ends):.3g} [{float(low):.3g}, "
+            f"{float(high):.3g}] | {good} of {len(ends)} | {time_text(seconds)} |"
+        )
+    seeds = sorted({int(row["seed"]) for row in rows})
+    commits = ", ".join(dict.fromkeys(row["commit"][:7] for row in rows))
+    goals = ", ".join(f"{TASKS[task].goal:g}" for task in dict.fromkeys(r["title"] for r in rows))
+    return "\n".join(lines) + (
+        f"\n\nMean return of {EPISODES} fresh episodes after the last update: interquartile mean "
+        f"over seeds {seeds[0]} to {seeds[-1]} with its 95 % bootstrap interval; how many reached "
+        f"{goals}. Time: median, one thread a run; the runs of both stood side by side. "
+        f"`rlgates compare --jobs 2`, commit {commits}.\n"
+    )
+
+
+def _draw(rows: list[Row], path: Path) -> None:
+    tasks = list(dict.fromkeys(row["title"] for row in rows))
+    with rc_context(LOOK):
+        figure = Figure(figsize=(5.2 * len(tasks), 3.6), layout="constrained")
+        panels = figure.subplots(1, len(tasks), squeeze=False).ravel()
+        for axes, task in zip(panels, tasks, strict=True):
+            setting, curves = TASKS[task], []
+            for agent in dict.fromkeys(row["core"] for row in rows if row["title"] == task):
+                for seed, run in _runs(rows, task, agent).items():
+                    steps = np.array([float(row["steps"]) for row in run])
+                    returns = setting.scale * np.array([float(row["mean_return"]) for row in run])
+                    curves.append(Curve(agent, int(seed), steps, returns))
+            plot_curves(axes, curves, None)
+            axes.axhline(setting.scale * setting.goal, color=MUTED, lw=0.8, ls=(0, (2, 2)))
+            axes.set_title(setting.title, loc="left")
+        panels[0].set_ylabel(f"share of the best return, {EPISODES} episodes")
+        panels[-1].legend(loc="lower right", fontsize=9)
+        save(figure, path)

@@ -1,0 +1,105 @@
+"""The comparison with sb3-contrib: same settings for both, runs made once, table and picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.image import imread
+
+from rlgates.experiments import learning
+from rlgates.experiments.cli import main
+from rlgates.experiments.configs import LearningConfig
+from rlgates.experiments.learning import TASKS, UPSTREAM, learn, run_learning, table
+from rlgates.experiments.tables import read
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Budgets of two rollouts, in this process."""
+    for name, setting in TASKS.items():
+        settings = {**setting.settings, "n_steps": 16, "batch_size": 32, "n_epochs": 1}
+        steps = 2 * 16 * setting.make(0, True).num_envs
+        monkeypatch.setitem(TASKS, name, setting._replace(steps=steps, settings=settings))
+    monkeypatch.setattr(learning, "EVALUATIONS", 2)
+    monkeypatch.setattr(learning, "EPISODES", 2)
+    monkeypatch.setattr(learning, "ProcessPoolExecutor", Here)
+
+
+class Here:
+    """A pool that does the work itself."""
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+    def __enter__(self) -> Here:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def submit(self, function: Any, *args: Any) -> Any:
+        from concurrent.futures import Future
+
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("agent", [UPSTREAM, "ur_lstm"])
+def test_a_run(task: str, agent: str) -> None:
+    learned = learn(task, agent, 0)
+    assert learned.steps == [TASKS[task].steps // 2, TASKS[task].steps]
+    assert len(learned.returns) == 2
+    assert learned.returns == learn(task, agent, 0).returns
+
+
+@pytest.mark.usefixtures("tiny")
+def test_what_is_there_is_not_made_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = LearningConfig(
+        tasks=("cartpole",), agents=(UPSTREAM, "lstm"), seeds=(0, 1), results=str(tmp_path)
+    )
+    assert run_learning(config) == 0
+    rows = read(tmp_path / "learning.csv")
+    assert len(rows) == 2 * 2 * 2
+    assert "of 2" in (tmp_path / "learning.md").read_text()
+    assert imread(tmp_path / "learning.png").std() > 0.01
+    capsys.readouterr()
+    monkeypatch.setattr(learning, "learn", lambda *_: 1 / 0)
+    assert run_learning(config) == 0  # nothing is left to be done
+    assert read(tmp_path / "learning.csv") == rows
+    more = LearningConfig(tasks=("cartpole",), agents=("none",), seeds=(0,), results=str(tmp_path))
+    assert run_learning(more) == 1
+    assert "failed: division by zero" in capsys.readouterr().out
+
+
+def test_the_table_tells_who_learned() -> None:
+    rows = [
+        {
+            "title": "cartpole",
+            "core": "lstm",
+            "seed": str(seed),
+            "steps": "100",
+            "mean_return": str(value),
+            "seconds": "60",
+            "commit": "abcdefghij",
+        }
+        for seed, value in enumerate((449.0, 450.0, 500.0))
+    ]
+    line = table(rows).splitlines()[2]
+    assert "| `lstm` | 466 [" in line
+    assert "| 2 of 3 | 1 min 0 s |" in line
+
+
+def test_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "--tasks", "cartpol"]) == 2
+    assert "Did you mean 'cartpole'" in capsys.readouterr().err
+    assert main(["compare", "--jobs", "0"]) == 2
