@@ -47,7 +47,7 @@ sanitize: $(ready)  ## the tests of the native code, under sanitizers; needs g++
 	  ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=. \
 	  $(bin)/pytest -c ../../pyproject.toml --rootdir ../.. -p no:cacheprovider --capture sys \
 	  --log-file cases.log --log-file-level DEBUG --random-cases $(CASES) \
-	  ../../tests/test_kernels.py ../../tests/test_random_shapes.py
+	  ../../tests/test_{kernels,loops,scan,random_shapes}.py
 
 # mypy and import-linter look at the package as it is installed, so it is assembled for them;
 # the names of the files are turned back into those of the checkout.

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from rlgates.cores import CORES, core_names
-from rlgates.experiments.bench_tables import columns, found, head, place_words
+from rlgates.experiments.bench_tables import columns, found, head, place_words, timed
 from rlgates.experiments.figures import LOOK, MUTED, STYLES, save
 
 TICKS = (0.01, 0.1, 1, 10)
@@ -30,7 +30,8 @@ def draw_speeds(content: Mapping[str, Any], path: Path) -> bool:
     """
     named = core_names()
     shapes, places = columns(content)
-    families = [core for core in CORES if any(named[name][0] == core for name in content["cores"])]
+    cores = timed(content, shapes)
+    families = [core for core in CORES if any(named[name][0] == core for name in cores)]
     if not shapes or not families:
         return False
     with rc_context({**LOOK, "font.size": 9, "axes.titlesize": 9.5}):
@@ -39,7 +40,7 @@ def draw_speeds(content: Mapping[str, Any], path: Path) -> bool:
         panels = figure.subplots(1, len(shapes), sharey=True, sharex=True, squeeze=False)[0]
         for axes, shape in zip(panels, shapes, strict=True):
             axes.axvline(1, color="#222222", lw=0.9, ls=(0, (4, 3)), zorder=1)
-            for name, cases in content["cores"].items():
+            for name, cases in cores.items():
                 row = families.index(named[name][0])
                 plain = name == named[name][0]
                 for k, place in enumerate(places):

@@ -57,6 +57,16 @@ def columns(content: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     return sorted(shapes, key=order), sorted({place for _, place in keys})
 
 
+def timed(content: Mapping[str, Any], shapes: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The cores that were timed at one of the shapes, in the order of their names."""
+    there = {name: content["cores"].get(name, {}) for name in core_names()}
+    return {
+        name: cases
+        for name, cases in there.items()
+        if any(key.partition("/")[0] in shapes and found(cases[key], "equal") for key in cases)
+    }
+
+
 def head(shape: str) -> str:
     """ "128x8x64x256" -> "(128, 8, 64, 256)", and one step by its name."""
     return ("one step " if shape.startswith("1x") else "") + f"({shape.replace('x', ', ')})"
@@ -72,7 +82,7 @@ def place_words(place: str) -> str:
 def speed_tables(content: Mapping[str, Any]) -> dict[str, str]:
     """The whole table, and "_short", the one for the README, by the ends of their names."""
     shapes, places = columns(content)
-    named = {name: content["cores"][name] for name in core_names() if name in content["cores"]}
+    named = timed(content, shapes)
     parts = []
     for rival, title in RIVALS.items():
         for place in places:
