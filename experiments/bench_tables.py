@@ -58,13 +58,17 @@ def columns(content: Mapping[str, Any]) -> tuple[list[str], list[str]]:
 
 
 def timed(content: Mapping[str, Any], shapes: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The cores that were timed at one of the shapes, in the order of their names."""
+    """The cores that were timed at one of the shapes, in the order of the table of names."""
     there = {name: content["cores"].get(name, {}) for name in core_names()}
     return {
         name: cases
         for name, cases in there.items()
-        if any(key.partition("/")[0] in shapes and found(cases[key], "equal") for key in cases)
+        if any(found(case, "equal") for case in _at(cases, shapes))
     }
+
+
+def _at(cases: Mapping[str, Any], shapes: Sequence[str]) -> list[Mapping[str, Any]]:
+    return [case for key, case in cases.items() if key.partition("/")[0] in shapes]
 
 
 def head(shape: str) -> str:
@@ -82,7 +86,8 @@ def place_words(place: str) -> str:
 def speed_tables(content: Mapping[str, Any]) -> dict[str, str]:
     """The whole table, and "_short", the one for the README, by the ends of their names."""
     shapes, places = columns(content)
-    named = timed(content, shapes)
+    tried = {name for name, cases in content["cores"].items() if _at(cases, shapes)}
+    named = {name: content["cores"][name] for name in core_names() if name in tried}
     parts = []
     for rival, title in RIVALS.items():
         for place in places:
@@ -90,7 +95,8 @@ def speed_tables(content: Mapping[str, Any]) -> dict[str, str]:
             lines = _table(rows, shapes, [place], rival, _full)
             if lines:
                 parts.append(f"### Against {title}, {place_words(place)}\n\n{lines}\n")
-    few = {name: named[name] for name in README if name in named}
+    there = timed(content, shapes)
+    few = {name: there[name] for name in README if name in there}
     cells = " and ".join(place_words(place) for place in places)
     brief = _table(few, shapes, places, "equal", _brief) + (
         f"\nSpeed relative to {RIVALS['equal']} ({cells}): forward and backward pass "
