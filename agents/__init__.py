@@ -1,6 +1,6 @@
 """Recurrent policies and algorithms on Stable-Baselines3 and sb3-contrib."""
 
-from rlgates.agents.a2c import A2C_PRESETS, RecurrentA2C
+from rlgates.agents.a2c import RecurrentA2C
 from rlgates.agents.callbacks import GateCallback, observe_gates
 from rlgates.agents.encoders import GridEncoder, MixedEncoder
 from rlgates.agents.maskable import (
@@ -11,9 +11,13 @@ from rlgates.agents.maskable import (
 )
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.ppo import RecurrentPPO
+from rlgates.agents.presets import A2C_PRESETS
+from rlgates.agents.rma import RMAPolicy
+from rlgates.agents.tvt import TVT
 
 __all__ = [
     "A2C_PRESETS",
+    "TVT",
     "CnnLstmPolicy",
     "GateCallback",
     "GridEncoder",
@@ -24,6 +28,7 @@ __all__ = [
     "MixedEncoder",
     "MlpLstmPolicy",
     "MultiInputLstmPolicy",
+    "RMAPolicy",
     "RecurrentA2C",
     "RecurrentPPO",
     "observe_gates",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import stable_baselines3
-import torch
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv
 
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
+from rlgates.agents.rma import RMAPolicy
 from rlgates.agents.rollouts import SequenceRollouts
 from rlgates.agents.sequences import SequencePolicy
+from rlgates.agents.tvt import TVT, check_tvt
 from rlgates.agents.updates import Means, all_or_nothing, check_norm, explained_variance
 from rlgates.errors import check_flag, check_size
 
@@ -22,14 +23,16 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
         RecurrentA2C("MlpLstmPolicy", env, n_steps=16, policy_kwargs={"core": "ur_lstm"})
 
     Arguments are those of `stable_baselines3.A2C`, and those below; those of the policies stand
-    in `rlgates.agents.MlpLstmPolicy`. Each update makes one step on the whole rollout, as
-    n_envs sequences of n_steps. `rlgates.agents.A2C_PRESETS` has settings of papers.
+    in `rlgates.agents.MlpLstmPolicy` and `RMAPolicy`. Each update makes one step on the whole
+    rollout, as n_envs sequences of n_steps. `rlgates.agents.A2C_PRESETS` has settings of papers.
 
     Args:
         env: as in SB3, or a batch of tensors of `rlgates.envs.torch.make_torch_env`.
         chunk_len, burn_in: as in `rlgates.RecurrentPPO`.
         sum_over_time: the losses are summed over the n_steps and averaged over environments
             (Hung et al. 2019), instead of averaged over both.
+        tvt: `rlgates.agents.TVT()` for temporal value transport, which needs an RMA core and
+            rollouts of whole episodes.
 
     Raises:
         ValueError: as `rlgates.RecurrentPPO`. TypeError: a policy class without the methods of
@@ -40,6 +43,7 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
         "MlpLstmPolicy": MlpLstmPolicy,
         "CnnLstmPolicy": CnnLstmPolicy,
         "MultiInputLstmPolicy": MultiInputLstmPolicy,
+        "RMAPolicy": RMAPolicy,
     }
 
     def __init__(
@@ -50,11 +54,13 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
         chunk_len: int | None = None,
         burn_in: int = 0,
         sum_over_time: bool = False,
+        tvt: TVT | None = None,
         **kwargs: Any,
     ) -> None:
         self.chunk_len = None if chunk_len is None else check_size("chunk_len", chunk_len)
         self.burn_in = check_size("burn_in", burn_in, minimum=0)
         self.sum_over_time = check_flag("sum_over_time", sum_over_time)
+        self.tvt = check_tvt(tvt)
         super().__init__(policy, env, *args, **kwargs)
         if self.env is not None:
             self._checked_chunk_len()
@@ -93,25 +99,3 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
         self._n_updates += 1
         variance = explained_variance(buffer.values, buffer.returns)
         self._record({**means.result(), "explained_variance": variance})
-
-
-# Settings of papers, as arguments of `RecurrentA2C`; n_steps is the length of an episode there.
-A2C_PRESETS: dict[str, dict[str, Any]] = {
-    # Hung et al. 2019, released code: one update for 16 whole episodes, lambda = gamma, and no
-    # clipping of the gradient's norm. Their value loss is 0.4 * 0.5 * (G - V)^2.
-    f"hung2019_gamma_{str(gamma).partition('.')[2]}": {
-        "gamma": gamma,
-        "gae_lambda": gamma,
-        "learning_rate": 2e-4,
-        "ent_coef": 0.05,
-        "vf_coef": 0.2,
-        "max_grad_norm": float("inf"),
-        "sum_over_time": True,
-        "use_rms_prop": False,
-        "policy_kwargs": {
-            "optimizer_class": torch.optim.Adam,
-            "optimizer_kwargs": {"betas": (0.0, 0.95), "eps": 1e-6},
-        },
-    }
-    for gamma in (0.92, 0.96, 0.998)
-}

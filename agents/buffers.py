@@ -53,6 +53,8 @@ class SequenceBuffer:
     Attributes:
         observations, actions, action_masks, rewards, starts, values, log_probs, advantages,
             returns: (T, N, ...); action_masks may be None.
+        outputs: of the actor's core, (T, N, output_size); only where temporal value transport
+            asks for them.
         states: before the first step, and before every chunk (or its burn-in) after it.
     """
 
@@ -63,6 +65,7 @@ class SequenceBuffer:
     starts: Tensor
     values: Tensor
     log_probs: Tensor
+    outputs: Tensor
     advantages: Tensor
     returns: Tensor
 
@@ -105,7 +108,8 @@ class SequenceBuffer:
             states: before the step.
             observations: (N, ...).
             action_masks: (N, ...), in every step or in none.
-            step: actions (N, ...), starts (N,) bool and rewards, values, log_probs (N,).
+            step: actions (N, ...), starts (N,) bool and rewards, values, log_probs (N,); and
+                outputs (N, output_size), in every step or in none.
         """
         t = self._position
         chunk = t + self.burn_in  # which this step, or the burn-in from it on, comes before

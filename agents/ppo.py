@@ -14,7 +14,10 @@ from torch import Tensor
 
 from rlgates.agents.buffers import Minibatch
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
+from rlgates.agents.rma import RMAPolicy
 from rlgates.agents.rollouts import SequenceRollouts
+from rlgates.agents.sequences import SequencePolicy
+from rlgates.agents.tvt import TVT, check_tvt
 from rlgates.agents.updates import Means, all_or_nothing, check_norm, explained_variance
 from rlgates.errors import check_choice, check_flag, check_size
 
@@ -31,9 +34,9 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):
         RecurrentPPO("MlpLstmPolicy", env, policy_kwargs={"core": "ur_lstm"})
 
     Arguments are those of `sb3_contrib.RecurrentPPO`, and those below; those of the policies
-    stand in `rlgates.agents.MlpLstmPolicy`. Minibatches are whole sequences: of n_steps, if
-    `batch_size` is a multiple of it, else of `batch_size` steps. `load` also takes a model that
-    sb3-contrib saved: its LSTM becomes `core="lstm"` with equal weights.
+    stand in `rlgates.agents.MlpLstmPolicy` and `RMAPolicy`. Minibatches are whole sequences: of
+    n_steps, if `batch_size` is a multiple of it, else of `batch_size` steps. `load` also takes a
+    model that sb3-contrib saved: its LSTM becomes `core="lstm"` with equal weights.
 
     Args:
         env: as in SB3, or a batch of tensors of `rlgates.envs.torch.make_torch_env`, with which
@@ -48,11 +51,14 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):
             1.5 target_kl, without stepping there, as upstream does; or of an "epoch" on average.
         sequences: "whole", as said above, or "upstream": sb3-contrib's own minibatches, which are
             cut, split at episode starts and padded; to compare with.
+        tvt: as in `rlgates.RecurrentA2C`.
 
     Raises:
         ValueError: an unknown core or option; numbers that do not divide, with the nearest that
-            do. While learning: observations, rewards or gradients that are not finite; the model
-            is then as it was before the update.
+            do; auxiliary losses or `tvt` with `sequences="upstream"`, which knows neither. With
+            `tvt`, a core without an RMA's memory, and rollouts that cut episodes. While learning:
+            observations, rewards or gradients that are not finite; the model is then as it was
+            before the update.
         TypeError: a policy class without the methods of `SequencePolicy`.
     """
 
@@ -60,6 +66,7 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):
         "MlpLstmPolicy": MlpLstmPolicy,
         "CnnLstmPolicy": CnnLstmPolicy,
         "MultiInputLstmPolicy": MultiInputLstmPolicy,
+        "RMAPolicy": RMAPolicy,
     }
 
     def __init__(
@@ -72,6 +79,7 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):
         refresh_states: bool = False,
         kl_stop: str = "minibatch",
         sequences: str = "whole",
+        tvt: TVT | None = None,
         **kwargs: Any,
     ) -> None:
         self.chunk_len = None if chunk_len is None else check_size("chunk_len", chunk_len)
@@ -79,6 +87,7 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):
         self.refresh_states = check_flag("refresh_states", refresh_states)
         self.kl_stop = check_choice("kl_stop", kl_stop, ("minibatch", "epoch"))
         self.sequences = check_choice("sequences", sequences, ("whole", "upstream"))
+        self.tvt = check_tvt(tvt)
         super().__init__(policy, env, *args, **kwargs)
         if self.env is not None and self.sequences == "whole":
             self._checked_chunk_len()
@@ -89,6 +98,8 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):
         super()._setup_model()
         if self.sequences == "whole":
             self._use_sequences()
+        elif self.tvt is not None or _has_auxiliary_losses(self.policy):
+            raise ValueError("auxiliary losses and tvt need sequences='whole'.")
 
     def _minibatch(self) -> int | None:
         return self.batch_size
@@ -184,3 +195,8 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):
         if self.sequences == "upstream":
             return sb3_contrib.RecurrentPPO._setup_learn(self, *args, **kwargs)
         return super()._setup_learn(*args, **kwargs)
+
+
+def _has_auxiliary_losses(policy: Any) -> bool:
+    own = getattr(type(policy), "auxiliary_losses", SequencePolicy.auxiliary_losses)
+    return own is not SequencePolicy.auxiliary_losses

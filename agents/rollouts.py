@@ -19,6 +19,7 @@ from torch import Tensor
 from rlgates.agents.buffers import Minibatch, SequenceBuffer
 from rlgates.agents.sequences import Evaluation, Observations, SequencePolicy, States
 from rlgates.agents.tensor_env import TensorVecEnv
+from rlgates.agents.tvt import TVT, check_whole_episodes, memory_of, read_again
 from rlgates.errors import nearest_divisor
 
 _UNREADABLE = (
@@ -40,12 +41,14 @@ class SequenceRollouts(OnPolicyAlgorithm):
     Attributes:
         chunk_len, burn_in: see `SequenceBuffer`; chunk_len is None for the longest that divides
             the minibatches.
+        tvt: what is added to the rewards of a rollout; None for nothing.
     """
 
     policy: SequencePolicy
     rollout_buffer: SequenceBuffer  # type: ignore[assignment]
     chunk_len: int | None
     burn_in: int
+    tvt: TVT | None
     _last_lstm_states: Any
 
     @staticmethod
@@ -101,6 +104,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
                 f"the policy must be one of rlgates, such as MlpLstmPolicy, or a subclass; got "
                 f"{type(self.policy).__name__}."
             )
+        if self.tvt is not None:
+            memory_of(self.policy)  # a policy without one is an error here
         self.rollout_buffer = SequenceBuffer(
             self.n_steps, self.n_envs, self.n_steps, self.burn_in, self.gamma, self.gae_lambda
         )
@@ -134,7 +139,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
                 policy.reset_noise(env.num_envs)
             action_masks = self._action_masks(env)
             with torch.no_grad():
-                actions, values, log_probs, new_states = policy.act(
+                actions, values, log_probs, new_states, outputs = policy.act(
                     observations, states, starts, action_masks
                 )
             given: Any = self._within_bounds(actions)
@@ -157,6 +162,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
                 starts=starts,
                 values=values,
                 log_probs=log_probs,
+                **({} if self.tvt is None else {"outputs": outputs}),
             )
             observations = self._observe(new_obs)
             starts = torch.as_tensor(dones, device=self.device)
@@ -165,6 +171,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
             self._last_lstm_states = states
         with torch.no_grad():
             last_values = policy.value(observations, states, starts)
+        self._transport_value(rollout_buffer, starts)
         rollout_buffer.finish(last_values, starts)
         self._check_rollout()
         if isinstance(env, TensorVecEnv):
@@ -232,6 +239,16 @@ class SequenceRollouts(OnPolicyAlgorithm):
         paid = paid.clone()  # which may be the environment's own
         paid[cut] += self.gamma * values
         return paid
+
+    def _transport_value(self, buffer: SequenceBuffer, ends: Tensor) -> None:
+        """Raise the rewards of a rollout by what `tvt` says."""
+        if self.tvt is None:
+            return
+        check_whole_episodes(buffer.starts, ends)
+        reads = read_again(memory_of(self.policy), buffer.outputs, buffer.starts)
+        more = self.tvt.rewards(reads, buffer.starts, buffer.values, self.gamma)
+        buffer.rewards += more
+        self.logger.record("rollout/tvt_reward", float(more.sum() / buffer.starts.sum()))
 
     def _check_rollout(self) -> None:
         for name in ("rewards", "values", "log_probs", "advantages"):

@@ -60,12 +60,14 @@ class Decision(NamedTuple):
         actions: (B, ...) of the action space, not yet clipped or rescaled to its bounds.
         values, log_probs: (B,).
         states: after the step.
+        outputs: of the actor's core, (B, output_size).
     """
 
     actions: Tensor
     values: Tensor
     log_probs: Tensor
     states: States
+    outputs: Tensor
 
 
 class Evaluation(NamedTuple):
@@ -118,8 +120,11 @@ class SequencePolicy(RecurrentActorCriticPolicy):
             own = vf_features.unflatten(0, starts.shape)
             read, vf = self.lstm_critic.core(own, states.vf, starts)
             latent_vf = read.flatten(0, 1)
+        elif self.shared_lstm and self.shared_gradient == "both":
+            actor, critic = self.mlp_extractor(latent_pi)
+            return Latents(actor, critic, States(pi, vf), x, outputs)
         elif self.shared_lstm:
-            latent_vf = latent_pi if self.shared_gradient == "both" else latent_pi.detach()
+            latent_vf = latent_pi.detach()
         else:
             assert self.critic is not None
             latent_vf = self.critic(vf_features)
@@ -160,7 +165,9 @@ class SequencePolicy(RecurrentActorCriticPolicy):
             actions = distribution.get_actions(deterministic)
             log_probs = distribution.log_prob(actions)
         actions = actions.reshape(-1, *(self.action_space.shape or ()))
-        return Decision(actions, self.values_of(latents), log_probs, latents.states)
+        return Decision(
+            actions, self.values_of(latents), log_probs, latents.states, latents.outputs[0]
+        )
 
     def value(self, observations: Observations, states: States, starts: Tensor) -> Tensor:
         """Values (B,) before one step; only the critic runs where it is apart."""
@@ -204,6 +211,13 @@ class SequencePolicy(RecurrentActorCriticPolicy):
 
         For policies that learn more than to act: override it. What is not trained on has no
         place here, as it is computed in every minibatch.
+
+        Each is an average over the steps and rows of a minibatch, as the losses of the algorithms
+        are: `RecurrentA2C(..., sum_over_time=True)` multiplies all of them by n_steps.
+
+        Args:
+            observations: (T * B, ...), step by step, as the environment gave them.
+            latents: what `latents` made of them.
         """
         return {}
 

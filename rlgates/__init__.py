@@ -15,6 +15,7 @@ from rlgates.cores import list_cores, make_core
 from rlgates.gates import timescale
 
 if TYPE_CHECKING:
+    from rlgates.agents import TVT as TVT
     from rlgates.agents import CnnLstmPolicy as CnnLstmPolicy
     from rlgates.agents import GateCallback as GateCallback
     from rlgates.agents import MaskableRecurrentPPO as MaskableRecurrentPPO
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rlgates.agents import MultiInputLstmPolicy as MultiInputLstmPolicy
     from rlgates.agents import RecurrentA2C as RecurrentA2C
     from rlgates.agents import RecurrentPPO as RecurrentPPO
+    from rlgates.agents import RMAPolicy as RMAPolicy
 
 __version__ = "0.1.0"
 
@@ -34,8 +36,10 @@ _AGENTS = (
     "MaskableRecurrentPPO",
     "MlpLstmPolicy",
     "MultiInputLstmPolicy",
+    "RMAPolicy",
     "RecurrentA2C",
     "RecurrentPPO",
+    "TVT",
 )
 
 
