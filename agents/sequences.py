@@ -17,6 +17,7 @@ from stable_baselines3.common.policies import BasePolicy
 from torch import Tensor
 
 from rlgates.agents.core_module import CoreModule
+from rlgates.together import run_together
 
 Observations = Tensor | dict[str, Tensor]
 
@@ -113,19 +114,24 @@ class SequencePolicy(RecurrentActorCriticPolicy):
         pi_features, vf_features = (
             (features, features) if self.share_features_extractor else features
         )
-        x = pi_features.unflatten(0, starts.shape)
-        outputs, pi = self.lstm_actor.core(x, states.pi, starts)
-        latent_pi, vf = outputs.flatten(0, 1), None
+        x, vf = pi_features.unflatten(0, starts.shape), None
+        actor = self.lstm_actor.core
         if self.lstm_critic is not None:
-            own = vf_features.unflatten(0, starts.shape)
-            read, vf = self.lstm_critic.core(own, states.vf, starts)
+            seen = vf_features.unflatten(0, starts.shape)
+            assert states.vf is not None
+            (outputs, pi), (read, vf) = run_together(
+                [(actor, x, states.pi), (self.lstm_critic.core, seen, states.vf)], starts
+            )
             latent_vf = read.flatten(0, 1)
-        elif self.shared_lstm and self.shared_gradient == "both":
-            actor, critic = self.mlp_extractor(latent_pi)
-            return Latents(actor, critic, States(pi, vf), x, outputs)
-        elif self.shared_lstm:
-            latent_vf = latent_pi.detach()
         else:
+            outputs, pi = actor(x, states.pi, starts)
+        latent_pi = outputs.flatten(0, 1)
+        if self.shared_lstm and self.shared_gradient == "both":
+            behind_pi, behind_vf = self.mlp_extractor(latent_pi)
+            return Latents(behind_pi, behind_vf, States(pi, vf), x, outputs)
+        if self.shared_lstm:
+            latent_vf = latent_pi.detach()
+        elif self.lstm_critic is None:
             assert self.critic is not None
             latent_vf = self.critic(vf_features)
         return Latents(

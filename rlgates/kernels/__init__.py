@@ -7,7 +7,7 @@ where none can run, the loop does.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,7 +22,7 @@ from rlgates.kernels.scan import Linear, Scan
 if TYPE_CHECKING:
     from rlgates.cell import Cell, State
 
-__all__ = ["BACKENDS", "Linear", "Loop", "Recurrence", "Result", "Scan", "run"]
+__all__ = ["BACKENDS", "Linear", "Loop", "Recurrence", "Result", "Scan", "run", "run_together"]
 
 BACKENDS = ("auto", "plain", "native", "scan", "triton")
 
@@ -234,6 +234,34 @@ def run(
     if backend != "auto":
         raise ValueError(f"the {backend} backend cannot run this: {reason}.")
     return None
+
+
+def run_together(
+    layers: Sequence[tuple[Cell, Tensor, State]], starts: Tensor | None
+) -> list[Result] | None:
+    """Run two layers side by side, each in a thread of its own.
+
+    Args:
+        layers: cells, their inputs (T, B, I) and the parts of their states; each starts an
+            episode from its own initial state.
+        starts: (T, B) bool, or None.
+
+    Returns:
+        what came out of each; None where that is impossible, or they have rows enough to be
+        shared by the threads one layer after the other.
+    """
+    threads = calls.threads()
+    if threads < 2 or any(len(x) > 1 and x.shape[1] >= threads for _, x, _ in layers):
+        return None
+    described = []
+    for cell, x, state in layers:
+        layer = cell.recurrence()
+        tensors = (x, *state, *getattr(layer, "weights", ()))
+        task = Task(layer, x, state, starts, lambda: (), True, tensors)
+        if type(layer) is not Recurrence or _unusual(task) or _not_native(task):
+            return None
+        described.append((x, state, layer))
+    return [Result(*made, "native") for made in native.run_together(described, starts)]
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -105,24 +106,31 @@ def _pack(sizes: Sizes, *tensors: Tensor | None) -> bytes:
     return _LAYOUT.pack(*sizes, *addresses, *[0] * (23 - len(addresses)))
 
 
-def forward(
-    sizes: Sizes, starts: Tensor | None, inputs: Inputs, results: Results, kept: Kept | None
-) -> None:
-    """A layer over a sequence."""
-    _native.forward(_pack(sizes, starts, *inputs, *results, *(kept or ())))
+class Layer(NamedTuple):
+    """A layer to be run: its numbers, its starts (T, B), and its tensors."""
+
+    sizes: Sizes
+    starts: Tensor | None
+    inputs: Inputs
 
 
-def backward(
-    sizes: Sizes,
-    starts: Tensor | None,
-    inputs: Inputs,
-    kept: Kept,
-    d_outputs: Tensor | None,
-    gradients: Inputs,
-) -> None:
-    """And back through time.
+def forward(layers: Sequence[tuple[Layer, Results, Kept | None]]) -> None:
+    """One layer over a sequence, or two side by side."""
+    packed = (
+        _pack(layer.sizes, layer.starts, *layer.inputs, *results, *(kept or ()))
+        for layer, results, kept in layers
+    )
+    _native.forward(b"".join(packed))
 
-    In `gradients` there is room for those of x if they are wanted, and of all weights or of none;
+
+def backward(layers: Sequence[tuple[Layer, Kept, Tensor | None, Inputs]]) -> None:
+    """And back through time: layers, what they kept, gradients of the outputs, and gradients.
+
+    In the latter there is room for those of x if they are wanted, and of all weights or of none;
     and there are those of the state after the last step, which become those of the first one.
     """
-    _native.backward(_pack(sizes, starts, *inputs, None, None, None, *kept, d_outputs, *gradients))
+    packed = (
+        _pack(*layer[:2], *layer.inputs, None, None, None, *kept, d_outputs, *gradients)
+        for layer, kept, d_outputs, gradients in layers
+    )
+    _native.backward(b"".join(packed))

@@ -102,21 +102,22 @@ static const char *choose(const char *wanted) {
   return nullptr;
 }
 
-// Read a call, which Python has packed as the struct is laid out, and run it.
+// Read calls, which Python has packed as the struct is laid out, and run them: side by side, if
+// there are several.
 template <class Call> static PyObject *run(PyObject *args, bool (*kernel)(const Call &)) {
   const char *given;
   Py_ssize_t size;
   if (!PyArg_ParseTuple(args, "y#", &given, &size)) return nullptr;
-  if (size != sizeof(Call)) {
+  Call calls[2];
+  const long count = size / sizeof(Call);
+  if (size % sizeof(Call) || count < 1 || count > 2)
     return PyErr_Format(PyExc_ValueError, "%zd bytes expected, got %zd", sizeof(Call), size);
-  }
-  Call call;
-  memcpy(&call, given, sizeof(Call));
-  bool done;
+  memcpy(calls, given, size);
+  bool done[2] = {true, true};
   Py_BEGIN_ALLOW_THREADS;
-  done = kernel(call);
+  share(count, count, [&](long first, long, long) { done[first] = kernel(calls[first]); });
   Py_END_ALLOW_THREADS;
-  if (!done) return PyErr_NoMemory();
+  if (!done[0] || !done[1]) return PyErr_NoMemory();
   Py_RETURN_NONE;
 }
 

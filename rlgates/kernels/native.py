@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import torch
@@ -10,40 +12,60 @@ from torch import Tensor
 
 from rlgates.gates import AUXILIARIES
 from rlgates.kernels import calls
-from rlgates.kernels.calls import Inputs, Kept, Results, Sizes
+from rlgates.kernels.calls import Inputs, Kept, Layer, Results, Sizes
 from rlgates.kernels.recurrence import Recurrence
 
 _DENSE = torch.contiguous_format
 
 
-def _forward(sizes: Sizes, starts: Tensor | None, inputs: Inputs, kept: Kept | None) -> Results:
-    new, state = inputs.x.new_empty, (sizes.rows, sizes.units)
-    last_c = None if inputs.first_c is None else new(state)
-    results = Results(new(sizes.steps, *state), new(state), last_c)
-    calls.forward(sizes, starts, inputs, results, kept)
+def _forward(layers: Sequence[Layer], kept: Sequence[Kept | None]) -> list[Results]:
+    results = []
+    for sizes, _, inputs in layers:
+        new, state = inputs.x.new_empty, (sizes.rows, sizes.units)
+        last_c = None if inputs.first_c is None else new(state)
+        results.append(Results(new(sizes.steps, *state), new(state), last_c))
+    calls.forward(list(zip(layers, results, kept, strict=True)))
     return results
 
 
+def _room(sizes: Sizes, inputs: Inputs) -> Kept:
+    new, state = inputs.x.new_empty, (sizes.steps, sizes.rows, sizes.units)
+    return Kept(
+        gates=new(sizes.steps, sizes.rows, sizes.columns),
+        entering=new(state),
+        cells=None if inputs.first_c is None else new(state),
+        extra=new(state) if sizes.joint < sizes.columns else None,
+    )
+
+
+def _layers(
+    sizes: Sequence[Sizes], starts: Tensor | None, tensors: Sequence[Tensor | None]
+) -> list[Layer]:
+    parts = _parts(tensors, len(Inputs._fields))
+    return [
+        Layer(numbers, starts, Inputs._make(part))
+        for numbers, part in zip(sizes, parts, strict=True)
+    ]
+
+
+def _parts(values: Sequence[Any], size: int) -> list[Sequence[Any]]:
+    return [values[first : first + size] for first in range(0, len(values), size)]
+
+
 class _Sequence(torch.autograd.Function):
-    """`_forward` with gradients for all its inputs."""
+    """`_forward` with gradients for all inputs of the layers."""
 
     @staticmethod
     def forward(
-        ctx: Any, sizes: Sizes, starts: Tensor | None, *tensors: Tensor | None
+        ctx: Any, sizes: Sequence[Sizes], starts: Tensor | None, *tensors: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        inputs = Inputs._make(tensors)
-        new, state = inputs.x.new_empty, (sizes.steps, sizes.rows, sizes.units)
-        kept = Kept(
-            gates=new(sizes.steps, sizes.rows, sizes.columns),
-            entering=new(state),
-            cells=None if inputs.first_c is None else new(state),
-            extra=new(state) if sizes.joint < sizes.columns else None,
-        )
+        layers = _layers(sizes, starts, tensors)
+        kept = [_room(layer.sizes, layer.inputs) for layer in layers]
         ctx.set_materialize_grads(False)
         ctx.sizes = sizes
         # The starts go the same way as the rest, so that a change in place is noticed.
-        ctx.save_for_backward(starts, *inputs, *kept)
-        return _forward(sizes, starts, inputs, kept)
+        ctx.save_for_backward(starts, *tensors, *chain(*kept))
+        return tuple(chain(*_forward(layers, kept)))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -58,32 +80,50 @@ class _Backward(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        sizes: Sizes,
+        sizes: Sequence[Sizes],
         wanted: tuple[bool, ...],
         starts: Tensor | None,
         *tensors: Tensor | None,
     ) -> tuple[Tensor | None, ...]:
-        inputs, kept = Inputs._make(tensors[:7]), Kept._make(tensors[7:11])
-        d_outputs, d_h, d_c = tensors[11:]
-        wants_x, *wants_weights, wants_h, _ = wanted
-        gradients = Inputs._make(
-            (
-                torch.empty_like(inputs.x) if wants_x else None,
-                *(torch.empty_like(w) if any(wants_weights) else None for w in inputs[1:5]),
-                own(inputs.first_h, d_h),
-                None if inputs.first_c is None else own(inputs.first_c, d_c),
-            )
+        inputs, results = len(wanted), len(sizes) * len(Results._fields)
+        each = zip(
+            _layers(sizes, starts, tensors[:inputs]),
+            _parts(wanted, len(Inputs._fields)),
+            _parts(tensors[inputs:-results], len(Kept._fields)),
+            _parts(tensors[-results:], len(Results._fields)),
+            strict=True,
         )
-        sizes = sizes._replace(wants_first=wants_h, threads=calls.threads())
-        d_outputs = None if d_outputs is None else d_outputs.contiguous()
-        calls.backward(sizes, starts, inputs, kept, d_outputs, gradients)
-        return tuple(d if want else None for d, want in zip(gradients, wanted, strict=True))
+        threads = calls.threads() if len(sizes) == 1 else 1
+        ways, found = [], []
+        for layer, wants, kept, (d_outputs, d_h, d_c) in each:
+            gradients = _gradients(layer.inputs, wants, d_h, d_c)
+            numbers = layer.sizes._replace(wants_first=wants[5], threads=threads)
+            d_outputs = None if d_outputs is None else d_outputs.contiguous()
+            layer = layer._replace(sizes=numbers)
+            ways.append((layer, Kept._make(kept), d_outputs, gradients))
+            found += [d if want else None for d, want in zip(gradients, wants, strict=True)]
+        calls.backward(ways)
+        return tuple(found)
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> None:
         raise RuntimeError(
             "native code has no second derivative: give the core backend='plain' for one."
         )
+
+
+def _gradients(
+    inputs: Inputs, wanted: Sequence[bool], d_h: Tensor | None, d_c: Tensor | None
+) -> Inputs:
+    wants_x, *wants_weights, _, _ = wanted
+    return Inputs._make(
+        (
+            torch.empty_like(inputs.x) if wants_x else None,
+            *(torch.empty_like(w) if any(wants_weights) else None for w in inputs[1:5]),
+            own(inputs.first_h, d_h),
+            None if inputs.first_c is None else own(inputs.first_c, d_c),
+        )
+    )
 
 
 def own(like: Tensor, gradient: Tensor | None) -> Tensor:
@@ -110,13 +150,28 @@ def run(
     Raises:
         ValueError: shapes or dtypes that do not fit together.
     """
-    sizes, inputs = _checked(x, state, starts, layer)
+    return run_together([(x, state, layer)], starts)[0]
+
+
+def run_together(
+    layers: Sequence[tuple[Tensor, tuple[Tensor, ...], Recurrence]], starts: Tensor | None
+) -> list[tuple[Tensor, tuple[Tensor, ...]]]:
+    """As `run`, of one layer, or of two that know nothing of each other, each with a thread."""
     starts = None if starts is None else starts.contiguous()
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
-        outputs, *final = _Sequence.apply(sizes, starts, *inputs)  # type: ignore[no-untyped-call]
+    checked = [_checked(x, state, starts, layer) for x, state, layer in layers]
+    sizes = [numbers for numbers, _ in checked]
+    if len(sizes) > 1:
+        sizes = [numbers._replace(threads=1) for numbers in sizes]
+    tensors = [tensor for _, inputs in checked for tensor in inputs]
+    results: Sequence[Sequence[Any]]
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+        made = _Sequence.apply(sizes, starts, *tensors)  # type: ignore[no-untyped-call]
+        results = _parts(made, len(Results._fields))
     else:
-        outputs, *final = _forward(sizes, starts, inputs, None)
-    return outputs, tuple(part for part in final if part is not None)
+        results = _forward(_layers(sizes, starts, tensors), [None] * len(sizes))
+    return [
+        (outputs, tuple(part for part in final if part is not None)) for outputs, *final in results
+    ]
 
 
 @cache
