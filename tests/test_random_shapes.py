@@ -190,13 +190,26 @@ def check(case: Case) -> None:
     plain = copy.deepcopy(core)
     plain.backend = "plain"
     wants = everything(copy.deepcopy(plain).double(), case, x.double(), state.double(), starts)
-    loop: dict[str, Tensor] = {}
     for name, want in wants.items():
         error, allowed = distance(ours[name], want), 2e-5
-        if not error <= allowed:  # steep gates over many steps: the loop has such errors too
-            loop = loop or everything(plain, case, x, state, starts)
-            allowed += 30 * distance(loop[name], want)
+        # Steep gates over many steps: the loop has such errors too, or they come of roundings of
+        # the weights alone.
+        if not error <= allowed:
+            allowed += 30 * distance(everything(plain, case, x, state, starts)[name], want)
+        if not error <= allowed:
+            moved = rounded(copy.deepcopy(plain).double())
+            other = everything(moved, case, x.double(), state.double(), starts)[name]
+            allowed += 10 * distance(other, want)
         assert error <= allowed, f"{name}: {error:.1e}, {allowed:.1e} allowed"
+
+
+@torch.no_grad()
+def rounded(core: Core) -> Core:
+    """A core of float64 whose weights are moved by what rounding in float32 may do to them."""
+    generator = torch.Generator().manual_seed(0)
+    for weight in core.parameters():
+        weight.mul_(1 + 2e-7 * torch.randn(weight.shape, generator=generator, dtype=weight.dtype))
+    return core
 
 
 def distance(got: Tensor, want: Tensor) -> float:
