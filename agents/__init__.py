@@ -3,12 +3,14 @@
 from rlgates.agents.a2c import RecurrentA2C
 from rlgates.agents.callbacks import GateCallback, observe_gates
 from rlgates.agents.encoders import GridEncoder, MixedEncoder
+from rlgates.agents.evaluation import Estimate, PolicyEvaluation, evaluate_policy
 from rlgates.agents.maskable import (
     MaskableCnnLstmPolicy,
     MaskableMlpLstmPolicy,
     MaskableMultiInputLstmPolicy,
     MaskableRecurrentPPO,
 )
+from rlgates.agents.onnx import export_onnx
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.ppo import RecurrentPPO
 from rlgates.agents.presets import A2C_PRESETS
@@ -19,6 +21,7 @@ __all__ = [
     "A2C_PRESETS",
     "TVT",
     "CnnLstmPolicy",
+    "Estimate",
     "GateCallback",
     "GridEncoder",
     "MaskableCnnLstmPolicy",
@@ -28,8 +31,11 @@ __all__ = [
     "MixedEncoder",
     "MlpLstmPolicy",
     "MultiInputLstmPolicy",
+    "PolicyEvaluation",
     "RMAPolicy",
     "RecurrentA2C",
     "RecurrentPPO",
+    "evaluate_policy",
+    "export_onnx",
     "observe_gates",
 ]

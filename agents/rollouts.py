@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rlgates.agents.buffers import Minibatch, SequenceBuffer
 from rlgates.agents.sequences import Evaluation, Observations, SequencePolicy, States
-from rlgates.agents.tensor_env import TensorVecEnv
+from rlgates.agents.tensor_env import TensorVecEnv, is_tensor_batch
 from rlgates.agents.tvt import TVT, check_whole_episodes, memory_of, read_again
 from rlgates.errors import nearest_divisor
 
@@ -53,7 +53,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
 
     @staticmethod
     def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
-        if isinstance(getattr(env, "device", None), torch.device) and hasattr(env, "task"):
+        if is_tensor_batch(env):
             env = TensorVecEnv(env)
         return OnPolicyAlgorithm._wrap_env(env, verbose, monitor_wrapper)
 

@@ -12,6 +12,11 @@ from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage
 from torch import Tensor
 
 
+def is_tensor_batch(env: Any) -> bool:
+    """Whether it is what `TensorVecEnv` wraps."""
+    return isinstance(getattr(env, "device", None), torch.device) and hasattr(env, "task")
+
+
 class TensorVecEnv(VecEnv):
     """A batch of environments that takes and gives torch tensors, for the agents of rlgates.
 
@@ -24,7 +29,8 @@ class TensorVecEnv(VecEnv):
         env: such as `rlgates.envs.torch.make_torch_env` makes: with `num_envs`, `device`, `task`
             (which has `observation_space` and `action_space`), `reset(seed)` and `step(actions)`
             as a batched gymnasium environment has them, where info has `finished`, and
-            `episode_return`, `episode_length` where a row may have finished.
+            `episode_return`, `episode_length` and the metrics of `task.metric_names` where a row
+            may have finished.
     """
 
     def __init__(self, env: Any) -> None:
@@ -57,23 +63,24 @@ class TensorVecEnv(VecEnv):
         observations, rewards, done, _, info = self.env.step(actions)
         if "episode_return" in info:
             told = {"done": done, "r": info["episode_return"], "l": info["episode_length"]}
-            if "is_success" in info:
-                told["is_success"] = info["is_success"]
+            names = getattr(self.env.task, "metric_names", ())
+            told |= {name: info[name] for name in names}
             self._finished.append(told)
         return self._shown(observations), rewards, done, []
 
     def episodes(self, most: int) -> list[dict[str, Any]]:
-        """Up to `most` of the episodes finished since the last call, the newest; it waits."""
+        """Up to `most` of the episodes finished since the last call, the newest; it waits.
+
+        Each is an info with `episode` (`r`, `l`), `row` and the task's metrics.
+        """
         told: list[dict[str, Any]] = []
         for step in reversed(self._finished):
             parts = {name: part.cpu().numpy() for name, part in step.items()}
-            for row in np.flatnonzero(parts["done"])[: most - len(told)]:
-                info: dict[str, Any] = {
-                    "episode": {"r": float(parts["r"][row]), "l": int(parts["l"][row])}
-                }
-                if "is_success" in parts:
-                    info["is_success"] = bool(parts["is_success"][row])
-                told.append(info)
+            for row in np.flatnonzero(parts["done"])[::-1][: most - len(told)]:
+                info = {name: part[row].item() for name, part in parts.items()}
+                del info["done"]
+                info["episode"] = {name: info.pop(name) for name in ("r", "l")}
+                told.append({**info, "row": int(row)})
             if len(told) >= most:
                 break
         self._finished = []

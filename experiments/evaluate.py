@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-import torch
 from scipy.stats import binomtest
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage, is_vecenv_wrapped
 
+from rlgates.agents.evaluation import evaluate_policy
 from rlgates.envs.sb3 import make_vec_env
 from rlgates.errors import check_size
 
@@ -62,8 +60,7 @@ def evaluate(
 ) -> Evaluation:
     """Play fresh episodes and count the successes.
 
-    The number of episodes of each environment is fixed beforehand, so that short episodes do
-    not count for more. The random numbers of the process are left as they were.
+    As `rlgates.agents.evaluate_policy` plays them.
 
     Args:
         model: with a policy for that environment.
@@ -77,24 +74,12 @@ def evaluate(
     """
     rows = min(check_size("episodes", episodes), MAX_ROWS)
     venv = fresh_env(model, env, env_settings, rows, seed)
-    ends: list[dict[str, Any]] = []
-
-    def collect(local: dict[str, Any], _: dict[str, Any]) -> None:
-        if local["done"]:
-            ends.append(local["info"])
-
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        evaluate_policy(model, venv, episodes, deterministic=deterministic, callback=collect)
-    wins = sum(bool(end["is_success"]) for end in ends)
-    interval = binomtest(wins, len(ends)).proportion_ci(method="wilson")
-    rewards = [last_phase_reward(end) for end in ends]
+    seen = evaluate_policy(model, venv, episodes, deterministic, seed)
+    wins = int(seen.metrics["is_success"].sum())
+    interval = binomtest(wins, episodes).proportion_ci(method="wilson")
+    rewards = seen.metrics.get("last_phase_reward", seen.returns)
     return Evaluation(
-        len(ends),
-        wins / len(ends),
-        float(interval.low),
-        float(interval.high),
-        float(np.mean(rewards)),
+        episodes, wins / episodes, float(interval.low), float(interval.high), float(rewards.mean())
     )
 
 
