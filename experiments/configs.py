@@ -318,8 +318,9 @@ class PPOBenchConfig:
 class LearningConfig:
     """Train agents of rlgates and of sb3-contrib on the same tasks, and draw the curves."""
 
-    tasks: tuple[str, ...] = ("cartpole", "tmaze")
-    """cartpole: CartPole-v1 without velocities; tmaze: a passive T-Maze."""
+    tasks: tuple[str, ...] = ("cartpole", "tmaze", "minigrid7", "minigrid9")
+    """cartpole: CartPole-v1 without velocities; tmaze: a passive T-Maze; minigrid7, minigrid9:
+    MiniGrid's memory tasks of these sizes, with a view of 3 cells."""
     agents: tuple[str, ...] = ("sb3-contrib", "lstm", "ur_lstm", "none")
     """sb3-contrib's RecurrentPPO, and cores of ours."""
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)

@@ -117,7 +117,9 @@ def poses_that_tell(env, seed):
     return telling, column - 1
 
 
-@pytest.mark.parametrize(("env_id", "observation"), [*((k, "symbolic") for k in IDS), (S7, "rgb")])
+@pytest.mark.parametrize(
+    ("env_id", "observation"), [*((k, "symbolic") for k in IDS), (S7, "objects"), (S7, "rgb")]
+)
 def test_beyond_the_room_its_object_is_out_of_sight(env_id, observation):
     env = gymnasium.make(env_id, observation=observation).unwrapped
     forks = set()
@@ -153,6 +155,12 @@ def test_what_is_seen():
     codes = [set(channel.flat) for channel in np.moveaxis(grids, -1, 0)]
     assert codes == [{0, 1, 2, KEY, BALL}, {0, 1, 5}, {0}]
     assert all(grid[1, 2].tolist() == [EMPTY, 0, 0] for grid in grids)
+    env = gymnasium.make("rlgates/MiniGridMemoryS9-v0", observation="objects")
+    hot = np.array([env.reset(seed=seed)[0] for seed in range(20)])
+    assert hot.dtype == np.float32
+    assert hot[0] in env.observation_space
+    assert (np.array([0, 1, 2, KEY, BALL])[hot.argmax(-1)] == np.array(grids)[::3, ..., 0]).all()
+    assert (hot.sum(-1) == 1).all()
     for options in ({"view_size": 5}, {"view_size": 5, "tile_size": 7}):
         env = gymnasium.make(S7, observation="rgb", **options)
         assert is_image_space(env.observation_space, check_channels=True)
@@ -223,7 +231,7 @@ def test_same_seed_same_trajectory():
     assert trajectory(3) != trajectory(4)
 
 
-@pytest.mark.parametrize("observation", ["symbolic", "rgb"])
+@pytest.mark.parametrize("observation", ["symbolic", "objects", "rgb"])
 def test_the_checkers_pass(observation):
     for env_id in IDS:
         env = gymnasium.make(env_id, observation=observation).unwrapped
@@ -237,7 +245,11 @@ def test_the_checkers_pass(observation):
 
 @pytest.mark.parametrize(
     ("policy", "settings"),
-    [("MlpPolicy", {}), ("CnnPolicy", {"observation": "rgb"})],
+    [
+        ("MlpPolicy", {}),
+        ("MlpPolicy", {"observation": "objects"}),
+        ("CnnPolicy", {"observation": "rgb"}),
+    ],
 )
 def test_sb3_trains_on_it(policy, settings):
     env = gymnasium.make(S7, max_steps=10, **settings)
