@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, NoReturn
 
 import numpy as np
@@ -38,7 +39,9 @@ class TensorVecEnv(VecEnv):
         self.render_mode = None
         space = env.task.observation_space
         self._pictures = _pictures(space)
-        super().__init__(env.num_envs, self._shown_space(space), env.task.action_space)
+        # Copies: other environments share the task, and agents seed their spaces.
+        shown, actions = copy.deepcopy((self._shown_space(space), env.task.action_space))
+        super().__init__(env.num_envs, shown, actions)
         self._next_seed: int | None = None
         self._actions: Any = None
         self._finished: list[dict[str, Tensor]] = []

@@ -61,10 +61,21 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Payment:
-    """A reward."""
+    """A reward.
+
+    Args:
+        idle: why it pays for nothing, if it does: only the rewards `drawn` can be given then.
+        drawn: what an episode draws.
+    """
+
+    idle: str = ""
+    drawn: tuple[float, ...] = ()
 
     def parse(self, name: str, given: Any) -> Array:
-        return np.asarray(check_payment(name, given), dtype=np.float32)
+        payment = np.float32(check_payment(name, given))
+        if self.idle and payment not in [np.float32(value) for value in self.drawn]:
+            raise ValueError(f"{name}={given!r} would pay for nothing: {self.idle}.")
+        return np.asarray(payment)
 
     def tell(self, drawn: Array) -> Array:
         return drawn

@@ -8,6 +8,7 @@ device.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -19,7 +20,8 @@ from gymnasium.error import ResetNeeded
 from rlgates.envs.arrays import Array, namespace, put, select
 from rlgates.envs.choices import Choice, fix, tell
 from rlgates.envs.philox import Key, check_seed, random_seed
-from rlgates.errors import check_flag, check_size, unknown
+from rlgates.envs.saved import check_saved
+from rlgates.errors import check_flag, check_size
 
 State: TypeAlias = dict[str, Array]
 """The state of a task: named arrays, each with the batch as its first axis."""
@@ -71,6 +73,10 @@ class Task(Protocol):
     def choices(self) -> Mapping[str, Choice]:
         """What an episode draws, by name."""
 
+    @property
+    def state_bounds(self) -> Mapping[str, tuple[int, int]]:
+        """The smallest and the largest value of those integers in a state that have bounds."""
+
     def draw(self, key: Key) -> dict[str, Array]:
         """The choices of the episodes that `key` names."""
 
@@ -94,6 +100,17 @@ class Task(Protocol):
 
     def moments(self, state: State) -> list[Moment]:
         """Where each episode stands, for people."""
+
+
+def own_spaces(task: Task) -> tuple[spaces.Space[Any], spaces.Discrete]:
+    """The observation and the action space of `task`, copied, each with a new generator.
+
+    A task is shared by all of its environments; to seed the space of one must not seed the others'.
+    """
+    own = copy.deepcopy((task.observation_space, task.action_space))
+    for space in own:
+        space.seed()
+    return own
 
 
 class BatchedEnv:
@@ -127,7 +144,7 @@ class BatchedEnv:
         self.task = task
         self.num_envs = check_size("num_envs", num_envs)
         self.first_index = check_size("first_index", first_index, minimum=0)
-        if self.first_index + num_envs > 2**32:
+        if self.first_index + self.num_envs > 2**32:
             raise ValueError(f"indices must stay below 2**32, got first_index={first_index}.")
         self.xp = xp
         self._num_actions = int(task.action_space.n)
@@ -135,7 +152,7 @@ class BatchedEnv:
         names = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
         self._integers = {xp.empty(0, dtype=getattr(xp, name)).dtype for name in names}
         self._seed = None if seed is None else check_seed(seed)
-        self._index = self.first_index + xp.arange(num_envs, dtype=xp.int64, device=device)
+        self._index = self.first_index + xp.arange(self.num_envs, dtype=xp.int64, device=device)
         self.device = self._index.device
         self._on_host = xp is np or self.device.type == "cpu"
         self._checks_values = check_flag("debug", debug) or self._on_host
@@ -283,7 +300,7 @@ class BatchedEnv:
             "settings": np.array(repr(self.task)),
             "seed": np.array(self._seed, dtype=np.uint64),
             **{
-                name: np.array(array_api_compat.to_device(values, "cpu"))
+                name: np.asarray(array_api_compat.to_device(values, "cpu")).copy()
                 for name, values in arrays.items()
             },
         }
@@ -292,26 +309,16 @@ class BatchedEnv:
         """Go on from what `get_state` gave, and return the current observations.
 
         Raises:
-            ValueError: it was saved from other settings or another number of rows, or has a
-                missing or unknown entry. TypeError: an entry holds numbers of the wrong kind.
+            ValueError: it was saved from other settings or another number of rows, has a missing
+                or unknown entry, or one with a value that no episode has. TypeError: an entry
+                holds numbers of the wrong kind. In both cases all stays as it was.
         """
         settings = str(saved.get("settings", "an unknown task"))
         if settings != repr(self.task):
             raise ValueError(f"saved from {settings}, but this environment is {self.task!r}.")
         example = BatchedEnv(self.task, self.num_envs, seed=0)
         example.reset()
-        expected = example.get_state()
-        for name in saved:
-            if name not in expected:
-                raise unknown("entry of a saved state", name, expected)
-        arrays = {}
-        for name, like in expected.items():
-            if name not in saved:
-                raise ValueError(f"the saved state has no entry {name!r}.")
-            values = np.asarray(saved[name])
-            if values.shape != like.shape:
-                raise ValueError(f"{name!r} must have shape {like.shape}, got {values.shape}.")
-            arrays[name] = values.astype(like.dtype, casting="same_kind")
+        arrays = check_saved(saved, example.get_state(), self.task)
         self._seed = int(arrays.pop("seed"))
         del arrays["settings"]
         self.first_index = int(arrays["index"][0])

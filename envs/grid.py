@@ -141,14 +141,13 @@ class Schedule:
     made is replaced by the first picture of the next phase; the reward of that action stays.
 
     Attributes:
-        names: of all phases. total: number of actions of an episode.
+        total: number of actions of an episode.
         phase: (total + 1,) the phase that picture t shows.
         enters: (total + 1,) whether picture t is the first one of its phase.
         ends: (phases,) the t at which each phase ends.
     """
 
     def __init__(self, **lengths: int) -> None:
-        self.names = tuple(lengths)
         counts = np.array(list(lengths.values()))
         self.ends = np.cumsum(counts)
         self.total = int(self.ends[-1])

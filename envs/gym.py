@@ -6,12 +6,11 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 
 from rlgates.envs.arrays import Array
 from rlgates.envs.choices import fix, tell_one
-from rlgates.envs.engine import Observation, State
+from rlgates.envs.engine import Observation, State, own_spaces
 from rlgates.envs.philox import MAX_SEED, Key, check_seed
 from rlgates.envs.render import FPS, draw_rows
 from rlgates.envs.tasks import make_task
@@ -47,10 +46,9 @@ class TaskEnv(gymnasium.Env[Any, np.int64]):
             check_choice("render mode", render_mode, self.metadata["render_modes"])
         self.render_mode = render_mode
         self.env_index = check_size("env_index", env_index, minimum=0)
-        if env_index >= 2**32:
+        if self.env_index >= 2**32:
             raise ValueError(f"env_index must be below 2**32, got {env_index}.")
-        self.observation_space = self.task.observation_space
-        self.action_space: spaces.Discrete = self.task.action_space
+        self.observation_space, self.action_space = own_spaces(self.task)
         self._seed: int | None = None
         self._episode = -1
         self._state: State | None = None
@@ -117,7 +115,7 @@ class TaskEnv(gymnasium.Env[Any, np.int64]):
 
     def _check(self, action: Any) -> Array:
         """`action` as a batch of one."""
-        given, count = np.asarray(action), int(self.action_space.n)
+        given, count = np.asarray(action), int(self.task.action_space.n)
         if given.ndim != 0:
             raise ValueError(f"action must be one integer, got shape {given.shape}.")
         if given.dtype.kind not in "iu":

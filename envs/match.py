@@ -14,7 +14,7 @@ from rlgates.envs.engine import State
 from rlgates.envs.grid import CUE, FLOOR, RGBA, Atlas
 from rlgates.envs.phases import NEVER, PAD_WORDS, PhasedTask
 from rlgates.envs.philox import Key, below, permutations
-from rlgates.envs.settings import check_payment, check_range
+from rlgates.envs.settings import check_payment, check_range, store
 from rlgates.errors import check_choice
 
 # Letters as in grid.Atlas; c: wall or, in one of them, the colour to remember; p: pad.
@@ -55,9 +55,12 @@ class MatchTask(PhasedTask):
     _walls: ClassVar[str] = "c"
 
     def __post_init__(self) -> None:
-        check_range("num_colors", self.num_colors, 2, 3)
         check_choice("shuffle_pads", self.shuffle_pads, ("episode", "env"))
-        self._set("wrong_reward", check_payment("wrong_reward", self.wrong_reward))
+        store(
+            self,
+            num_colors=check_range("num_colors", self.num_colors, 2, 3),
+            wrong_reward=check_payment("wrong_reward", self.wrong_reward),
+        )
         super().__post_init__()
 
     @property
@@ -75,6 +78,11 @@ class MatchTask(PhasedTask):
             "target_cell": Cell(self._atlas.cells("c")),
             "pad_colors": Numbers(self.num_colors, self.num_colors, different=True),
         }
+
+    @property
+    def state_bounds(self) -> Mapping[str, tuple[int, int]]:
+        pads = {"right_pad": (1, self.num_colors), "choice": (0, self.num_colors)}
+        return {**super().state_bounds, **pads}
 
     def _draw_own(self, key: Key, words: Array) -> dict[str, Array]:
         pad_words = words[:, PAD_WORDS]
@@ -177,8 +185,8 @@ class PassiveMatch(MatchTask):
     Explore (2, 5), distractor (5, 5), reward (5, 5), as (row, column) from 0 at the top left.
     `reset(options=...)` fixes what the episode draws, cells as (row, column): `target_color` (0
     red, 1 green, 2 blue), `target_cell` (the painted wall), `pad_colors` (a colour for each pad,
-    west to east), `apple_cells` (`num_apples` of them), `apple_reward`; `reveal=True` puts all
-    of them into the info of the reset.
+    west to east), `apple_cells` (`num_apples` of them), `apple_reward` (which must be that of the
+    settings where there are no apples); `reveal=True` puts all of them into the info of the reset.
 
     ## End
     `terminated` after exactly explore_steps + distractor_steps + reward_steps actions, or at

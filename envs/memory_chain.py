@@ -14,7 +14,7 @@ from rlgates.envs.arrays import Array, Tables, look_up, namespace, row_starts
 from rlgates.envs.choices import Choice, Number, Numbers
 from rlgates.envs.engine import Moment, State
 from rlgates.envs.philox import Key, below
-from rlgates.envs.settings import check_range
+from rlgates.envs.settings import check_range, store
 from rlgates.errors import check_flag
 
 _MAX_STEPS = 1_000_000
@@ -120,8 +120,11 @@ class MemoryChain:
     chance: ClassVar[float] = 0.5
 
     def __post_init__(self) -> None:
-        check_range("memory_length", self.memory_length, 1, _MAX_STEPS)
-        check_range("num_bits", self.num_bits, 1, _MAX_BITS)
+        store(
+            self,
+            memory_length=check_range("memory_length", self.memory_length, 1, _MAX_STEPS),
+            num_bits=check_range("num_bits", self.num_bits, 1, _MAX_BITS),
+        )
         check_flag("show_time", self.show_time)
 
     @property
@@ -139,6 +142,10 @@ class MemoryChain:
     @cached_property
     def choices(self) -> Mapping[str, Choice]:
         return {"context": Numbers(2, self.num_bits), "query": Number(self.num_bits)}
+
+    @property
+    def state_bounds(self) -> Mapping[str, tuple[int, int]]:
+        return {"context": (0, 1), "query": (0, self.num_bits - 1), "asked": (0, 1)}
 
     def draw(self, key: Key) -> dict[str, Array]:
         words = key.words(self.num_bits + 1)

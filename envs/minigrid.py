@@ -11,7 +11,7 @@ from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
-from rlgates.errors import check_choice, check_flag, check_size
+from rlgates.errors import check_choice, check_flag, check_size, unknown
 
 OBSERVATIONS = ("symbolic", "objects", "rgb")
 _OBJECTS = (0, 1, 2, 5, 6)  # codes of what a cell can be here: unseen, empty, wall, key, ball
@@ -93,7 +93,8 @@ class MiniGridMemory(gymnasium.Env[NDArray[Any], np.int64]):
 
     ## Start
     Facing right, in the middle row, column uniform in [1, h]: with the small view the room's
-    object is behind the player (column 1 shows it at once), and must be looked for.
+    object is behind the player (column 1 shows it at once), and must be looked for. A reset takes
+    no options.
 
     ## End
     `terminated` at either end of the fork; `truncated` after `max_steps` actions without that.
@@ -181,7 +182,13 @@ class MiniGridMemory(gymnasium.Env[NDArray[Any], np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[Any], dict[str, Any]]:
-        """Start an episode, with a new generator if there is a `seed`; no options."""
+        """Start an episode, with a new generator if there is a `seed`.
+
+        Raises:
+            ValueError: `options` has any; there are none.
+        """
+        for name in options or {}:
+            raise unknown("reset option", name, ())
         super().reset(seed=seed)
         self._inner.np_random = self.np_random
         symbols, _ = self._inner.reset()

@@ -34,7 +34,7 @@ from rlgates.envs.grid import (
     Schedule,
 )
 from rlgates.envs.philox import Key, below, permutations
-from rlgates.envs.settings import check_payment, check_range
+from rlgates.envs.settings import check_payment, check_range, store
 from rlgates.errors import check_flag
 
 DISTRACTOR = (
@@ -87,22 +87,25 @@ class PhasedTask(ABC):
     phase_names: ClassVar[tuple[str, ...]] = ("explore", "distractor", "reward")
 
     def __post_init__(self) -> None:
-        check_range("explore_steps", self.explore_steps, 1, _MAX_STEPS)
-        check_range("distractor_steps", self.distractor_steps, 0, _MAX_STEPS)
-        check_range("reward_steps", self.reward_steps, 1, _MAX_STEPS)
-        if self.apple_respawn is not None:
-            check_range("apple_respawn", self.apple_respawn, 1, _MAX_STEPS)
-        check_flag("end_on_choice", self.end_on_choice)
-        if self.crop is not None and check_range("crop", self.crop, 5, 11) % 2 == 0:
+        for name, low, high in (
+            ("explore_steps", 1, _MAX_STEPS),
+            ("distractor_steps", 0, _MAX_STEPS),
+            ("reward_steps", 1, _MAX_STEPS),
+            ("apple_respawn", 1, _MAX_STEPS),
+            ("num_apples", 0, APPLE_CELLS),
+            ("crop", 5, 11),
+        ):
+            value = getattr(self, name)
+            if value is not None or name.endswith("_steps"):
+                store(self, **{name: check_range(name, value, low, high)})
+        if self.crop is not None and self.crop % 2 == 0:
             raise ValueError(f"crop must be odd, or None for the whole board, got {self.crop}.")
-        self._set("choice_reward", check_payment("choice_reward", self.choice_reward))
-        self._set("apple_reward", _check_apple_reward(self.apple_reward))
-        if self.num_apples is None:
-            self._set("num_apples", 10 if np.any(self.apple_reward) else 0)
-        check_range("num_apples", self._num_apples, 0, APPLE_CELLS)
-
-    def _set(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
+        check_flag("end_on_choice", self.end_on_choice)
+        store(
+            self,
+            choice_reward=check_payment("choice_reward", self.choice_reward),
+            apple_reward=_check_apple_reward(self.apple_reward),
+        )
 
     # What a task adds.
 
@@ -131,7 +134,14 @@ class PhasedTask(ABC):
 
     @property
     def _num_apples(self) -> int:
-        return self.num_apples or 0
+        if self.num_apples is None:
+            return 10 if any(self._apple_rewards) else 0
+        return self.num_apples
+
+    @property
+    def _apple_rewards(self) -> tuple[float, float]:
+        pay = self.apple_reward
+        return pay if isinstance(pay, tuple) else (pay, pay)
 
     @property
     def _view_shape(self) -> tuple[int, int]:
@@ -152,13 +162,20 @@ class PhasedTask(ABC):
     @cached_property
     def choices(self) -> Mapping[str, Choice]:
         apples = Cells(self._atlas.cells("a"), self._num_apples)
-        return {**self._own_choices, "apple_cells": apples, "apple_reward": Payment()}
+        # Told as it was drawn; another one would do nothing where there are no apples.
+        pay = Payment() if self._num_apples else Payment("there are no apples", self._apple_rewards)
+        return {**self._own_choices, "apple_cells": apples, "apple_reward": pay}
+
+    @property
+    def state_bounds(self) -> Mapping[str, tuple[int, int]]:
+        """As the contract; a task adds its own."""
+        last = NEVER + self.max_episode_length
+        return {"place": (0, 3 * CELLS - 1), "gone_until": (-1, last)}
 
     def draw(self, key: Key) -> dict[str, Array]:
         xp = namespace(key.episode)
         words = key.words(WORDS)
-        pay = self.apple_reward
-        low, high = pay if isinstance(pay, tuple) else (pay, pay)
+        low, high = self._apple_rewards
         return {
             **self._draw_own(key, words),
             "apple_cells": permutations(words[:, 3 : 3 + APPLE_CELLS])[:, : self._num_apples],

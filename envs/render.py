@@ -24,6 +24,7 @@ _LARGEST, _LEAST = 50, 10  # sides of a cell
 _FRAME = 3
 _LINES = 8  # cells of at least this size have lines between them
 _NARROWEST = 424
+_PAID = length("paid -1.234e-05")  # the longest reward: the width is the same at every step
 _SQUARES = (36, 24, 18, 12)  # sides in a strip of numbers, the largest that fit
 _LETTERED = 18  # sides of squares with room for text
 _STRIP = 496  # width of a strip of numbers at most
@@ -169,7 +170,9 @@ def _composed(
     """The line of text, the panels side by side, and the strips below."""
     row = sum(panel.shape[1] + MARGIN for panel in panels)
     strips_width = max((strip.shape[1] + MARGIN for strip in strips), default=0)
-    width = MARGIN + max(row, strips_width, _NARROWEST - MARGIN)
+    left, middle = words
+    line = length(left) + 2 * MARGIN + _PAID
+    width = MARGIN + max(row, strips_width, line, _NARROWEST - MARGIN)
     top = 2 * MARGIN + 5 * DOTS
     tallest = max((panel.shape[0] + MARGIN for panel in panels), default=0)
     height = top + tallest + sum(strip.shape[0] + _GAP for strip in strips)
@@ -185,10 +188,10 @@ def _composed(
         picture[y : y + strip.shape[0], MARGIN : MARGIN + strip.shape[1]] = strip
         y += strip.shape[0] + _GAP
 
-    left, middle = words
     right = f"paid {reward:+.4g}" if reward else "paid 0"
     ends = MARGIN + length(left), width - MARGIN - length(right)
     write(picture, left, MARGIN, MARGIN, TEXT)
-    write(picture, middle, (sum(ends) - length(middle)) // 2, MARGIN, FAINT)
+    if length(middle) + MARGIN <= ends[1] - ends[0]:
+        write(picture, middle, (sum(ends) - length(middle)) // 2, MARGIN, FAINT)
     write(picture, right, ends[1], MARGIN, BRIGHT if reward else FAINT)
     return picture

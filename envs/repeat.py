@@ -15,12 +15,14 @@ from rlgates.envs.arrays import Array, Tables, look_up, namespace, row_starts
 from rlgates.envs.choices import Choice, Numbers
 from rlgates.envs.engine import Moment, State
 from rlgates.envs.philox import Key, permutations
-from rlgates.envs.settings import check_range
+from rlgates.envs.settings import check_range, store
 
 SUITS = 4
 DECK = 52
 _RANKS = DECK // SUITS
 _MAX_DECKS = 1_000
+# The board takes the first that leaves no more rows than that.
+_BOARD_WIDTHS = (_RANKS, 2 * _RANKS, *range(DECK, 6 * DECK, _RANKS))
 
 # Colours of the board, for people.
 _DEALT, _BRIGHT = 1, 1 + SUITS
@@ -74,7 +76,12 @@ class Repeat(ABC):
     fixed_length: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_range("num_decks", self.num_decks, 1, _MAX_DECKS)
+        store(self, num_decks=check_range("num_decks", self.num_decks, 1, _MAX_DECKS))
+
+    @property
+    @abstractmethod
+    def chance(self) -> float:
+        """As the contract."""
 
     @property
     @abstractmethod
@@ -93,13 +100,13 @@ class Repeat(ABC):
     def _num_answers(self) -> int:
         return int((self._wanted[:-1] >= 0).sum())
 
-    @property
-    def chance(self) -> float:
-        return float(0.25**self._num_answers)
-
     @cached_property
     def choices(self) -> Mapping[str, Choice]:
         return {"suits": CardOrder(self.num_decks)}
+
+    @property
+    def state_bounds(self) -> Mapping[str, tuple[int, int]]:
+        return {"suits": (0, SUITS - 1), "num_right": (0, self._num_answers)}
 
     def draw(self, key: Key) -> dict[str, Array]:
         return {"suits": permutations(key.words(self._num_cards)) % SUITS}
@@ -136,7 +143,7 @@ class Repeat(ABC):
         return state["t"] * 0
 
     def board(self, state: State) -> Array:
-        """The cards dealt so far, row by row, in colours of their suits.
+        """The cards dealt so far, row by row, in colours of their suits; no higher than it is wide.
 
         Bright are the card in sight and the one to be named.
         """
@@ -146,9 +153,12 @@ class Repeat(ABC):
         is_bright = (number == t) | (number == look_up(tables.shown, t))
         paint = xp.where(is_bright, _BRIGHT, _DEALT) + state["suits"]
         paint = xp.where(number > t, 0, paint)
-        wide = [width for width in (13, 26, 52) if width**2 >= self._num_cards]
-        width = min(wide, default=DECK)
-        return look_up(tables.colors, paint).reshape((-1, self._num_cards // width, width, 3))
+        width = next(w for w in _BOARD_WIDTHS if w**2 >= self._num_cards)
+        rows = -(-self._num_cards // width)
+        left_over = (t.shape[0], rows * width - self._num_cards)
+        empty = xp.zeros(left_over, dtype=paint.dtype, device=t.device)
+        paint = xp.concat([paint, empty], axis=1)
+        return look_up(tables.colors, paint).reshape((-1, rows, width, 3))
 
     def moments(self, state: State) -> list[Moment]:
         return [Moment("", self.max_episode_length - t, None) for t in state["t"].tolist()]
@@ -269,6 +279,10 @@ class RepeatPrevious(Repeat):
     perfect memory gets 1, guesses -0.5 on average. Without memory the best, with k above 1, is
     to name some suit that is not in sight: right in (N / 4) of (N - 1) cases.
 
+    `chance` is that of uniform guesses to be right each time, 1/4 to the power of N - k; the best
+    rule that knows the card in sight is a little luckier. With k = 1 it is 1: that card is the
+    answer.
+
     The numbers to report are in the info of the last step: `accuracy`, the share of right
     answers among those that count (float32, 1/4 for guesses), and `is_success`: all were right.
 
@@ -313,7 +327,11 @@ class RepeatPrevious(Repeat):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range("k", self.k, 1, self._num_cards - 1)
+        store(self, k=check_range("k", self.k, 1, self._num_cards - 1))
+
+    @property
+    def chance(self) -> float:
+        return 1.0 if self.k == 1 else float(0.25**self._num_answers)
 
     @property
     def _wanted(self) -> Array:

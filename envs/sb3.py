@@ -13,11 +13,11 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 
 from rlgates.envs.arrays import Array
-from rlgates.envs.engine import BatchedEnv, Observation
+from rlgates.envs.engine import BatchedEnv, Observation, own_spaces
 from rlgates.envs.philox import check_seed, random_seed
 from rlgates.envs.render import FPS, draw_rows
 from rlgates.envs.tasks import make_task
-from rlgates.errors import check_choice
+from rlgates.errors import check_choice, check_size
 
 
 def make_vec_env(
@@ -41,7 +41,8 @@ def make_vec_env(
         ValueError: unknown id or setting (the nearest known one is named), or a value out of
             range. TypeError: a value of the wrong type.
     """
-    return BatchedVecEnv(BatchedEnv(make_task(env_id, **settings), n_envs, seed), render_mode)
+    task, rows = make_task(env_id, **settings), check_size("n_envs", n_envs)
+    return BatchedVecEnv(BatchedEnv(task, rows, seed), render_mode)
 
 
 class BatchedVecEnv(VecEnv):
@@ -61,7 +62,7 @@ class BatchedVecEnv(VecEnv):
             check_choice("render mode", render_mode, ("rgb_array",))
         self.env = env
         self.render_mode = render_mode  # before super().__init__, which asks get_attr for it
-        super().__init__(env.num_envs, env.task.observation_space, env.task.action_space)
+        super().__init__(env.num_envs, *own_spaces(env.task))
         self.metadata: dict[str, Any] = {**self.metadata, "render_fps": FPS}
         self._next_seed: int | None = None
         self._actions: Any = None

@@ -1,4 +1,4 @@
-"""Checks of the settings of a task."""
+"""Checks of the settings of a task, which stores what they give: plain Python numbers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def check_range(name: str, value: Any, low: int, high: int) -> int:
     Raises:
         TypeError: it is not an integer. ValueError: it is out of range.
     """
-    if check_size(name, value, low) > high:
+    if (number := check_size(name, value, low)) > high:
         raise ValueError(f"{name} must be at most {high}, got {value}.")
-    return int(value)
+    return number
 
 
 def check_payment(name: str, value: Any) -> float:
@@ -31,8 +31,7 @@ def check_payment(name: str, value: Any) -> float:
     return number
 
 
-def check_flag(name: str, value: Any) -> bool:
-    """`value` if it is True or False; a TypeError if not."""
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, got {value!r}.")
-    return value
+def store(task: object, **settings: Any) -> None:
+    """Write checked settings into a frozen dataclass, while it is made."""
+    for name, value in settings.items():
+        object.__setattr__(task, name, value)

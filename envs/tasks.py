@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from rlgates.envs import minigrid, popgym
 from rlgates.envs.active_match import ActiveMatch
 from rlgates.envs.engine import Task
 from rlgates.envs.keytodoor import KeyToDoor
@@ -39,6 +40,12 @@ def make_task(env_id: str, *, preset: str | None = None, **settings: Any) -> Tas
         ValueError: unknown id, preset or setting (the nearest known one is named), or a value
             out of range. TypeError: a value of the wrong type.
     """
+    if env_id in (*minigrid.IDS, *popgym.IDS):
+        raise ValueError(
+            f"{env_id!r} is a single environment of gymnasium, with no batches of its own: make "
+            f"it with gymnasium.make({env_id!r}), or several for Stable-Baselines3 with "
+            f"stable_baselines3.common.env_util.make_vec_env({env_id!r}, n_envs=8)."
+        )
     kind = TASKS[check_choice("environment id", env_id, TASKS)]
     if preset is not None:
         settings = {**kind.presets[check_choice("preset", preset, kind.presets)], **settings}

@@ -15,7 +15,7 @@ from rlgates.envs.arrays import Array, Tables, look_up, namespace
 from rlgates.envs.choices import Choice
 from rlgates.envs.engine import Moment, State
 from rlgates.envs.philox import Key, below
-from rlgates.envs.settings import check_payment, check_range
+from rlgates.envs.settings import check_payment, check_range, store
 
 _MOVES = ((1, 0), (0, 1), (-1, 0), (0, -1))  # (along the corridor, towards the upper arm)
 _MAX_STEPS = 1_000_000
@@ -62,12 +62,15 @@ class TMaze(ABC):
     choices: ClassVar[Mapping[str, Choice]] = {"goal": Side()}
 
     def __post_init__(self) -> None:
-        check_range("corridor_length", self.corridor_length, 1, _MAX_STEPS)
+        store(
+            self,
+            corridor_length=check_range("corridor_length", self.corridor_length, 1, _MAX_STEPS),
+        )
         names = ["goal_reward", "distract_reward"]
         if self.penalty is not None:
             names.append("penalty")
         for name in names:
-            object.__setattr__(self, name, check_payment(name, getattr(self, name)))
+            store(self, **{name: check_payment(name, getattr(self, name))})
         if self._penalty > 0:
             raise ValueError(f"penalty must be at most 0, got {self.penalty}.")
 
@@ -92,6 +95,15 @@ class TMaze(ABC):
     def observation_space(self) -> spaces.Box:
         low, high = np.array([0, -1], np.float32), np.array([1, 1], np.float32)
         return spaces.Box(low, high, dtype=np.float32)
+
+    @property
+    def state_bounds(self) -> Mapping[str, tuple[int, int]]:
+        end = self._junction
+        return {
+            "place": (0, end + 2),
+            "goal": (end + 1, end + 2),
+            "seen": (-1, self.max_episode_length),
+        }
 
     def draw(self, key: Key) -> dict[str, Array]:
         return {"goal": 2 * below(key.words(1)[:, 0], 2) - 1}
@@ -348,7 +360,8 @@ class ActiveTMaze(TMaze):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range("oracle_length", self.oracle_length, 1, _MAX_STEPS)
+        length = check_range("oracle_length", self.oracle_length, 1, _MAX_STEPS)
+        store(self, oracle_length=length)
 
     @property
     def _oracle_length(self) -> int:

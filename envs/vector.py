@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from rlgates.envs.arrays import Array
-from rlgates.envs.engine import BatchedEnv
+from rlgates.envs.engine import BatchedEnv, own_spaces
 from rlgates.envs.render import FPS, draw_rows
 from rlgates.envs.tasks import make_task
 from rlgates.errors import check_choice
@@ -21,6 +21,11 @@ class TaskVectorEnv(VectorEnv[Any, Array, Array]):
     A finished row starts its next episode in the same step (`AutoresetMode.SAME_STEP`): info
     then has `final_obs` and `final_info` (the task's metrics, and `episode` with return `r` and
     length `l`), each with a mask `_...` of the rows it holds for.
+
+    Gymnasium's wrappers of vector observations (`NormalizeObservation` and all others of
+    `gymnasium.wrappers.vector` that change what is seen) refuse this mode with a ValueError. The
+    settings of `View` need none; for others wrap the single environments, which gymnasium then
+    steps one by one: `make_vec(env_id, num_envs=..., vectorization_mode="sync", wrappers=[...])`.
 
     Args:
         num_envs: at least 1. env_id: which task.
@@ -44,12 +49,11 @@ class TaskVectorEnv(VectorEnv[Any, Array, Array]):
         self.env = BatchedEnv(make_task(env_id, **settings), num_envs)
         if render_mode is not None:
             check_choice("render mode", render_mode, self.metadata["render_modes"])
-        self.num_envs, self.render_mode = num_envs, render_mode
-        self.single_observation_space = self.env.task.observation_space
-        self.single_action_space = self.env.task.action_space
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
-        self._rewards = np.zeros(num_envs, dtype=np.float32)
+        self.num_envs, self.render_mode = self.env.num_envs, render_mode
+        self.single_observation_space, self.single_action_space = own_spaces(self.env.task)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._rewards = np.zeros(self.num_envs, dtype=np.float32)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,6 +12,7 @@ from gymnasium import spaces
 
 from rlgates.envs.arrays import Array, namespace
 from rlgates.envs.engine import Observation, State, Task
+from rlgates.envs.settings import store
 from rlgates.errors import check_flag, check_number
 
 
@@ -30,9 +32,15 @@ class View:
     | `scale_frames` | False | pictures as float32 in [0, 1] and not uint8 |
     | `reward_scale` | 1.0 | rewards, and so the return, are multiplied by it; metrics are not |
 
+    Policies of Stable-Baselines3 and of rlgates by what they read: `CnnLstmPolicy` takes uint8
+    pictures as they are, and divides by 255 itself; `MlpLstmPolicy` numbers, and flattens
+    pictures; with any `add_...` only `MultiInputLstmPolicy` will do, which reads uint8 pictures
+    among the entries as the first does. `scale_frames` is for other libraries: none of these
+    policies takes float32 for a picture, so `CnnLstmPolicy` refuses it and the others flatten it.
+
     Raises:
-        ValueError: the task has no phases, or no pictures, or the scale is 0 or not finite.
-        TypeError: a setting of the wrong type.
+        ValueError: the task has no phases, or no pictures, or is a view itself, or the scale is 0
+            or not finite. TypeError: a setting of the wrong type.
     """
 
     task: Task
@@ -44,6 +52,11 @@ class View:
     reward_scale: float = 1.0
 
     def __post_init__(self) -> None:
+        if isinstance(self.task, View):
+            raise ValueError(
+                "the task is a View already: give one View all settings, for example by "
+                "dataclasses.replace(view, add_time=True)."
+            )
         for name in ("previous_action", "previous_reward", "time", "phase"):
             check_flag(f"add_{name}", getattr(self, f"add_{name}"))
         if self.add_phase and not self.task.phase_names:
@@ -51,7 +64,8 @@ class View:
         space = self.task.observation_space
         if check_flag("scale_frames", self.scale_frames) and space.dtype != np.uint8:
             raise ValueError(f"scale_frames: {type(self.task).__name__} shows no pictures.")
-        if check_number("reward_scale", self.reward_scale) == 0:
+        store(self, reward_scale=check_number("reward_scale", self.reward_scale))
+        if self.reward_scale == 0:
             raise ValueError("reward_scale must not be 0.")
 
     def __getattr__(self, name: str) -> Any:
@@ -79,6 +93,11 @@ class View:
             for name in self._added
         }
         return spaces.Dict({"observation": inner, **added})
+
+    @property
+    def state_bounds(self) -> Mapping[str, tuple[int, int]]:
+        actions = int(self.task.action_space.n)
+        return {**self.task.state_bounds, "previous_action": (-1, actions - 1)}
 
     def start(self, drawn: dict[str, Array]) -> State:
         state = self.task.start(drawn)

@@ -1,18 +1,14 @@
 """Gated memory cores for reinforcement-learning agents.
 
-`make_core` and `list_cores` need torch alone. The agents (`rlgates.RecurrentPPO` and the
-policies) are imported when they are first asked for, and need stable-baselines3 and
-sb3-contrib; the environments stand in `rlgates.envs`.
+`make_core` and `list_cores` need torch alone; the agents (`rlgates.RecurrentPPO` and the
+policies) need stable-baselines3 and sb3-contrib. Both are imported when they are first asked for;
+the environments stand in `rlgates.envs`, and need neither.
 """
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
-
-from rlgates.core import Cell, Core, Observation
-from rlgates.cores import list_cores, make_core
-from rlgates.gates import timescale
 
 if TYPE_CHECKING:
     from rlgates.agents import TVT as TVT
@@ -24,12 +20,24 @@ if TYPE_CHECKING:
     from rlgates.agents import RecurrentA2C as RecurrentA2C
     from rlgates.agents import RecurrentPPO as RecurrentPPO
     from rlgates.agents import RMAPolicy as RMAPolicy
+    from rlgates.core import Cell, Core, Observation
+    from rlgates.cores import list_cores, make_core
+    from rlgates.gates import timescale
 
 __version__ = "0.1.0"
 
 # The agents are left out, so that `from rlgates import *` needs torch alone.
 __all__ = ["Cell", "Core", "Observation", "list_cores", "make_core", "timescale"]
 
+_HOMES = {
+    "Cell": "core",
+    "Core": "core",
+    "Observation": "core",
+    "list_cores": "cores",
+    "make_core": "cores",
+    "timescale": "gates",
+}
+_MODULES = ("cell", "core", "cores", "errors", "gates", "kernels")
 _AGENTS = (
     "CnnLstmPolicy",
     "GateCallback",
@@ -44,6 +52,10 @@ _AGENTS = (
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"rlgates.{name}")
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"rlgates.{_HOMES[name]}"), name)
     if name not in _AGENTS:
         raise AttributeError(f"module 'rlgates' has no attribute {name!r}")
     try:
@@ -55,4 +67,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_AGENTS})
+    return sorted({*globals(), *__all__, *_MODULES, *_AGENTS})

@@ -48,6 +48,8 @@ def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
         ("train --preset dmo", "unknown preset 'dmo'. Did you mean 'demo'?"),
         ("train --env-settings crop=6", "crop must be odd"),
         ("train --env-settings crop=wide", "crop must be an integer, got 'wide' (str)."),
+        ("train --env rlgates/MiniGridMemoryS7-v0", "is a single environment of gymnasium"),
+        ("train --env rlgates/popgym-RepeatFirstEasy-v0", "is a single environment of gymnasium"),
         ("train --n-envs 0", "n_envs must be at least 1, got 0."),
         ("study --presets study91", "Did you mean 'study90'?"),
         ("study --cores", "cores must not be empty."),

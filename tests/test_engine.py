@@ -213,6 +213,12 @@ def test_unusable_saved_states_are_refused():
         env.set_state({name: v for name, v in saved.items() if name != "task/pays"})
     with pytest.raises(ValueError, match=r"'task/payz'.*Did you mean 'task/pays'"):
         env.set_state({**saved, "task/payz": saved["task/pays"]})
+    with pytest.raises(ValueError, match=r"'index' must count up by 1, got \[0, 1, 3, 4\]"):
+        env.set_state({**saved, "index": np.array([0, 1, 3, 4])})
+    with pytest.raises(ValueError, match=r"'episode' must be in \[0, .*got -1"):
+        env.set_state({**saved, "episode": saved["episode"] - 1})
+    with pytest.raises(ValueError, match=r"'task/t' must be the same in all rows, got \[0, 1, 2"):
+        env.set_state({**saved, "task/t": np.arange(4)})
     with pytest.raises(TypeError, match="float64"):
         env.set_state({**saved, "episode": saved["episode"] + 0.5})
 

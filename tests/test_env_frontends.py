@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 from sb3_contrib import RecurrentPPO
+from stable_baselines3.common import env_util
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import (
@@ -20,6 +22,7 @@ from stable_baselines3.common.vec_env import (
 
 from rlgates.envs import BatchedEnv, PassiveMatch, make_task
 from rlgates.envs.sb3 import BatchedVecEnv, make_vec_env
+from rlgates.envs.torch import make_torch_env
 
 ID = "rlgates/PassiveMatch-v0"
 METRICS = ("is_success", "last_phase_reward")
@@ -76,7 +79,99 @@ def test_settings_are_plain_data():
     assert eval(repr(task)) == task
 
 
+@pytest.mark.parametrize(
+    ("env_id", "settings"),
+    [
+        (
+            ID,
+            {
+                **dict.fromkeys(("explore_steps", "distractor_steps", "reward_steps"), 100),
+                "num_apples": 3,
+                "apple_respawn": 20,
+                "num_colors": 2,
+                "crop": 7,
+                "choice_reward": 5,
+                "wrong_reward": -1,
+                "apple_reward": (1, 2),
+            },
+        ),
+        ("rlgates/ActiveTMaze-v0", {"corridor_length": 100, "oracle_length": 100, "penalty": -1}),
+        ("rlgates/MemoryChain-v0", {"memory_length": 127, "num_bits": 127}),
+        ("rlgates/RepeatPrevious-v0", {"num_decks": 3, "k": 100}),
+    ],
+)
+def test_small_numpy_numbers_are_stored_as_pythons(env_id, settings):
+    def small(value):
+        return tuple(map(np.int8, value)) if isinstance(value, tuple) else np.int8(value)
+
+    task = make_task(env_id, **{name: small(value) for name, value in settings.items()})
+    plain = make_task(env_id, **settings)
+    assert (repr(task), task.max_episode_length) == (repr(plain), plain.max_episode_length)
+    assert "np." not in repr(task)
+    assert BatchedEnv(task, np.int8(3), 0, np.int8(126)).reset()[0].shape[0] == 3
+    assert gymnasium.make_vec(env_id, np.int8(2)).num_envs == 2
+
+
+@pytest.mark.parametrize("env_id", ["rlgates/MiniGridMemoryS7-v0", "rlgates/popgym-RepeatFirst-v0"])
+def test_single_environments_of_others_are_made_as_the_error_says(env_id):
+    pytest.importorskip("minigrid" if "MiniGrid" in env_id else "popgym")
+    with pytest.raises(ValueError, match="is a single environment of gymnasium") as error:
+        make_vec_env(env_id, 8)
+    (told,) = re.findall(
+        r"stable_baselines3.common.env_util.(make_vec_env\(.*?\))\.", str(error.value)
+    )
+    env = eval(told, {"make_vec_env": env_util.make_vec_env})
+    assert (env.num_envs, len(env.reset())) == (8, 8)
+    (told,) = re.findall(r"gymnasium.make\(.*?\)", str(error.value))
+    eval(told, {"gymnasium": gymnasium}).reset(seed=0)
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda rows: make_vec_env(ID, rows), "n_envs"),
+        (lambda rows: gymnasium.make_vec(ID, num_envs=rows), "num_envs"),
+        (lambda rows: BatchedEnv(make_task(ID), rows), "num_envs"),
+        (lambda rows: make_torch_env(ID, num_envs=rows), "num_envs"),
+    ],
+)
+def test_errors_call_the_number_of_rows_as_the_caller_does(make, name):
+    with pytest.raises(ValueError, match=f"^{name} must be at least 1, got 0"):
+        make(0)
+
+
+def test_every_environment_has_generators_of_its_own():
+    envs = [gymnasium.make(ID, scale_frames=True).unwrapped for _ in range(2)]
+    envs += [gymnasium.make_vec(ID, num_envs=2, scale_frames=True) for _ in range(2)]
+    envs += [make_vec_env(ID, 2, scale_frames=True) for _ in range(2)]
+    names = ("action_space", "observation_space")
+    spaces = [getattr(env, name) for env in envs for name in names]
+    spaces += [getattr(env, f"single_{name}") for env in envs[2:4] for name in names]
+
+    def states():
+        return [str(space.np_random.bit_generator.state) for space in spaces]
+
+    before = states()
+    spaces[0].seed(3)
+    assert states()[0] != before[0]
+    assert states()[1:] == before[1:]
+    (one, _), (two, _) = ((env.action_space, env) for env in envs[:2])
+    two.seed(3)
+    before = [two.sample() for _ in range(30)]
+    one.seed(3)
+    two.seed(3)
+    assert [(one.sample(), two.sample())[1] for _ in range(30)] == before
+
+
 # gymnasium
+
+
+def test_wrappers_of_vector_observations_need_the_sync_mode():
+    env = gymnasium.make_vec(ID, num_envs=2)
+    with pytest.raises(ValueError, match="autoreset_mode"):
+        gymnasium.wrappers.vector.NormalizeObservation(env)
+    flat = {"vectorization_mode": "sync", "wrappers": [gymnasium.wrappers.FlattenObservation]}
+    assert gymnasium.make_vec(ID, num_envs=2, **flat).reset(seed=0)[0].shape == (2, 75)
 
 
 def test_types_and_infos_of_a_single_environment():
@@ -224,7 +319,7 @@ def test_unknown_names_are_refused():
         make_vec_env(ID, 2, num_apple=3)
     with pytest.raises(ValueError, match="unknown render mode 'human'"):
         make_vec_env(ID, 2, render_mode="human")
-    with pytest.raises(ValueError, match="num_envs must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="n_envs must be at least 1, got 0"):
         make_vec_env(ID, 0)
 
 

@@ -42,8 +42,9 @@ def python_files() -> list[Path]:
             ["gymnasium", "stable_baselines3", "sb3_contrib"],
         ),
         (
-            "import rlgates.envs; assert not asked, asked",
-            ["stable_baselines3", "sb3_contrib", "minigrid", "popgym", "pygame"],
+            "import rlgates.envs; rlgates.envs.make_task('rlgates/ActiveMatch-v0');"
+            "assert not asked, asked",
+            ["torch", "stable_baselines3", "sb3_contrib", "minigrid", "popgym", "pygame"],
         ),
         ("import rlgates.agents", ["tensorboard", "tqdm", "tyro"]),
     ],
@@ -51,6 +52,19 @@ def python_files() -> list[Path]:
 def test_each_floor_stands_without_the_ones_above(code: str, absent: list[str]) -> None:
     command = [sys.executable, "-c", WITHOUT + code, *absent]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import rlgates; rlgates.cores.DNC, rlgates.gates.GATES, rlgates.core.Core",
+        "import rlgates; all(hasattr(rlgates, name) for name in dir(rlgates)) or 1 / 0",
+        "from rlgates import *; make_core, timescale",
+    ],
+)
+def test_what_an_import_leaves_out_is_there_when_asked_for(code: str) -> None:
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
 
 

@@ -279,6 +279,7 @@ def test_every_choice_can_be_fixed_and_is_told(key):
         ({"start_cell": (2, 7)}, r"start_cell must be one of the cells \(4, 3\), .*\(2, 7\)"),
         ({"apple_cells": ((1, 1),)}, "apple_cells must have 0 items, got 1"),
         ({"apple_reward": math.nan}, "apple_reward must be finite, got nan"),
+        ({"apple_reward": 1}, "apple_reward=1 would pay for nothing: there are no apples"),
         ({"target_color": 1}, "unknown reset option 'target_color'"),
         ({"keycell": (1, 3)}, "unknown reset option 'keycell'. Did you mean 'key_cell'"),
     ],

@@ -315,6 +315,13 @@ def test_misuse_is_refused():
         env.step(0)
 
 
+def test_there_are_no_reset_options():
+    env = MiniGridMemory()
+    env.reset(seed=0, options={})
+    with pytest.raises(ValueError, match=r"unknown reset option 'reveal'\. Allowed: none"):
+        env.reset(options={"reveal": True})
+
+
 def test_without_minigrid_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "minigrid.envs", None)
     with pytest.raises(ImportError, match=re.escape('pip install "rlgates[minigrid]"')):

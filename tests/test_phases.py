@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -123,8 +124,16 @@ def test_the_functions_are_pure(kind):
 
 
 def test_apples_lie_there_by_default_only_if_they_pay():
-    assert (PassiveMatch().num_apples, PassiveMatch(num_apples=3).num_apples) == (0, 3)
-    assert PassiveMatch(apple_reward=(0, 5)).num_apples == 10
+    def apples(task):
+        return begin(task, batch=1)[0]["apple_cells"].shape[1]
+
+    assert (apples(PassiveMatch()), apples(PassiveMatch(num_apples=3))) == (0, 3)
+    assert apples(PassiveMatch(apple_reward=(0, 5))) == 10
+    # What was not given stays so, and follows the other settings in a changed copy.
+    paying = dataclasses.replace(PassiveMatch(), apple_reward=1)
+    assert (paying.num_apples, apples(paying)) == (None, 10)
+    assert apples(dataclasses.replace(paying, apple_reward=0)) == 0
+    assert apples(dataclasses.replace(PassiveMatch(num_apples=0), apple_reward=1)) == 0
 
 
 @ALL

@@ -102,6 +102,22 @@ def test_inputs_beside_the_picture_are_strips_below_it() -> None:
     assert len(plain) + 36 < changed.min() <= changed.max() < len(picture) - MARGIN
 
 
+@pytest.mark.parametrize("name", ["m", "popgym-NoisyPositionOnlyCartPoleMedium"])
+def test_a_title_and_the_reward_have_room_side_by_side(name: str) -> None:
+    plain, paid = (draw(VIEW, None, (name, ""), reward) for reward in (0.0, -1.234e-05))
+    assert plain.shape == paid.shape
+    left = MARGIN + length(name)
+    np.testing.assert_array_equal(plain[:TOP, :left], paid[:TOP, :left])
+    columns = np.nonzero((paid[:TOP] == BRIGHT).all(axis=-1).any(axis=0))[0]
+    assert columns.min() >= left + MARGIN
+    assert columns.max() < paid.shape[1] - MARGIN
+
+
+def test_what_does_not_fit_between_the_ends_is_left_out() -> None:
+    crowded, alone = (draw(VIEW, None, ("left" * 5, middle), 1.0) for middle in ("m" * 9, ""))
+    np.testing.assert_array_equal(crowded, alone)
+
+
 @pytest.mark.parametrize("count", [1, 13, 42, 300])
 def test_any_number_of_numbers_fits(count: int) -> None:
     values = np.ones(count, np.float32)

@@ -165,6 +165,7 @@ def test_without_memory_answers_are_guesses(task: Repeat, ceiling: Player, floor
 def test_chance_is_a_guess_at_each_answer() -> None:
     assert RepeatPrevious(k=51).chance == 0.25
     assert RepeatPrevious(k=49).chance == 0.25**3
+    assert RepeatPrevious(k=1).chance == 1  # the card in sight is the answer
     assert RepeatFirst().chance == 0.25  # always the same suit: it may be that of the first card
 
 
@@ -227,12 +228,22 @@ def test_the_board_shows_the_cards_dealt_and_brightly_the_one_to_name() -> None:
         assert rows[1:] == ["." * 13] * 3
         return rows[0]
 
-    shapes = [_board(RepeatFirst(num_decks=n)).shape for n in (1, 3, 4, 16, 60)]
-    assert shapes == [(4, 13, 3), (12, 13, 3), (8, 26, 3), (16, 52, 3), (60, 52, 3)]
+    shapes = [_board(RepeatFirst(num_decks=n)).shape for n in (1, 3, 4, 16, 60, 1000)]
+    assert shapes[:4] == [(4, 13, 3), (12, 13, 3), (8, 26, 3), (16, 52, 3)]
+    assert shapes[4:] == [(48, 65, 3), (223, 234, 3)]  # never higher than wide
     assert first_row(RepeatFirst(), 0) == "C" + "." * 12
     assert first_row(RepeatFirst(), 4) == "CsdhC" + "." * 8
     assert first_row(RepeatPrevious(k=3), 1) == "cS" + "." * 11
     assert first_row(RepeatPrevious(k=3), 5) == "csdHcS" + "." * 7
+
+
+def test_all_cards_of_many_decks_are_on_the_board() -> None:
+    task = RepeatFirst(num_decks=59)  # 3,068 cards in rows of 65, the last of which has 13
+    env = BatchedEnv(task, 1, seed=0)
+    env.reset()
+    state = {**env.state, "t": env.state["t"] + task.max_episode_length}
+    dealt = (task.board(state)[0] != 25).any(axis=2).ravel()
+    assert dealt.tolist() == [True] * 3068 + [False] * 52
 
 
 def test_presets_are_the_published_levels() -> None:

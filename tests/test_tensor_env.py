@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ import torch
 from rlgates import RecurrentA2C, RecurrentPPO
 from rlgates.agents.tensor_env import TensorVecEnv
 from rlgates.envs.sb3 import make_vec_env
-from rlgates.envs.torch import make_torch_env
+from rlgates.envs.torch import TorchEnv, make_torch_env
 
 TASK = "rlgates/PassiveMatch-v0"
 SHORT = {"explore_steps": 3, "distractor_steps": 4, "reward_steps": 6}
@@ -75,6 +75,25 @@ def test_the_newest_episodes_are_told() -> None:
     assert len(told) == 4
     assert all(info["episode"]["l"] == 13 for info in told)
     assert env.episodes(most=4) == []
+
+
+def test_types_are_those_of_tensors() -> None:
+    env = make_torch_env(TASK, num_envs=3, seed=0, **SHORT)
+    assert get_type_hints(make_torch_env)["return"] is type(env) is TorchEnv
+    hints = [get_type_hints(of)["return"] for of in (TorchEnv.reset, TorchEnv.step)]
+    seen = torch.Tensor | dict[str, torch.Tensor]
+    assert hints[0] == tuple[seen, dict[str, Any]]
+    assert hints[1] == tuple[seen, *[torch.Tensor] * 3, dict[str, Any]]
+    first, step = env.reset(), env.step(torch.zeros(3, dtype=torch.int64))
+    for value in (first[0], *step[:4], env.set_state(env.get_state()), *env.state.values()):
+        assert isinstance(value, torch.Tensor)
+
+
+def test_agents_seed_spaces_of_their_own() -> None:
+    one, two = (TensorVecEnv(make_torch_env(TASK, 3, 5, **SHORT)) for _ in range(2))
+    before = str(two.action_space.np_random.bit_generator.state)
+    one.action_space.seed(7)
+    assert str(two.action_space.np_random.bit_generator.state) == before
 
 
 def test_the_rows_of_a_batch_are_fixed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -11,6 +12,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
+from rlgates import RecurrentPPO
 from rlgates.envs import BatchedEnv, View, make_task
 from rlgates.envs.sb3 import make_vec_env
 from rlgates.envs.wrappers import (
@@ -107,6 +109,36 @@ def test_a_view_keeps_the_settings_of_its_task():
         task.num_walls  # noqa: B018
 
 
+def test_a_view_of_a_view_is_refused():
+    view = make_task(ID, add_time=True)
+    with pytest.raises(ValueError, match="the task is a View already"):
+        View(view, add_phase=True)
+    both = replace(view, add_phase=True)
+    assert both == make_task(ID, add_time=True, add_phase=True)
+
+
+def test_rewards_stay_float32_whatever_scales_them():
+    for scale in (np.float64(2), np.float32(2), np.int8(2)):
+        task = make_task(ID, reward_scale=scale, add_previous_reward=True)
+        assert (type(task.reward_scale), task) == (float, replace(task, reward_scale=2.0))
+        env = BatchedEnv(task, 2, seed=0)
+        env.reset()
+        assert env.step([0, 0])[1].dtype == np.float32
+
+
+def test_policies_take_views_as_the_docstring_says():
+    def model(policy, **view):
+        return RecurrentPPO(policy, make_vec_env(ID, 2, **SHORT, **view), n_steps=8, batch_size=8)
+
+    model("CnnLstmPolicy")
+    model("MultiInputLstmPolicy", add_time=True)
+    model("MultiInputLstmPolicy", add_time=True, scale_frames=True)
+    model("MlpLstmPolicy", scale_frames=True)
+    for view in ("add_time", "scale_frames"):
+        with pytest.raises(AssertionError, match="NatureCNN"):
+            model("CnnLstmPolicy", **{view: True})
+
+
 @pytest.mark.parametrize(
     ("env_id", "view", "error", "text"),
     [
@@ -126,7 +158,7 @@ def test_unusable_views_are_refused(env_id, view, error, text):
 def test_presets_give_way_to_settings():
     long = make_task(ID, preset="long_large", reward_steps=20)
     assert (long.explore_steps, long.distractor_steps, long.reward_steps) == (75, 450, 20)
-    assert (long.apple_reward, long.num_apples) == (5.0, 10)
+    assert (long.apple_reward, long.num_apples) == (5.0, None)
     assert 450 <= make_task(ID, preset="long").max_episode_length <= 600
     assert make_task(ID, preset="short") == make_task(ID)
     assert make_task(ID, preset="released").shuffle_pads == "env"

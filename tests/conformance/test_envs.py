@@ -224,6 +224,34 @@ def test_a_saved_state_goes_on_exactly(env_id, settings):
                 assert_equal(mine, its)
 
 
+@every_case
+def test_states_are_within_their_bounds_and_others_are_refused(env_id, settings):
+    env = BatchedEnv(make_task(env_id, **settings), 4, seed=5)
+    env.reset()
+    bounds = {"t": (0, env.task.max_episode_length - 1), **env.task.state_bounds}
+    assert bounds.keys() <= env.state.keys()
+    for action in actions(env, 300):
+        env.step(action)
+        for key, (low, high) in bounds.items():
+            assert low <= env.state[key].min() <= env.state[key].max() <= high, key
+    saved = env.get_state()
+    for key, (low, high) in bounds.items():
+        for wrong in (low - 1, high + 1):
+            values = saved[f"task/{key}"].astype(np.int64)
+            values.flat[-1] = wrong
+            with pytest.raises(ValueError, match=rf"'task/{key}' must be in \[.*got {wrong}\."):
+                env.set_state({**saved, f"task/{key}": values})
+    for key, values in saved.items():
+        if values.dtype.kind == "f":
+            with pytest.raises(ValueError, match=f"'{key}' must be finite, got nan"):
+                env.set_state({**saved, key: values * np.nan})
+        elif values.dtype.kind == "b":
+            with pytest.raises(TypeError, match="bool"):
+                env.set_state({**saved, key: values + 2})
+    for key, values in env.get_state().items():
+        np.testing.assert_array_equal(values, saved[key])
+
+
 def digest(env_id: str) -> str:
     """Of all that 8 environments give in 300 steps."""
     settings = next(s for i, s in CASES if i == env_id)
