@@ -321,8 +321,9 @@ class LearningConfig:
     tasks: tuple[str, ...] = ("cartpole", "tmaze", "minigrid7", "minigrid9")
     """cartpole: CartPole-v1 without velocities; tmaze: a passive T-Maze; minigrid7, minigrid9:
     MiniGrid's memory tasks of these sizes, with a view of 3 cells."""
-    agents: tuple[str, ...] = ("sb3-contrib", "lstm", "ur_lstm", "none")
-    """sb3-contrib's RecurrentPPO, and cores of ours."""
+    agents: tuple[str, ...] = ("sb3-contrib", "lstm:forget_bias=0.0", "ur_lstm", "none")
+    """sb3-contrib's RecurrentPPO, and cores of ours, core or core:option=value,...; the LSTM as
+    torch.nn.LSTM starts it, for ours has a forget bias of 1."""
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     """One run for each task, agent and seed; what is in the table is not made again."""
     jobs: int = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -21,9 +22,10 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from rlgates.agents import RecurrentPPO
+from rlgates.cores import check_options
 from rlgates.envs.sb3 import make_vec_env as make_own
 from rlgates.errors import check_choice, check_size
-from rlgates.experiments.configs import LearningConfig
+from rlgates.experiments.configs import LearningConfig, parse_pairs
 from rlgates.experiments.figures import LOOK, MUTED, Curve, plot_curves, save
 from rlgates.experiments.files import write_atomically
 from rlgates.experiments.manifest import git_state
@@ -145,13 +147,13 @@ class Learned(NamedTuple):
 
 
 def learn(task: str, agent: str, seed: int) -> Learned:
-    """Train an agent: `UPSTREAM`, or a core of rlgates. One thread."""
+    """Train an agent: `UPSTREAM`, or a core of rlgates, see `core_of`. One thread."""
     torch.set_num_threads(1)
     setting = TASKS[task]
     env, fresh = setting.make(seed, True), setting.make(FAR + seed, False)
     options = dict(setting.options)
     if agent != UPSTREAM:
-        options["core"] = agent
+        options["core"], options["core_kwargs"] = core_of(agent)
     kind: Any = sb3_contrib.RecurrentPPO if agent == UPSTREAM else RecurrentPPO
     model = kind(
         "MlpLstmPolicy", env, seed=seed, device="cpu", policy_kwargs=options, **setting.settings
@@ -168,14 +170,29 @@ def learn(task: str, agent: str, seed: int) -> Learned:
     return Learned(steps, returns, time.process_time() - start)
 
 
+def core_of(agent: str) -> tuple[str, dict[str, Any]]:
+    """The core and its options of an agent such as "lstm:forget_bias=0.0".
+
+    Raises:
+        ValueError: an unknown core or option (the nearest is named).
+    """
+    core, *words = re.split("[:,]", agent)
+    options = parse_pairs(words)
+    check_options(core, options)
+    return core, options
+
+
 def run_learning(config: LearningConfig) -> int:
     """Make the runs that are missing, and draw; how many failed.
 
     Raises:
-        ValueError: an unknown task; a number below 1.
+        ValueError: an unknown task, core or option; a number below 1.
     """
     for task in config.tasks:
         check_choice("task", task, TASKS)
+    for agent in config.agents:
+        if agent != UPSTREAM:
+            core_of(agent)
     check_size("jobs", config.jobs)
     path = Path(config.results) / f"{NAME}.csv"
     there = {(row["title"], row["core"], row["seed"]) for row in read(path)}

@@ -52,7 +52,7 @@ class Here:
 
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("agent", [UPSTREAM, "ur_lstm"])
+@pytest.mark.parametrize("agent", [UPSTREAM, "lstm:forget_bias=0.0,input_scale=2"])
 def test_a_run(task: str, agent: str) -> None:
     learned = learn(task, agent, 0)
     assert learned.steps == [TASKS[task].steps // 2, TASKS[task].steps]
@@ -102,4 +102,8 @@ def test_the_table_tells_who_learned() -> None:
 def test_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "--tasks", "cartpol"]) == 2
     assert "Did you mean 'cartpole'" in capsys.readouterr().err
+    assert main(["compare", "--agents", "lstn"]) == 2
+    assert "Did you mean 'lstm'" in capsys.readouterr().err
+    assert main(["compare", "--agents", "lstm:forget_bais=0"]) == 2
+    assert "Did you mean 'forget_bias'" in capsys.readouterr().err
     assert main(["compare", "--jobs", "0"]) == 2
