@@ -13,6 +13,7 @@ from stable_baselines3.common.type_aliases import GymEnv
 from torch import Tensor
 
 from rlgates.agents.buffers import Minibatch
+from rlgates.agents.clipped_loss import Weights, clipped_loss
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.rma import RMAPolicy
 from rlgates.agents.rollouts import SequenceRollouts
@@ -151,37 +152,19 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):
         return limit is not None and bool(torch.stack(divergences).mean() > limit)
 
     def _loss(self, batch: Minibatch, means: Means) -> tuple[Tensor, Tensor]:
-        """The loss of a minibatch, and an estimate of the KL divergence (see Schulman 2020)."""
+        """The loss of a minibatch, and an estimate of the KL divergence."""
         seen = self._evaluate(batch)
         advantages = batch.advantages
         if self.normalize_advantage:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-        log_ratio = seen.log_probs - batch.log_probs
-        ratio, bound = log_ratio.exp(), self._clip_range()
-        clipped = ratio.clamp(1 - bound, 1 + bound)
-        policy_loss = -torch.min(advantages * ratio, advantages * clipped).mean()
-        values = seen.values
-        if self.clip_range_vf is not None:
-            bound_vf = self._clip_range_vf()
-            values = batch.values + (values - batch.values).clamp(-bound_vf, bound_vf)
-        value_loss = (batch.returns - values).square().mean()
-        entropy_loss = (seen.log_probs if seen.entropy is None else -seen.entropy).mean()
-        loss = policy_loss + self.ent_coef * entropy_loss + self.vf_coef * value_loss
+        bound_vf = None if self.clip_range_vf is None else self._clip_range_vf()
+        weights = Weights(self._clip_range(), bound_vf, self.ent_coef, self.vf_coef)
+        losses = clipped_loss(seen, batch, advantages, weights)
+        loss = losses.loss
         for value in seen.auxiliary.values():
             loss = loss + value
-        with torch.no_grad():
-            divergence = (ratio - 1 - log_ratio).mean()
-            clip_fraction = ((ratio - 1).abs() > bound).float().mean()
-        means.add(
-            entropy_loss=entropy_loss,
-            policy_gradient_loss=policy_loss,
-            value_loss=value_loss,
-            approx_kl=divergence,
-            clip_fraction=clip_fraction,
-            loss=loss,
-            **seen.auxiliary,
-        )
-        return loss, divergence
+        means.add(**{**losses._asdict(), "loss": loss}, **seen.auxiliary)
+        return loss, losses.approx_kl
 
     def _clip_range(self) -> float:
         schedule: Any = self.clip_range

@@ -267,9 +267,10 @@ class SequenceRollouts(OnPolicyAlgorithm):
     def _step_optimizer(self, loss: Tensor) -> Tensor:
         """Follow the gradient of a loss; the norm it had before it was clipped."""
         optimizer = self.policy.optimizer
-        optimizer.zero_grad()
-        loss.backward()
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        for weight in weights:
+            weight.grad = None
+        loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(weights, self.max_grad_norm, foreach=True)
         optimizer.step()
         return norm

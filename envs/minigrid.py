@@ -222,7 +222,8 @@ class MiniGridMemory(gymnasium.Env[NDArray[Any], np.int64]):
             return picture
         grid: NDArray[np.uint8] = symbols["image"]
         if self.observation == "objects":
-            return (grid[..., :1] == np.array(_OBJECTS)).astype(np.float32)
+            objects: NDArray[np.float32] = (grid[..., :1] == _OBJECTS).astype(np.float32)
+            return objects
         return grid
 
     def render(self) -> NDArray[np.uint8] | None:

@@ -262,7 +262,7 @@ class Core(nn.Module):
             raise ValueError(
                 f"x must be (T, B, {self.input_size}) with T >= 1, got {tuple(x.shape)}."
             )
-        dtype = next(self.parameters()).dtype
+        dtype = self._dtype()
         check_dtype("x", x, dtype)
         if state is not None:
             self._check_state(check_tensor("state", state), x.shape[1])
@@ -277,6 +277,11 @@ class Core(nn.Module):
         if self.debug:
             fresh = starts is not None and bool(starts[0].all())  # then the state is not read
             _check_finite(x=x, state=None if fresh else state)
+
+    def _dtype(self) -> torch.dtype:
+        # `parameters()` first looks at every module, which takes as long as a small step.
+        own = next(iter(self._layers()[0]._parameters.values()), None)
+        return (next(self.parameters()) if own is None else own).dtype
 
     def _check_state(self, state: Tensor, batch_size: int) -> None:
         if state.shape != (batch_size, self.state_size):

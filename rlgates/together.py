@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from rlgates import kernels
-from rlgates.core import Core
+from rlgates.core import Cell, Core, State
 
 
 def run_together(
@@ -22,8 +22,8 @@ def run_together(
     Returns:
         outputs and final state of each, as `core(x, state, starts)` gives them.
     """
-    layers = []
-    for core, x, state in cores:
+    layers: list[tuple[Cell, Tensor, State]] = []
+    for core, x, state in cores if kernels.have_few_rows(*starts.shape) else ():
         if core.num_layers > 1 or core.learned or core.debug or core.backend not in _FAST:
             break
         core._check(x, state, starts)

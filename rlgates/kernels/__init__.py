@@ -22,7 +22,17 @@ from rlgates.kernels.scan import Linear, Scan
 if TYPE_CHECKING:
     from rlgates.cell import Cell, State
 
-__all__ = ["BACKENDS", "Linear", "Loop", "Recurrence", "Result", "Scan", "run", "run_together"]
+__all__ = [
+    "BACKENDS",
+    "Linear",
+    "Loop",
+    "Recurrence",
+    "Result",
+    "Scan",
+    "have_few_rows",
+    "run",
+    "run_together",
+]
 
 BACKENDS = ("auto", "plain", "native", "scan", "triton")
 
@@ -236,6 +246,12 @@ def run(
     return None
 
 
+def have_few_rows(steps: int, rows: int) -> bool:
+    """Whether two layers are faster side by side than with all threads for one after the other."""
+    threads = calls.threads()
+    return threads > 1 and (steps == 1 or rows < threads)
+
+
 def run_together(
     layers: Sequence[tuple[Cell, Tensor, State]], starts: Tensor | None
 ) -> list[Result] | None:
@@ -247,12 +263,8 @@ def run_together(
         starts: (T, B) bool, or None.
 
     Returns:
-        what came out of each; None where that is impossible, or they have rows enough to be
-        shared by the threads one layer after the other.
+        what came out of each; None where that is impossible.
     """
-    threads = calls.threads()
-    if threads < 2 or any(len(x) > 1 and x.shape[1] >= threads for _, x, _ in layers):
-        return None
     described = []
     for cell, x, state in layers:
         layer = cell.recurrence()

@@ -8,13 +8,17 @@ typedef float loose_vec __attribute__((vector_size(4 * LANES), aligned(4), may_a
 typedef unsigned bits __attribute__((vector_size(4 * LANES)));
 
 // Only the last vector of a row may be partial: n lanes of it exist in memory.
-APART vec load_part(const float *from, long n) {
-  float part[LANES] = {};
-  memcpy(part, from, n * sizeof(float));
-  return *(const loose_vec *)part;
+// Compilers make of these loops one move under a mask, where the processor has one.
+APART vec load_part(const float *from, int n) {
+  vec part;
+  for (int lane = 0; lane < LANES; lane++) part[lane] = lane < n ? from[lane] : 0.0f;
+  return part;
 }
 
-APART void store_part(float *to, vec value, long n) { memcpy(to, &value, n * sizeof(float)); }
+APART void store_part(float *to, vec value, int n) {
+  for (int lane = 0; lane < LANES; lane++)
+    if (lane < n) to[lane] = value[lane];
+}
 
 INLINE vec load(const float *from, long n = LANES) {
   return __builtin_expect(n >= LANES, 1) ? (vec) * (const loose_vec *)from : load_part(from, n);
