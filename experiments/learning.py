@@ -38,7 +38,6 @@ NAME = "learning"
 EVALUATIONS, EPISODES = 10, 20
 FAR = 2**20  # seeds of the environments of evaluations: of no training run
 UPSTREAM = "sb3-contrib"
-SHARED: dict[str, Any] = {"shared_lstm": True, "enable_critic_lstm": False}
 
 
 class Setting(NamedTuple):
@@ -72,7 +71,7 @@ def _tmaze(seed: int, training: bool) -> VecEnv:
         "rlgates/PassiveTMaze-v0",
         128 if training else 4,
         seed=seed,
-        corridor_length=30,
+        corridor_length=10,
         reward_scale=5.0 if training else 1.0,
     )
 
@@ -114,17 +113,17 @@ TASKS: dict[str, Setting] = {
         },
     ),
     "tmaze": Setting(
-        "Passive T-Maze, corridor of 30",
+        "Passive T-Maze, corridor of 10",
         _tmaze,
-        1_500_000,
+        600_000,
         scale=1.0,
         goal=0.9,
-        options={"net_arch": [64], "lstm_hidden_size": 64, **SHARED},
+        options={"net_arch": [64], "lstm_hidden_size": 64},
         settings={
             "n_steps": 32,
             "batch_size": 1024,
             "n_epochs": 4,
-            "learning_rate": 2e-3,
+            "learning_rate": 1e-3,
             "ent_coef": 0.05,
             "vf_coef": 1.0,
         },
