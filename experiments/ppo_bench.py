@@ -45,11 +45,13 @@ class Agent(NamedTuple):
         ours: whether it is of rlgates.
         options: of its policy.
         rival: the agent with the same networks that it is compared with.
+        chunks: that the rollout of an environment is cut into, for ours alone.
     """
 
     ours: bool
     options: dict[str, Any]
     rival: str
+    chunks: int = 1
 
 
 TWO, ONE = "sb3-contrib, two cores", "sb3-contrib, one core"
@@ -57,9 +59,11 @@ PLAIN: dict[str, Any] = {"core_kwargs": {"backend": "plain"}}
 AGENTS: dict[str, Agent] = {
     TWO: Agent(False, {}, TWO),
     "rlgates, two cores": Agent(True, {}, TWO),
+    "rlgates, two cores, chunks of 32": Agent(True, {}, TWO, chunks=4),
     "rlgates, two cores, plain loop": Agent(True, PLAIN, TWO),
     ONE: Agent(False, ONE_CORE, ONE),
     "rlgates, one core": Agent(True, ONE_CORE, ONE),
+    "rlgates, one core, chunks of 32": Agent(True, ONE_CORE, ONE, chunks=4),
     "rlgates, one core, plain loop": Agent(True, {**ONE_CORE, **PLAIN}, ONE),
 }
 
@@ -100,6 +104,8 @@ class Timed:
         options = {"lstm_hidden_size": UNITS, **agent.options}
         if agent.ours:
             options["core"] = config.core
+        if agent.chunks > 1:
+            settings = {**settings, "chunk_len": settings["n_steps"] // agent.chunks}
         kind: Any = RecurrentPPO if agent.ours else sb3_contrib.RecurrentPPO
         vec = make_vec_env(ENVS[env].make, n_envs=N_ENVS, seed=config.seed)
         self.model = kind(
@@ -256,6 +262,7 @@ def _how(content: dict[str, Any]) -> str:
         f"environments, n_steps {first['n_steps']}, batch_size {size}, {first['n_epochs']} epochs: "
         f"{updates} updates of {size} steps an iteration for each agent. sb3-contrib takes its "
         "batches from the rollouts in a row, splits them at episode starts and pads the pieces; "
-        "here a batch is the rollout of one environment, as it is. "
+        "here a batch is the rollout of one environment, as it is, or as many chunks of 32 steps "
+        "(`chunk_len=32`), beyond which no gradient goes back. "
         f"{threads}; {notes(runs, 'ppo')}"
     )
