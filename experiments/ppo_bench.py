@@ -30,6 +30,7 @@ from rlgates.experiments.pairs import (
     threads_set,
     write_results,
 )
+from rlgates.experiments.ppo_profile import profile_table, profiled
 
 NAME = "ppo_speed"
 N_ENVS = 8
@@ -144,6 +145,15 @@ class Timed:
         self.model.learn(self.frames, reset_num_timesteps=False)
         self.rows.append((time.perf_counter() - start, *self.seconds.values()))
 
+    def profile(self, iterations: int) -> dict[str, float] | None:
+        """The share of each part of ours, over further iterations; None for the other's."""
+        if not isinstance(self.model, RecurrentPPO):
+            return None
+        with profiled(self.model) as clock:
+            self.model.learn(iterations * self.frames, reset_num_timesteps=False)
+        whole = sum(clock.seconds.values())
+        return {part: short(seconds / whole) for part, seconds in clock.seconds.items()}
+
 
 def bench_ppo(config: PPOBenchConfig) -> Path:
     """Let all agents learn in turn, iteration by iteration, and write `ppo_speed.json`.
@@ -200,6 +210,7 @@ def in_turn(env: str, config: PPOBenchConfig, settings: Any) -> dict[str, Any]:
             "train": short(float(np.median(train / whole))),
             "updates": agent.updates,
             "reward": short(float(np.mean(rewards))) if rewards else None,
+            "profile": agent.profile(config.iterations),
         }
     for agent in agents.values():
         agent.model.env.close()
@@ -238,12 +249,18 @@ def table(content: dict[str, Any]) -> str:
                 "" if row["reward"] is None else f"{row['reward']:.3g}",
             )
             lines.append(f"| {' | '.join(cells)} |\n")
+    shares = [
+        (ENVS[env].title, title, row["profile"])
+        for env, found in content.items()
+        for title, row in found["agents"].items()
+        if row["profile"]
+    ]
     heads = (
         *("environment", "agent", "frames a second", "times sb3-contrib, as many cores"),
         *("times sb3-contrib, two cores", "rollout", "training", "last rewards"),
     )
     begin = f"| {' | '.join(heads)} |\n|{' --- |' * len(heads)}\n"
-    return f"{begin}{''.join(lines)}\n{_how(content)}\n"
+    return f"{begin}{''.join(lines)}\n{profile_table(shares)}\n{_how(content)}\n"
 
 
 def _how(content: dict[str, Any]) -> str:
@@ -257,7 +274,8 @@ def _how(content: dict[str, Any]) -> str:
     return (
         "All agents in turn, iteration by iteration, in one process: medians of "
         f"{first['iterations']} iterations, ratios with their 95 % interval. Rollout, training: "
-        "shares of the time. Last rewards: mean of the last 100 training episodes. "
+        "shares of the time; its parts, below, over further iterations, each without those inside "
+        "it. Last rewards: mean of the last 100 training episodes. "
         f"`MlpLstmPolicy`, `{first['core']}` of {first['units']} units, {first['n_envs']} "
         f"environments, n_steps {first['n_steps']}, batch_size {size}, {first['n_epochs']} epochs: "
         f"{updates} updates of {size} steps an iteration for each agent. sb3-contrib takes its "

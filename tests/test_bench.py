@@ -302,6 +302,9 @@ def test_agents_take_turns_and_make_the_same_updates(
     assert "batch_size 16, 2 epochs: 16 updates of 16 steps" in text
     assert f"| rlgates, two cores | {ours['fps']:,.0f} | {ours['times'][0]:.1f} [" in text
     assert plain["fps"] > 0
+    assert theirs["profile"] is None
+    assert sum(ours["profile"].values()) == pytest.approx(1, abs=0.01)
+    assert all(share > 0 for share in ours["profile"].values())
 
 
 def test_agents_have_the_same_networks_and_hide_the_velocities() -> None:
