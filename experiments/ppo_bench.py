@@ -253,7 +253,7 @@ def table(content: dict[str, Any]) -> str:
         (ENVS[env].title, title, row["profile"])
         for env, found in content.items()
         for title, row in found["agents"].items()
-        if row["profile"]
+        if row.get("profile")
     ]
     heads = (
         *("environment", "agent", "frames a second", "times sb3-contrib, as many cores"),
