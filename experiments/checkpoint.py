@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlgates.agents import RecurrentPPO
+from rlgates.agents import RecurrentA2C, RecurrentPPO
 from rlgates.agents.sequences import States
 from rlgates.envs.sb3 import BatchedVecEnv
 from rlgates.experiments.files import write_atomically
@@ -27,7 +27,7 @@ _COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_current_progress_r
 _DIGEST = hashlib.sha256().digest_size
 
 
-def snapshot(model: RecurrentPPO, env: BatchedVecEnv) -> dict[str, Any]:
+def snapshot(model: RecurrentPPO | RecurrentA2C, env: BatchedVecEnv) -> dict[str, Any]:
     """All that decides the future of `model` in `env` between two rollouts, as plain data."""
     states = model._last_lstm_states
     assert states is not None
@@ -51,7 +51,7 @@ def snapshot(model: RecurrentPPO, env: BatchedVecEnv) -> dict[str, Any]:
     }
 
 
-def restore(model: RecurrentPPO, env: BatchedVecEnv, saved: dict[str, Any]) -> None:
+def restore(model: RecurrentPPO | RecurrentA2C, env: BatchedVecEnv, saved: dict[str, Any]) -> None:
     """Put `snapshot` back into a model and environments that were built in the same way.
 
     Raises:

@@ -18,6 +18,7 @@ import rlgates
 from rlgates.cores import CORES, core_names
 from rlgates.experiments.configs import (
     PRESETS,
+    STUDIES,
     BenchConfig,
     EnvBenchConfig,
     GpuBenchConfig,
@@ -68,13 +69,15 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
-    """The commands; what they do by default depends on the preset that `words` name."""
+    """The commands; what they do by default depends on the preset or study that `words` name."""
     given = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     given.add_argument("--preset", default="default")
     given.add_argument("--smoke", action="store_true")
+    given.add_argument("--name", nargs="?", default="passive_match")
     known, _ = given.parse_known_args(words)
     base = PRESETS.get(known.preset, TrainConfig())
     show = find_preset("demo-smoke" if known.smoke else "demo")
+    compared = STUDIES.get(known.name, StudyConfig())
     app = tyro.extras.SubcommandApp()
 
     @app.command(name="train")
@@ -103,7 +106,16 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
         """
         return _demo(show, config, learn=not smoke)
 
-    app.command(name="study")(_study)
+    @app.command(name="study")
+    def study(config: Annotated[StudyConfig, tyro.conf.arg(name="")] = compared) -> int:
+        """Compare cores over seeds, and write the tables and the pictures of the README.
+
+        `--name match_agents` compares PPO and A2C on Passive and Active Match.
+        """
+        from rlgates.experiments.study import run_study
+
+        return _code(run_study(config))
+
     app.command(name="supervise")(_supervise)
     app.command(name="figures")(_figures)
     app.command(name="gates")(_gates)
@@ -148,13 +160,6 @@ def _demo(base: TrainConfig, config: TrainConfig, learn: bool) -> int:
         f"try `{_command('rlgates')} demo --seeds 2`, or more --max-minutes in another --folder."
     )
     return FAILED
-
-
-def _study(config: Annotated[StudyConfig, tyro.conf.arg(name="")]) -> int:
-    """Compare cores over seeds, and write the table and the pictures of the README."""
-    from rlgates.experiments.study import run_study
-
-    return _code(run_study(config))
 
 
 def _supervise(config: Annotated[SupervisedStudy, tyro.conf.arg(name="")]) -> int:

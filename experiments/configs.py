@@ -97,14 +97,17 @@ class TrainConfig:
     window: int = 500
     """Training episodes that the reported means are taken over."""
 
+    algo: Literal["ppo", "a2c"] = "ppo"
+    """RecurrentPPO, or RecurrentA2C, with Adam and normalized advantages, which makes one update
+    of each rollout: `n_epochs`, `n_minibatches` and `clip_range` do nothing then."""
     n_envs: int = 128
     """Environments that are stepped together."""
     n_steps: int | None = None
     """Steps of a rollout in each environment; None: one whole episode."""
     n_epochs: int = 4
-    """Passes over a rollout."""
+    """Passes over a rollout, in PPO."""
     n_minibatches: int = 4
-    """Parts of a rollout; each is one update."""
+    """Parts of a rollout, each of them one update, in PPO."""
     learning_rate: float = 2e-3
     """Of Adam, constant."""
     gamma: float = 0.95
@@ -173,6 +176,10 @@ def smoke(config: TrainConfig) -> TrainConfig:
 
 MINUTE = TrainConfig(total_steps=600_000, ent_coef=0.02, reward_scale=5.0, eval_every=100_000)
 STUDY = TrainConfig(stop_success=0.97, eval_every=None, folder="runs/study")
+# What is done in the explore phase pays much later.
+ACTIVE = replace(STUDY, env="rlgates/ActiveMatch-v0", gamma=0.98, ent_coef=0.1)
+# One update a rollout, of as many episodes as a minibatch has in PPO.
+A2C: dict[str, Any] = {"algo": "a2c", "n_envs": 32, "learning_rate": 3e-3}
 PRESETS: dict[str, TrainConfig] = {
     "default": TrainConfig(),
     "demo": TrainConfig(
@@ -198,6 +205,9 @@ PRESETS: dict[str, TrainConfig] = {
     "repeat": replace(MINUTE, env="rlgates/RepeatPrevious-v0", env_settings={"k": 4}),
     "study30": replace(STUDY, total_steps=3_000_000),
     "study90": replace(STUDY, total_steps=6_000_000, env_settings=match(90)),
+    "study30_active": replace(ACTIVE, total_steps=4_000_000),
+    "study30_a2c": replace(STUDY, **A2C, total_steps=5_000_000),
+    "study30_active_a2c": replace(ACTIVE, **A2C, total_steps=6_000_000),
 }
 PRESETS.update({f"{name}-smoke": smoke(config) for name, config in list(PRESETS.items())})
 
@@ -215,10 +225,10 @@ def preset(name: str) -> TrainConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyConfig:
-    """The comparison behind the README's table: cores x distractor lengths x seeds."""
+    """A comparison behind a table of the README: cores x presets x seeds."""
 
     name: str = "passive_match"
-    """Of the result files."""
+    """Of the result files; with that of one of `STUDIES`, its settings are the defaults."""
     cores: tuple[str, ...] = ("ur_lstm", "lstm", "f_lstm", "c_lstm", "none")
     """Memory cores that are compared, all with the same settings and budget."""
     presets: tuple[str, ...] = ("study30", "study90")
@@ -235,6 +245,16 @@ class StudyConfig:
     """Where the tables are written."""
     smoke: bool = False
     """The same grid in a few seconds a run; tables beside the runs, not in `results`."""
+
+
+STUDIES: dict[str, StudyConfig] = {
+    "passive_match": StudyConfig(),
+    "match_agents": StudyConfig(
+        name="match_agents",
+        cores=("ur_lstm", "lstm", "none"),
+        presets=("study30", "study30_active", "study30_a2c", "study30_active_a2c"),
+    ),
+}
 
 
 @dataclass(frozen=True, kw_only=True)

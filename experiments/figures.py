@@ -133,19 +133,29 @@ def draw_curves(curves: Sequence[Curve], path: Path, title: str, chance: float |
 
 
 def draw_panels(panels: Mapping[str, Sequence[Curve]], path: Path, chance: float | None) -> None:
-    """The same, one panel beside the other, with one legend."""
+    """The same, in panels of three a line at most, or two if there are more, with one legend."""
+    lines, columns = _grid(len(panels))
     with rc_context(LOOK):
-        figure = Figure(figsize=(1 + 4.6 * len(panels), 4.2), layout="constrained")
+        figure = Figure(figsize=(1 + 4.6 * columns, 0.8 + 3.4 * lines), layout="constrained")
         plot_panels(figure, panels, chance)
         save(figure, path)
 
 
+def _grid(panels: int) -> tuple[int, int]:
+    """Lines and columns."""
+    return (1, panels) if panels < 4 else (-(-panels // 2), 2)
+
+
 def plot_panels(figure: Any, panels: Mapping[str, Sequence[Curve]], chance: float | None) -> None:
     """Into a figure or a part of one."""
-    all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axes, (title, curves) in zip(all_axes, panels.items(), strict=True):
+    grid = figure.subplots(*_grid(len(panels)), sharey=True, squeeze=False)
+    all_axes = grid.ravel()
+    for axes in all_axes[len(panels) :]:
+        axes.set_axis_off()
+    for axes, (title, curves) in zip(all_axes, panels.items(), strict=False):
         plot_curves(axes, curves, chance)
         axes.set_title(title, loc="left")
-    all_axes[0].set_ylabel("success rate in training")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("success rate in training")
     handles, labels = all_axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))

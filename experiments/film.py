@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 import rlgates.envs  # noqa: F401 (gymnasium learns the ids)
-from rlgates.agents import RecurrentPPO, observe_gates
+from rlgates.agents import observe_gates
 from rlgates.envs.render import FPS
 from rlgates.errors import check_number, check_size
 from rlgates.experiments.configs import TrainConfig
@@ -22,6 +22,7 @@ from rlgates.experiments.evaluate import evaluation_seed
 from rlgates.experiments.film_frames import Episode, Pixels, frames
 from rlgates.experiments.manifest import read_config
 from rlgates.experiments.play import action_names
+from rlgates.experiments.train import AGENTS, Agent
 
 HOLD = 1.5  # seconds that the end of an episode is shown
 _COLORS = 256  # of a GIF
@@ -52,7 +53,7 @@ def film(folder: Path, out: Path | None = None, episodes: int = 1, fps: float = 
     weights = folder / "model.zip"
     if not weights.exists():
         raise ValueError(f"{folder} holds no finished run: it has no model.zip.")
-    model = RecurrentPPO.load(weights, device="cpu")
+    model = AGENTS[config.algo].load(weights, device="cpu")
     pictures: list[Pixels] = []
     seconds: list[float] = []
     for number, episode in enumerate(record(model, config, seed, episodes), 1):
@@ -65,7 +66,7 @@ def film(folder: Path, out: Path | None = None, episodes: int = 1, fps: float = 
     return out
 
 
-def record(model: RecurrentPPO, config: TrainConfig, seed: int, episodes: int) -> list[Episode]:
+def record(model: Agent, config: TrainConfig, seed: int, episodes: int) -> list[Episode]:
     """Fresh episodes of a run's environment; the process's random numbers stay as they were."""
     env = gymnasium.make(config.env, render_mode="rgb_array", **config.env_settings).unwrapped
     first: int | None = evaluation_seed(seed, final=True)
@@ -79,7 +80,7 @@ def record(model: RecurrentPPO, config: TrainConfig, seed: int, episodes: int) -
     return played
 
 
-def _episode(model: RecurrentPPO, env: Any, config: TrainConfig, seed: int | None) -> Episode:
+def _episode(model: Agent, env: Any, config: TrainConfig, seed: int | None) -> Episode:
     policy: Any = model.policy
     names = action_names(config.env, int(env.action_space.n))
     obs, info = env.reset(seed=seed)

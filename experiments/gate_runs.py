@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv
 
-from rlgates.agents import RecurrentPPO, observe_gates
+from rlgates.agents import observe_gates
 from rlgates.core import Observation
 from rlgates.envs import make_task
 from rlgates.experiments import logs
@@ -17,8 +17,8 @@ from rlgates.experiments.configs import TrainConfig
 from rlgates.experiments.evaluate import evaluation_seed, fresh_env
 from rlgates.experiments.gate_figures import Growth, draw_gates
 from rlgates.experiments.manifest import read_config
-from rlgates.experiments.runs import env_title
-from rlgates.experiments.train import build
+from rlgates.experiments.runs import run_title
+from rlgates.experiments.train import Agent, build
 
 EPISODES = 32
 
@@ -35,7 +35,7 @@ def draw_runs(folders: Sequence[Path], path: Path) -> bool:
         ValueError: a folder without a finished run.
     """
     runs = [(folder, *read_config(folder)) for folder in dict.fromkeys(folders)]
-    titles = [env_title(config) for _, config, _ in runs]
+    titles = [run_title(config) for _, config, _ in runs]
     names = [
         config.core if len(set(titles)) == 1 else f"{config.core} {title}"
         for (_, config, _), title in zip(runs, titles, strict=True)
@@ -75,7 +75,7 @@ def gates_of_run(folder: Path, config: TrainConfig, seed: int) -> tuple[Observat
     return first, last
 
 
-def _played(model: RecurrentPPO, env: VecEnv, steps: int) -> tuple[Any, np.ndarray[Any, Any]]:
+def _played(model: Agent, env: VecEnv, steps: int) -> tuple[Any, np.ndarray[Any, Any]]:
     """Observations (T, B, ...) of the likeliest actions, and where episodes start (T, B)."""
     obs: Any = env.reset()
     starts, state = np.ones(env.num_envs, bool), None

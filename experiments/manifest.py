@@ -58,6 +58,8 @@ def plain(config: TrainConfig) -> dict[str, Any]:
         key: list(value) if isinstance(value, tuple) else value
         for key, value in asdict(config).items()
     }
+    if config.algo == "ppo":  # all that earlier versions had
+        del values["algo"]
     for key in ("env_settings", "core_options"):
         values[key] = {
             name: list(item) if isinstance(item, tuple) else item

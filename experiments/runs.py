@@ -22,6 +22,7 @@ def check(config: TrainConfig) -> None:
     task = make_task(config.env, **config.env_settings)
     check_options(config.core, config.core_options)
     make_core(config.core, 1, config.hidden_size, **config.core_options)
+    check_choice("algo", config.algo, ("ppo", "a2c"))
     check_choice("critic", config.critic, ("shared", "separate", "none"))
     counts = ("total_steps", "window", "n_envs", "n_epochs", "n_minibatches", "eval_episodes")
     for name in (*counts, "final_episodes", "checkpoint_every", "jobs", "threads"):
@@ -46,19 +47,23 @@ def check(config: TrainConfig) -> None:
     for seed in config.seeds:
         if check_size("seed", seed, minimum=0) >= 2**32:
             raise ValueError(f"seed must be below 2**32, got {seed}.")
-    steps = rollout_steps(config, task)
-    if steps * config.n_envs % config.n_minibatches:
-        nearest = nearest_divisor(steps * config.n_envs, config.n_minibatches)
-        raise ValueError(
-            f"n_minibatches must divide the rollout, {steps} steps in {config.n_envs} "
-            f"environments = {steps * config.n_envs}; got {config.n_minibatches}. "
-            f"Nearest: {nearest}."
-        )
-    if steps * config.n_envs // config.n_minibatches < 2:
-        raise ValueError(f"n_minibatches = {config.n_minibatches} leaves one step in each.")
+    if config.algo == "ppo":
+        _check_minibatches(config, rollout_steps(config, task) * config.n_envs)
     check_choice("device", config.device, ("cpu", "cuda", "auto"))
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("device is 'cuda', but torch finds no GPU here; try 'auto'.")
+
+
+def _check_minibatches(config: TrainConfig, rollout: int) -> None:
+    if rollout % config.n_minibatches:
+        steps = rollout // config.n_envs
+        nearest = nearest_divisor(rollout, config.n_minibatches)
+        raise ValueError(
+            f"n_minibatches must divide the rollout, {steps} steps in {config.n_envs} "
+            f"environments = {rollout}; got {config.n_minibatches}. Nearest: {nearest}."
+        )
+    if rollout // config.n_minibatches < 2:
+        raise ValueError(f"n_minibatches = {config.n_minibatches} leaves one step in each.")
 
 
 def _check_between(
@@ -89,6 +94,11 @@ def env_title(config: TrainConfig) -> str:
     return f"{name} {'/'.join(map(str, phases or [task.max_episode_length]))}"
 
 
+def run_title(config: TrainConfig) -> str:
+    """The environment, and the algorithm unless it is PPO: "PassiveMatch 15/30/15, A2C"."""
+    return env_title(config) + (f", {config.algo.upper()}" if config.algo != "ppo" else "")
+
+
 def chance(config: TrainConfig) -> float | None:
     """Success of guessing, the most that can be had without memory; None where it is unknown."""
     return make_task(config.env, **config.env_settings).chance
@@ -96,5 +106,5 @@ def chance(config: TrainConfig) -> float | None:
 
 def run_folder(config: TrainConfig, seed: int) -> Path:
     """Where the run of that seed is."""
-    name = f"{env_title(config)} {config.core}".replace("/", "-").replace(" ", "-")
-    return Path(config.folder) / name / f"seed-{seed}"
+    name = f"{run_title(config)} {config.core}".replace(",", "").replace("/", "-")
+    return Path(config.folder) / name.replace(" ", "-") / f"seed-{seed}"

@@ -26,7 +26,7 @@ from rlgates.experiments.figures import Curve, draw_panels
 from rlgates.experiments.files import read_json, write_atomically
 from rlgates.experiments.launch import Outcome, Run, run_all
 from rlgates.experiments.pictures import draw_readme
-from rlgates.experiments.runs import chance, env_title, run_folder
+from rlgates.experiments.runs import chance, run_folder, run_title
 from rlgates.experiments.stats import iqm, iqm_interval, median_reached
 from rlgates.experiments.tables import Row, key, merge, read
 from rlgates.experiments.text import steps_text, time_text
@@ -61,7 +61,7 @@ def grid(study: StudyConfig) -> list[Run]:
 def run_study(study: StudyConfig) -> list[Outcome]:
     """Make what is missing of a study, and write its tables and pictures.
 
-    Writes `<name>.csv` (a row a run), `<name>_curves.csv`, `<name>.md` (the table of the README)
+    Writes `<name>.csv` (a row a run), `<name>_curves.csv`, `<name>.md` (the tables of the README)
     and the pictures into `study.results`. Runs that are in the table with the same config are
     not made again, so that a study can be made in parts, and on more than one machine.
 
@@ -75,7 +75,7 @@ def run_study(study: StudyConfig) -> list[Outcome]:
     configs = {row["title"]: row["config"] for row in there}
     runs, missing = grid(study), []
     for config, seed in runs:
-        title, settings = env_title(config), digest(config)
+        title, settings = run_title(config), digest(config)
         if configs.get(title, settings) != settings:
             raise ValueError(
                 f"{table} holds runs of {title} with other settings, which cannot be compared: "
@@ -112,7 +112,7 @@ def result_row(outcome: Outcome) -> Row:
     session = read_json(manifest.manifest_path(run_folder(config, outcome.seed)))["sessions"][-1]
     git = session["git"] or {"commit": "", "dirty": ""}
     row = {
-        "title": env_title(config),
+        "title": run_title(config),
         "core": config.core,
         "seed": outcome.seed,
         "success": round(result.success, 4),
@@ -144,7 +144,7 @@ def curve_rows(config: TrainConfig, seed: int) -> list[Row]:
     steps = logs.column(rows, logs.STEPS)
     grid_ = np.linspace(steps[0], steps[-1], min(CURVE_POINTS, len(steps)))
     success = np.interp(grid_, steps, logs.column(rows, "rollout/success_rate"))
-    run = {"title": env_title(config), "core": config.core, "seed": str(seed)}
+    run = {"title": run_title(config), "core": config.core, "seed": str(seed)}
     return [
         {**run, "steps": f"{x:.0f}", "success": f"{y:.3f}"}
         for x, y in zip(grid_, success, strict=True)
@@ -174,9 +174,11 @@ def redraw(results: Path) -> list[Path]:
             results / f"{name}{end}" for end in (".png", "_readme.png", ".md")
         )
         draw_panels(panels, picture, level)
-        draw_readme(panels, config.env, settings, readme, level)
-        write_atomically(table, summary(rows).encode())
-        written += [picture, readme, table]
+        write_atomically(table, summary(rows, name).encode())
+        written += [picture, table]
+        if len({row["env"] for row in rows}) == 1:
+            draw_readme(panels, config.env, settings, readme, level)
+            written.append(readme)
     if not written:
         raise ValueError(f"no results in {results}; `rlgates study` makes them.")
     return written
@@ -194,13 +196,15 @@ def read_curves(path: Path) -> dict[str, list[Curve]]:
     return panels
 
 
-def summary(rows: Sequence[Row]) -> str:
-    """The tables of the README: IQM and interval over seeds, steps to the goal, time."""
+def summary(rows: Sequence[Row], name: str) -> str:
+    """The tables of a study: IQM and interval over seeds, steps to the goal, time."""
+    command = "rlgates study" + (f" --name {name}" if name != StudyConfig.name else "")
     titles = dict.fromkeys(row["title"] for row in rows)
-    return "\n".join(_table([row for row in rows if row["title"] == title]) for title in titles)
+    parts = [[row for row in rows if row["title"] == title] for title in titles]
+    return "\n".join(_table(part, command) for part in parts)
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _table(rows: Sequence[Row], command: str) -> str:
     """The table of one environment, with all that is needed to make it again."""
     first, seeds = rows[0], sorted({int(row["seed"]) for row in rows})
     lines = [[first["title"], "success", f"steps to {GOAL}", "time a run"], ["---"] * 4]
@@ -214,7 +218,7 @@ def _table(rows: Sequence[Row]) -> str:
         f"seeds {seeds[0]} to {seeds[-1]} with its 95 % bootstrap interval. Steps of training "
         f"until {GOAL:.0%} of the last training episodes succeeded: median, and how many seeds "
         f"got there. Budget {steps_text(float(first['budget']))} steps{early}. Time: median, with "
-        f"{first['threads']} thread a run. `rlgates study --jobs 2`, commit {commits}.\n"
+        f"{first['threads']} thread a run. `{command} --jobs 2`, commit {commits}.\n"
     )
     return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n" + note
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.preprocessing import is_image_space
 
-from rlgates.agents import GateCallback, RecurrentPPO
+from rlgates.agents import GateCallback, RecurrentA2C, RecurrentPPO
 from rlgates.envs.sb3 import BatchedVecEnv, make_vec_env
 from rlgates.experiments import checkpoint, logs, manifest
 from rlgates.experiments.callbacks import (
@@ -28,10 +29,12 @@ from rlgates.experiments.callbacks import (
 from rlgates.experiments.configs import TrainConfig
 from rlgates.experiments.evaluate import evaluate, evaluation_seed
 from rlgates.experiments.files import write_atomically
-from rlgates.experiments.runs import chance, check, env_title, rollout_steps, run_folder
+from rlgates.experiments.runs import chance, check, rollout_steps, run_folder, run_title
 from rlgates.experiments.text import steps_text, time_text
 
 GOAL = 0.9
+Agent = RecurrentPPO | RecurrentA2C
+AGENTS: dict[str, type[Agent]] = {"ppo": RecurrentPPO, "a2c": RecurrentA2C}
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ def finished(config: TrainConfig, seed: int) -> Result | None:
     return Result(**found["result"])
 
 
-def build(config: TrainConfig, seed: int) -> tuple[RecurrentPPO, BatchedVecEnv]:
+def build(config: TrainConfig, seed: int) -> tuple[Agent, BatchedVecEnv]:
     """The untrained model, and its environments below all wrappers."""
     env = make_vec_env(config.env, config.n_envs, seed=seed, **config.env_settings)
     space = env.observation_space
@@ -93,16 +96,20 @@ def build(config: TrainConfig, seed: int) -> tuple[RecurrentPPO, BatchedVecEnv]:
     else:
         policy = "CnnLstmPolicy" if is_image_space(space) else "MlpLstmPolicy"
     n_steps = rollout_steps(config, env.env.task)
-    model = RecurrentPPO(
+    own: dict[str, Any] = {"normalize_advantage": True, "use_rms_prop": False}
+    if config.algo == "ppo":
+        own = {
+            "batch_size": n_steps * config.n_envs // config.n_minibatches,
+            "n_epochs": config.n_epochs,
+            "clip_range": config.clip_range,
+        }
+    model = AGENTS[config.algo](
         policy,
         ScaledReward(env, config.reward_scale),
         learning_rate=config.learning_rate,
         n_steps=n_steps,
-        batch_size=n_steps * config.n_envs // config.n_minibatches,
-        n_epochs=config.n_epochs,
         gamma=config.gamma,
         gae_lambda=config.gae_lambda,
-        clip_range=config.clip_range,
         ent_coef=config.ent_coef,
         vf_coef=config.vf_coef,
         max_grad_norm=config.max_grad_norm,
@@ -118,6 +125,7 @@ def build(config: TrainConfig, seed: int) -> tuple[RecurrentPPO, BatchedVecEnv]:
         },
         seed=seed,
         device=config.device,
+        **own,
     )
     return model, env
 
@@ -177,7 +185,7 @@ def _train(config: TrainConfig, seed: int, stop: Callable[[], bool], bar: bool |
     ended = "budget"
     try:
         left = config.total_steps - model.num_timesteps
-        model.learn(left, callbacks, reset_num_timesteps=False)
+        model.learn(left, callbacks, log_interval=1, reset_num_timesteps=False)
     except Stop as reason:
         ended = reason.reason
     finally:
@@ -193,9 +201,7 @@ def _train(config: TrainConfig, seed: int, stop: Callable[[], bool], bar: bool |
     return result
 
 
-def _measure(
-    config: TrainConfig, seed: int, model: RecurrentPPO, seconds: float, ended: str
-) -> Result:
+def _measure(config: TrainConfig, seed: int, model: Agent, seconds: float, ended: str) -> Result:
     """The agent as a file, its evaluation, and pictures of its learning curve and its gates."""
     from rlgates.experiments.figures import Curve, draw_curves
     from rlgates.experiments.gate_runs import draw_runs
@@ -211,7 +217,7 @@ def _measure(
     steps, success = logs.column(rows, logs.STEPS), logs.column(rows, "rollout/success_rate")
     above = np.flatnonzero(success >= GOAL)
     curve = Curve(config.core, seed, steps, success)
-    draw_curves([curve], folder / "curve.png", env_title(config), chance(config))
+    draw_curves([curve], folder / "curve.png", run_title(config), chance(config))
     draw_runs([folder], folder / "gates.png")
     return Result(
         seen.success,
@@ -230,7 +236,7 @@ def describe(config: TrainConfig, seed: int, result: Result) -> str:
     """One line that says what was reached."""
     level = chance(config)
     return (
-        f"{config.core} on {env_title(config)}, seed {seed}: "
+        f"{config.core} on {run_title(config)}, seed {seed}: "
         f"success {result.success:.2f} [{result.low:.2f}, {result.high:.2f}] "
         f"over {result.episodes:,} fresh episodes after {steps_text(result.steps)} steps "
         f"in {time_text(result.seconds)}{'' if level is None else f' (chance {level:.2f})'} "

@@ -14,10 +14,13 @@ from scipy.stats import trim_mean
 from tiny import tiny
 
 from rlgates.experiments import cli, configs
-from rlgates.experiments.figures import Curve, draw_curves, styles
+from rlgates.experiments.figures import Curve, draw_curves, draw_panels, styles
+from rlgates.experiments.manifest import plain
 from rlgates.experiments.pictures import phase_pictures
+from rlgates.experiments.runs import run_title
 from rlgates.experiments.stats import iqm, iqm_interval, median_reached
 from rlgates.experiments.study import digest, grid, read_curves, redraw, summary
+from rlgates.experiments.tables import read
 
 
 def test_iqm_by_hand() -> None:
@@ -155,6 +158,58 @@ def test_cores_that_lack_an_option_of_the_preset_can_be_compared() -> None:
     assert digest(one) != digest(replace(one, core_options={"input_scale": 1.0}))
 
 
+def test_runs_of_earlier_versions_are_known_by_their_digest() -> None:
+    path = Path(__file__).parent.parent / "experiments" / "results" / "passive_match.csv"
+    made = {(row["title"], row["config"]) for row in read(path)}
+    configs_ = [configs.preset(name) for name in ("study30", "study90")]
+    assert made == {(run_title(config), digest(config)) for config in configs_}
+    for config in configs_:
+        assert "algo" not in plain(config)
+        other = replace(config, algo="a2c")
+        assert digest(other) != digest(config)
+        assert run_title(other) == f"{run_title(config)}, A2C"
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_study_of_two_environments_and_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = configs.PRESETS["study30"]
+    active = replace(base, env="rlgates/ActiveMatch-v0", algo="a2c")
+    monkeypatch.setitem(configs.PRESETS, "study30_active_a2c", active)
+    presets = ["--presets", "study30", "study30_active_a2c"]
+    line = ["study", "--name", "match_agents", *presets, "--cores", "none", "--seeds", "0"]
+    assert cli.main([*line, "--results", "results"]) == 0
+    ends = (".csv", ".md", ".png", "_curves.csv")  # no picture beside boards of one of them
+    assert {file.name for file in Path("results").iterdir()} == {f"match_agents{e}" for e in ends}
+    panels = read_curves(Path("results/match_agents_curves.csv"))
+    assert list(panels) == ["PassiveMatch 1/1/5", "ActiveMatch 1/1/5, A2C"]
+    text = Path("results/match_agents.md").read_text()
+    assert "| ActiveMatch 1/1/5, A2C | success |" in text
+    assert "`rlgates study --name match_agents --jobs 2`" in text
+
+
+def test_the_name_of_a_study_stands_for_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[configs.StudyConfig] = []
+    monkeypatch.setattr(
+        "rlgates.experiments.study.run_study", lambda config: seen.append(config) or []
+    )
+    assert cli.main(["study", "--name", "match_agents", "--seeds", "7"]) == 0
+    assert cli.main(["study", "--name", "mine"]) == 0
+    assert cli.main(["study"]) == 0
+    known = configs.STUDIES["match_agents"]
+    assert seen[0] == replace(known, seeds=(7,))
+    assert seen[1] == replace(configs.StudyConfig(), name="mine")
+    assert seen[2] == configs.StudyConfig()
+    assert len(grid(known)) == 4 * 3 * 5
+
+
+@pytest.mark.parametrize(("number", "lines"), [(1, 1), (3, 1), (4, 2), (5, 3)])
+def test_panels_in_lines(number: int, lines: int, tmp_path: Path) -> None:
+    draw_panels({str(k): [curve("none", 0)] for k in range(number)}, tmp_path / "p.png", None)
+    height, width = imread(tmp_path / "p.png").shape[:2]
+    assert height == pytest.approx(160 * (0.8 + 3.4 * lines), abs=2)
+    assert width == pytest.approx(160 * (1 + 4.6 * (number if lines == 1 else 2)), abs=2)
+
+
 def test_the_table_of_the_readme() -> None:
     def row(core: str, title: str, seed: int, success: float, steps: str) -> dict[str, str]:
         return {
@@ -174,7 +229,7 @@ def test_the_table_of_the_readme() -> None:
     rows = [row("ur_lstm", "T", seed, 0.97, "2000000") for seed in range(3)]
     rows += [row("lstm", "T", seed, 0.5, "") for seed in range(2)]
     rows.append(row("lstm", "T", 2, 0.5, "9000000"))
-    lines = summary(rows).splitlines()
+    lines = summary(rows, "passive_match").splitlines()
     assert lines[0] == "| T | success | steps to 0.9 | time a run |"
     assert lines[2] == "| `ur_lstm` | 0.97 [0.97, 0.97] | 2.0 M (3 of 3) | 1 min 30 s |"
     assert lines[3] == "| `lstm` | 0.50 [0.50, 0.50] | > 10.0 M (1 of 3) | 1 min 30 s |"

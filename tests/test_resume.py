@@ -37,9 +37,11 @@ def assert_same_run(config: TrainConfig, other: TrainConfig, seed: int) -> None:
     assert scalars(config, seed) == scalars(other, seed)
 
 
-@pytest.mark.parametrize("core", ["ur_lstm", "none"])
-def test_stopped_after_every_update(core: str, tmp_path: Path) -> None:
-    changes = {"core": core, "critic": "separate", "net_arch": (3,), "hidden_size": 5}
+@pytest.mark.parametrize(
+    ("core", "algo"), [("ur_lstm", "ppo"), ("none", "ppo"), ("ur_lstm", "a2c")]
+)
+def test_stopped_after_every_update(core: str, algo: str, tmp_path: Path) -> None:
+    changes = {"core": core, "algo": algo, "critic": "separate", "net_arch": (3,), "hidden_size": 5}
     straight, stopped = (tiny(tmp_path / name, **changes) for name in ("straight", "stopped"))
     result = train(straight, 0, bar=False)
     for steps in (0, 56, 112, 168, 224, 280):
@@ -148,6 +150,29 @@ def interrupted(folder: Path) -> TrainConfig:
     with pytest.raises(InterruptedRun):
         train(config, 0, stop=after(2), bar=False)
     return config
+
+
+def test_a2c_killed_in_the_middle_of_episodes(tmp_path: Path) -> None:
+    # Rollouts shorter than an episode, and log entries that wait for the next dump.
+    straight, killed = (
+        tiny(tmp_path / name, algo="a2c", n_steps=3, checkpoint_every=100)
+        for name in ("straight", "killed")
+    )
+    train(straight, 0, bar=False)
+    asked = iter(range(10))
+
+    def die() -> bool:
+        if next(asked) == 9:
+            raise KeyboardInterrupt
+        return False
+
+    with pytest.raises(KeyboardInterrupt):
+        train(killed, 0, stop=die, bar=False)
+    assert len(table(killed, 0)) == 9
+    train(killed, 0, bar=False)
+    assert_same_run(killed, straight, 0)
+    manifest = json.loads((run_folder(killed, 0) / "manifest.json").read_text())
+    assert [session["from_step"] for session in manifest["sessions"]] == [0, 120]
 
 
 def test_another_config_does_not_go_on(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tiny import SETTINGS, agent, scalars, table, tiny
 
-from rlgates.agents import RecurrentPPO
+from rlgates.agents import RecurrentA2C, RecurrentPPO
 from rlgates.envs import BatchedEnv, make_task
 from rlgates.envs.players import MemoryPlayer, ReactivePlayer, play
 from rlgates.envs.sb3 import make_vec_env
@@ -23,7 +23,9 @@ from rlgates.experiments import evaluate as evaluation
 from rlgates.experiments import train as training
 from rlgates.experiments.callbacks import ScaledReward
 from rlgates.experiments.configs import PRESETS, TrainConfig
+from rlgates.experiments.film import film
 from rlgates.experiments.launch import run_all
+from rlgates.experiments.manifest import read_config
 from rlgates.experiments.runs import chance, check, env_title, run_folder
 from rlgates.experiments.train import build, describe, train
 
@@ -106,6 +108,27 @@ def test_the_agent_can_be_loaded_by_its_file_alone(finished: TrainConfig) -> Non
     model = RecurrentPPO.load(run_folder(finished, 3) / "model.zip")
     obs = make_vec_env(finished.env, 2, seed=0, **SETTINGS).reset()
     assert model.predict(obs)[0].shape == (2,)
+
+
+def test_a2c(tmp_path: Path) -> None:
+    # Parts that would not divide the rollout do not matter: there are none.
+    config = tiny(tmp_path, algo="a2c", n_minibatches=5)
+    result = train(config, 3, bar=False)
+    folder = tmp_path / "PassiveMatch-1-1-5-A2C-ur_lstm" / "seed-3"
+    assert run_folder(config, 3) == folder
+    assert describe(config, 3, result).startswith("ur_lstm on PassiveMatch 1/1/5, A2C, seed 3: ")
+    assert read_config(folder) == (config, 3)
+    rows = table(config, 3)
+    assert [int(row["time/total_timesteps"]) for row in rows] == [56 * k for k in range(1, 7)]
+    # Of each update but the last, which comes after the last row.
+    assert [int(float(row["train/n_updates"] or 0)) for row in rows] == [0, 1, 2, 3, 4, 5]
+    model = RecurrentA2C.load(folder / "model.zip")
+    assert model._n_updates == 6
+    assert isinstance(model.policy.optimizer, torch.optim.Adam)
+    assert model.normalize_advantage
+    assert "train/approx_kl" not in rows[-1]
+    film(folder, fps=50)
+    assert (folder / "film.gif").stat().st_size > 1000
 
 
 def test_a_core_without_gates_has_no_histogram(tmp_path: Path) -> None:
@@ -250,6 +273,8 @@ def test_every_preset_makes_sense(name: str) -> None:
         ({"env_settings": {"reward_steps": 0}}, "reward_steps must be at least 1, got 0"),
         ({"env_settings": {"reward_steps": "x"}}, "reward_steps must be an integer, got 'x'"),
         ({"hidden_size": 0}, "hidden_size must be at least 1, got 0"),
+        ({"algo": "a3c"}, "unknown algo 'a3c'"),
+        ({"algo": "a2c", "n_minibatches": 0}, "n_minibatches must be at least 1, got 0"),
         ({"critic": "shard"}, "unknown critic 'shard'. Did you mean 'shared'"),
         ({"net_arch": (8, 0)}, "net_arch must be at least 1, got 0"),
         ({"total_steps": -1}, "total_steps must be at least 1, got -1"),

@@ -6,9 +6,9 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from rlgates.agents import RecurrentPPO
 from rlgates.experiments.configs import TrainConfig
 from rlgates.experiments.runs import run_folder
+from rlgates.experiments.train import AGENTS
 
 TIMES = ("time/seconds", "time/fps")
 SETTINGS = {"explore_steps": 1, "distractor_steps": 1, "reward_steps": 5, "end_on_choice": True}
@@ -46,7 +46,8 @@ def table(config: TrainConfig, seed: int) -> list[dict[str, str]]:
 
 def agent(config: TrainConfig, seed: int) -> dict[str, Any]:
     """The weights and the optimizer of a finished run."""
-    return RecurrentPPO.load(run_folder(config, seed) / "model.zip").get_parameters()
+    kind = AGENTS[config.algo]
+    return kind.load(run_folder(config, seed) / "model.zip").get_parameters()
 
 
 def scalars(config: TrainConfig, seed: int) -> dict[str, list[tuple[int, float]]]:
