@@ -205,9 +205,9 @@ PRESETS: dict[str, TrainConfig] = {
     "repeat": replace(MINUTE, env="rlgates/RepeatPrevious-v0", env_settings={"k": 4}),
     "study30": replace(STUDY, total_steps=3_000_000),
     "study90": replace(STUDY, total_steps=6_000_000, env_settings=match(90)),
-    "study30_active": replace(ACTIVE, total_steps=4_000_000),
-    "study30_a2c": replace(STUDY, **A2C, total_steps=5_000_000),
-    "study30_active_a2c": replace(ACTIVE, **A2C, total_steps=6_000_000),
+    "study30_active": replace(ACTIVE, total_steps=6_000_000),
+    "study30_a2c": replace(STUDY, **A2C, total_steps=8_000_000),
+    "study30_active_a2c": replace(ACTIVE, **A2C, total_steps=8_000_000),
 }
 PRESETS.update({f"{name}-smoke": smoke(config) for name, config in list(PRESETS.items())})
 

@@ -19,6 +19,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from rlgates.agents import RecurrentPPO
@@ -72,7 +73,6 @@ def _tmaze(seed: int, training: bool) -> VecEnv:
         128 if training else 4,
         seed=seed,
         corridor_length=10,
-        reward_scale=5.0 if training else 1.0,
     )
 
 
@@ -115,7 +115,7 @@ TASKS: dict[str, Setting] = {
     "tmaze": Setting(
         "Passive T-Maze, corridor of 10",
         _tmaze,
-        600_000,
+        500_000,
         scale=1.0,
         goal=0.9,
         options={"net_arch": [64], "lstm_hidden_size": 64},
@@ -123,9 +123,11 @@ TASKS: dict[str, Setting] = {
             "n_steps": 32,
             "batch_size": 1024,
             "n_epochs": 4,
-            "learning_rate": 1e-3,
-            "ent_coef": 0.05,
+            "learning_rate": LinearSchedule(1e-3, 0.0, 1.0),
+            "ent_coef": 0.02,
             "vf_coef": 1.0,
+            # Once all episodes succeed, advantages that are normalized are noise.
+            "normalize_advantage": False,
         },
     ),
     "minigrid7": Setting(
