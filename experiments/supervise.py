@@ -19,7 +19,7 @@ from rlgates.experiments import logs, manifest
 from rlgates.experiments.checkpoint import FORMAT, read_checkpoint, write_checkpoint
 from rlgates.experiments.files import read_json, write_json
 from rlgates.experiments.supervised_configs import NOT_LEARNED_FROM, SupervisedConfig
-from rlgates.tasks import Reader, Task, make_task
+from rlgates.tasks import Generated, Reader, make_task
 
 EVALUATION_SEED = 2**40  # beyond all seeds of training
 
@@ -44,7 +44,7 @@ class Learned:
     diverged_at: int | None = None
 
 
-def check(config: SupervisedConfig) -> Task:
+def check(config: SupervisedConfig) -> Generated:
     """The task of a config, if the config makes sense.
 
     Raises:
@@ -143,8 +143,8 @@ class Run:
 
     def _learn(self) -> None:
         self.reader.train()
-        inputs, targets = self.task.sample(self.config.batch_size, self.data)
-        loss = self.task.loss(self.reader(inputs), targets)
+        batch = self.task.sample(self.config.batch_size, self.data)
+        loss = self.task.loss(self.reader(batch.inputs), batch)
         self.optimizer.zero_grad()
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self.reader.parameters(), self.config.max_grad_norm)
@@ -158,8 +158,8 @@ class Run:
     def _evaluate(self, logger: Logger) -> None:
         self.reader.eval()
         predictions = self.reader(self.held_out.inputs)
-        loss = float(self.task.loss(predictions, self.held_out.targets))
-        metrics = self.task.metrics(predictions, self.held_out.targets)
+        loss = float(self.task.loss(predictions, self.held_out))
+        metrics = self.task.metrics(predictions, self.held_out)
         self.metrics = {name: float(value) for name, value in metrics.items()}
         if self.losses and self.losses[-1][0] == self.update:
             return  # evaluated before the run was stopped

@@ -5,10 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from rlgates.errors import unknown
+from rlgates.tasks.reader import Reader
 from rlgates.tasks.synthetic import Adding, Copy
-from rlgates.tasks.task import Batch, Reader, Task
+from rlgates.tasks.task import SPLITS, Batch, Generated, Published, Task
 
-__all__ = ["TASKS", "Adding", "Batch", "Copy", "Reader", "Task", "make_task"]
+__all__ = [
+    "SPLITS",
+    "TASKS",
+    "Adding",
+    "Batch",
+    "Copy",
+    "Generated",
+    "Published",
+    "Reader",
+    "Task",
+    "make_task",
+]
 
 TASKS: dict[str, type[Task]] = {"copy": Copy, "adding": Adding}
 

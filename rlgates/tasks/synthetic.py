@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.errors import check_size
-from rlgates.tasks.task import Batch, Task
+from rlgates.tasks.task import Batch, Generated, accuracy, cross_entropy
 
 
-class Copy(Task):
+class Copy(Generated):
     """Say ten symbols again after a delay (Hochreiter and Schmidhuber 1997; Gu et al. 2020).
 
     A sequence has N + 20 steps of one-hot inputs: 10 symbols out of 1 to 8, N blanks (0), and
@@ -39,15 +39,15 @@ class Copy(Task):
         tokens = torch.cat([said + 1, blanks, cues])
         return Batch(nn.functional.one_hot(tokens, self.input_size).float(), said)
 
-    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(predictions.flatten(0, 1), targets.flatten())
+    def loss(self, predictions: Tensor, batch: Batch) -> Tensor:
+        return cross_entropy(predictions, batch)
 
-    def metrics(self, predictions: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    def metrics(self, predictions: Tensor, batch: Batch) -> dict[str, Tensor]:
         """The share of symbols that are right."""
-        return {"accuracy": (predictions.argmax(dim=-1) == targets).float().mean()}
+        return {"accuracy": accuracy(predictions, batch)}
 
 
-class Adding(Task):
+class Adding(Generated):
     """Add two marked numbers (Hochreiter and Schmidhuber 1997; Gu et al. 2020).
 
     A sequence has T steps of a number from U[0, 1] and a marker, which is 1 at one step of the
@@ -74,5 +74,5 @@ class Adding(Task):
         inputs = torch.stack([numbers, markers], dim=-1)
         return Batch(inputs, (numbers * markers).sum(dim=0)[None, :, None])
 
-    def loss(self, predictions: Tensor, targets: Tensor) -> Tensor:
-        return nn.functional.mse_loss(predictions, targets)
+    def loss(self, predictions: Tensor, batch: Batch) -> Tensor:
+        return nn.functional.mse_loss(predictions, batch.targets)
