@@ -119,6 +119,7 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
     app.command(name="supervise")(_supervise)
     app.command(name="figures")(_figures)
     app.command(name="gates")(_gates)
+    app.command(name="analyse")(_analyse)
     app.command(name="film")(_film)
     app.command(name="play")(_play)
     app.command(name="cores")(_cores)
@@ -224,6 +225,21 @@ def _gates(
     if not draw_runs(folders, to):
         raise ValueError("none of these runs has a core with forget gates.")
     print(to)
+    return FINISHED
+
+
+def _analyse(study: tyro.conf.Positional[str], results: Path = Path("experiments/results")) -> int:
+    """Draw what is known of gates without training: how they saturate, what refining does.
+
+    Args:
+        study: "saturation" (Ohno et al. 2022, figures 2 and 8) or "gates" (Gu et al. 2020,
+            figure 2).
+        results: folder for the CSV files and pictures.
+    """
+    from rlgates.experiments.analysis import analyse
+
+    for path in analyse(study, results):
+        print(path)
     return FINISHED
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rlgates import make_core
-from rlgates.tasks import TASKS, Adding, Copy, Generated, Reader, make_task
+from rlgates.tasks import TASKS, Adding, Copy, CopyABA, Forgetting, Generated, Reader, make_task
 
 GENERATED = [name for name, kind in TASKS.items() if issubclass(kind, Generated)]
 
@@ -36,6 +36,42 @@ def test_copy(delay: int) -> None:
     blind = torch.zeros_like(right)
     assert task.loss(blind, batch).item() == pytest.approx(task.baseline) == math.log(8)
     assert task.metrics(right.roll(1, dims=0), batch)["accuracy"] < 0.2
+
+
+def test_copy_with_one_cue() -> None:
+    one, ten = (Copy(4, cues).sample(3, seeded(0)) for cues in ("one", "ten"))
+    tokens = one.inputs.argmax(dim=-1)
+    assert (tokens[14] == 9).all()
+    assert (tokens[10:14] == 0).all()
+    assert (tokens[15:] == 0).all()
+    assert torch.equal(one.targets, ten.targets)
+    assert torch.equal(one.inputs[:15], ten.inputs[:15])
+
+
+def test_copy_aba() -> None:
+    task = CopyABA(7, 5)
+    tokens, targets, mask, starts = task.sample(400, seeded(0))
+    assert mask is None
+    assert starts is None
+    assert tokens.shape == (5 + 7 + 4, 400)
+    assert tokens.dtype == torch.int64
+    assert torch.equal(tokens[:5], targets + 1)
+    assert (tokens[5:12] == 0).all()
+    assert torch.equal(tokens[12:], tokens[:4])
+    assert torch.bincount(targets.flatten(), minlength=10).min() > 100
+    batch = task.sample(400, seeded(0))
+    blind = torch.zeros(5, 400, 10)
+    assert task.loss(blind, batch).item() == pytest.approx(task.baseline) == math.log(10)
+    assert task.metrics(blind, batch)["probability"].item() == pytest.approx(0.1)
+    right = torch.nn.functional.one_hot(targets, 10) * 100.0
+    assert task.metrics(right, batch) == {"probability": 1, "accuracy": 1}
+    assert CopyABA().sample(1, seeded(0)).inputs.shape == (139, 1)
+
+
+def test_forgetting_is_adding() -> None:
+    ours, plain = (task.sample(3, seeded(0)) for task in (Forgetting(), Adding(500)))
+    assert torch.equal(ours.inputs, plain.inputs)
+    assert torch.equal(ours.targets, plain.targets)
 
 
 @pytest.mark.parametrize("steps", [2, 3, 20])
@@ -66,7 +102,11 @@ def test_the_same_generator_gives_the_same_sequences(name: str) -> None:
     assert torch.equal(torch.get_rng_state(), before)
     assert all(map(torch.equal, one[:2], same[:2]))
     assert not torch.equal(one.inputs, other.inputs)
-    assert one.inputs.shape[-1] == task.input_size
+    if task.tokens:
+        assert one.inputs.dtype == torch.int64
+        assert 0 <= one.inputs.min() <= one.inputs.max() < task.input_size
+    else:
+        assert one.inputs.shape[-1] == task.input_size
 
 
 @pytest.mark.parametrize("name", GENERATED)
@@ -74,7 +114,10 @@ def test_a_reader_predicts_the_scored_steps(name: str) -> None:
     task = make_task(name, **{TASKS[name].settings[0]: 5})
     batch = task.sample(3, seeded(0))
     reader = Reader(make_core("ur_lstm", task.input_size, 4), task)
-    predictions = reader(batch.inputs)
+    inputs = batch.inputs
+    if task.tokens:
+        inputs = torch.nn.functional.one_hot(inputs, task.input_size).float()
+    predictions = reader(inputs)
     assert predictions.shape == (task.scored, 3, task.output_size)
     task.loss(predictions, batch).backward()
     assert all(parameter.grad is not None for parameter in reader.parameters())
@@ -87,6 +130,11 @@ def test_a_reader_predicts_the_scored_steps(name: str) -> None:
         ("copy", {"dely": 3}, ValueError, "Did you mean 'delay'"),
         ("copy", {"delay": -1}, ValueError, "delay must be at least 0, got -1"),
         ("copy", {"delay": 1.5}, TypeError, "delay must be an integer"),
+        ("copy", {"cues": "ten "}, ValueError, "unknown cues 'ten '. Did you mean 'ten'"),
+        ("copy_aba", {"length": 0}, ValueError, "length must be at least 1, got 0"),
+        ("lte_program", {"nesting": 11}, ValueError, "nesting must be at most 10, got 11"),
+        ("lte_control", {"length": 16}, ValueError, "length must be at most 15, got 16"),
+        ("lte_control", {"curriculum": "mixed"}, ValueError, "Did you mean 'mix'"),
         ("adding", {"steps": 1}, ValueError, "steps must be at least 2, got 1"),
     ],
 )

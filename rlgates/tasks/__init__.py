@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlgates.errors import unknown
+from rlgates.tasks.execute import Execute, ExecuteAddition, ExecuteControl, ExecuteProgram
 from rlgates.tasks.icu import LengthOfStay
 from rlgates.tasks.language import (
     Enwik8,
@@ -24,7 +25,7 @@ from rlgates.tasks.pixels import (
 from rlgates.tasks.reader import Reader
 from rlgates.tasks.reviews import IMDB
 from rlgates.tasks.speech import SpeechCommands
-from rlgates.tasks.synthetic import Adding, Copy
+from rlgates.tasks.synthetic import Adding, Copy, CopyABA, Forgetting
 from rlgates.tasks.task import SPLITS, Batch, Generated, Published, Task
 
 __all__ = [
@@ -35,7 +36,13 @@ __all__ = [
     "Adding",
     "Batch",
     "Copy",
+    "CopyABA",
     "Enwik8",
+    "Execute",
+    "ExecuteAddition",
+    "ExecuteControl",
+    "ExecuteProgram",
+    "Forgetting",
     "Generated",
     "LengthOfStay",
     "MuseData",
@@ -59,7 +66,12 @@ __all__ = [
 
 TASKS: dict[str, type[Task]] = {
     "copy": Copy,
+    "copy_aba": CopyABA,
     "adding": Adding,
+    "forgetting": Forgetting,
+    "lte_addition": ExecuteAddition,
+    "lte_control": ExecuteControl,
+    "lte_program": ExecuteProgram,
     "smnist": SequentialMNIST,
     "pmnist": PermutedMNIST,
     "scifar": SequentialCIFAR,

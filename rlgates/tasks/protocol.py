@@ -1,0 +1,110 @@
+"""How a paper trained on a task, as plain data that a sweep can read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+SMALL = 4  # the most that a number among the settings may be in a smoke protocol
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """The settings of a paper for one task; None where the paper does not say.
+
+    Attributes:
+        task: a name of `rlgates.tasks.TASKS`.
+        settings: of the task, where they are not the defaults.
+        cores: names for `make_core`, of the cores that the paper compares.
+        core_options: for some of these cores, the options that are not the defaults.
+        hidden_size: units of a layer; None where `parameters` is what is fixed.
+        parameters: about how many there are in all.
+        core_parameters: for some of the cores, the number in its place.
+        num_layers: of the core.
+        embedding_size: of tokens; None for inputs that are no tokens.
+        decoder_sizes: widths of the ReLU layers between the core and the predictions.
+        optimizer: "adam", "radam" or "rmsprop".
+        learning_rates: all that were tried; empty if the paper does not say.
+        core_learning_rates: for some of the cores, the rates in their place.
+        schedule: what becomes of the rate, in words; constant if empty.
+        batch_size: sequences of a batch.
+        clip: gradients are clipped to this norm; None for no clipping, or an unknown norm.
+        weight_decay: of the optimizer.
+        dropout: all rates that were tried, of the kind that the source says.
+        core_dropout: for some of the cores, the rates in their place.
+        updates, epochs: budget.
+        patience: epochs without gain after which a run ends.
+        window: steps of a sequence that gradients go through, if sequences are cut.
+        seeds: runs of each setting.
+        outcome: what the paper found, in words; figures are in `Task.published`.
+        source: paper and section.
+    """
+
+    task: str
+    cores: tuple[str, ...]
+    source: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    core_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    hidden_size: int | None = None
+    parameters: int | None = None
+    core_parameters: Mapping[str, int] = field(default_factory=dict)
+    num_layers: int = 1
+    embedding_size: int | None = None
+    decoder_sizes: tuple[int, ...] = ()
+    optimizer: str = "adam"
+    learning_rates: tuple[float, ...]
+    core_learning_rates: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    schedule: str = ""
+    batch_size: int | None
+    clip: float | None = None
+    weight_decay: float = 0.0
+    dropout: tuple[float, ...] = (0.0,)
+    core_dropout: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    updates: int | None = None
+    epochs: int | None = None
+    patience: int | None = None
+    window: int | None = None
+    seeds: int | None = None
+    outcome: str = ""
+
+    def options(self, core: str) -> dict[str, Any]:
+        """The options of one of the cores."""
+        return dict(self.core_options.get(core, {}))
+
+    def rates(self, core: str) -> tuple[float, ...]:
+        """The learning rates of one of the cores."""
+        return self.core_learning_rates.get(core, self.learning_rates)
+
+    def dropouts(self, core: str) -> tuple[float, ...]:
+        """The dropout rates of one of the cores."""
+        return self.core_dropout.get(core, self.dropout)
+
+    def smoke(self) -> Protocol:
+        """The same, so small that it ends in a moment: to see that everything runs."""
+        return replace(
+            self,
+            settings=_small(self.settings),
+            core_options={core: _small(options) for core, options in self.core_options.items()},
+            hidden_size=2 * SMALL,
+            parameters=None,
+            core_parameters={},
+            embedding_size=self.embedding_size and 4,
+            decoder_sizes=tuple(8 for _ in self.decoder_sizes),
+            learning_rates=self.learning_rates[:1] or (1e-3,),
+            core_learning_rates={},
+            dropout=self.dropout[:1],
+            core_dropout={},
+            batch_size=2,
+            updates=2,
+            epochs=None,
+            patience=None,
+            window=self.window and 16,
+            seeds=1,
+        )
+
+
+def _small(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: min(value, SMALL) if type(value) is int else value for name, value in settings.items()
+    }
