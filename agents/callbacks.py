@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.policies import BasePolicy
 from torch import Tensor, nn
 
@@ -132,6 +133,27 @@ def _rollout(buffer: Any, critic: bool) -> tuple[Any, Any, Any]:
     return buffer.observations, buffer.episode_starts, state
 
 
+def record_gates(logger: Logger, prefix: str, seen: Observation, decay: str = "linear") -> None:
+    """Record gates in a logger of SB3, by the names that `GateCallback` explains.
+
+    Args:
+        logger: gets a histogram and three quantiles of the gates, and of their timescales, of
+            each layer; nothing is dumped.
+        prefix: in place of "gates" in the names.
+        seen: what `Core.observe` saw.
+        decay: see `rlgates.timescale`.
+    """
+    layers = zip(seen.timescales(decay), seen.forget, strict=True)
+    for layer, (timescales, forget) in enumerate(layers):
+        end = f"_{layer}" if len(seen.forget) > 1 else ""
+        for name, values in (("log10_timescale", timescales.log10()), ("forget", forget)):
+            tag, flat = f"{prefix}/{name}{end}", values.flatten().cpu().numpy()
+            logger.record(tag, flat, exclude=NOT_FOR_PEOPLE)
+            marks = np.quantile(flat, list(QUANTILES.values()))
+            for mark, value in zip(QUANTILES, marks, strict=True):
+                logger.record(f"{tag}/{mark}", float(value))
+
+
 class GateCallback(BaseCallback):
     """Writes down what the forget gates of an agent do while it learns.
 
@@ -211,9 +233,9 @@ class GateCallback(BaseCallback):
             return
         if self.keep:
             self.first, self.last = self.first or seen, seen
-        self._record("gates", seen)
+        record_gates(self.logger, "gates", seen, self.decay)
         if self.critic:
-            self._record("gates_critic", self._look(critic=True))
+            record_gates(self.logger, "gates_critic", self._look(critic=True), self.decay)
 
     def _due(self) -> bool:
         model: Any = self.model
@@ -238,14 +260,3 @@ class GateCallback(BaseCallback):
             else tuple(half[:, :rows].contiguous() for half in state),
             critic=critic,
         )
-
-    def _record(self, prefix: str, seen: Observation) -> None:
-        layers = zip(seen.timescales(self.decay), seen.forget, strict=True)
-        for layer, (timescales, forget) in enumerate(layers):
-            end = f"_{layer}" if len(seen.forget) > 1 else ""
-            for name, values in (("log10_timescale", timescales.log10()), ("forget", forget)):
-                tag, flat = f"{prefix}/{name}{end}", values.flatten().cpu().numpy()
-                self.logger.record(tag, flat, exclude=NOT_FOR_PEOPLE)
-                marks = np.quantile(flat, list(QUANTILES.values()))
-                for mark, value in zip(QUANTILES, marks, strict=True):
-                    self.logger.record(f"{tag}/{mark}", float(value))

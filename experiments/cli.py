@@ -33,11 +33,13 @@ from rlgates.experiments.configs import (
 )
 from rlgates.experiments.configs import preset as find_preset
 from rlgates.experiments.files import write_atomically
-from rlgates.experiments.supervised_configs import SupervisedStudy
+from rlgates.experiments.supervised_configs import SupervisedConfig, SupervisedStudy
+from rlgates.experiments.supervised_tiers import Tier, over_tier, tier_base
 from rlgates.gates import GATES
 
 if TYPE_CHECKING:
     from rlgates.experiments.launch import Outcome
+    from rlgates.experiments.supervised_launch import TaskOutcome
 
 PresetName = Annotated[str, tyro.conf.arg(metavar="{" + ",".join(PRESETS) + "}")]
 NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
@@ -116,6 +118,30 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
 
         return _code(run_study(config))
 
+    task_base = tier_base(words)
+
+    @app.command(name="task")
+    def task(
+        name: tyro.conf.Positional[str] = "",
+        config: Annotated[SupervisedConfig, tyro.conf.arg(name="")] = task_base,
+        tier: Tier = "laptop",
+        seeds: tuple[int, ...] = (0,),
+        jobs: int = 1,
+        list: bool = False,
+    ) -> int:
+        """Train a core on a supervised task, and see what it reaches beside published figures.
+
+        A run that was stopped goes on where it was when the command is given again.
+
+        Args:
+            name: of the task; --list shows all.
+            tier: settings to begin with: to see that it runs, for minutes, or as in the papers.
+            seeds: one run for each seed.
+            jobs: runs at a time, each in a process of its own.
+            list: show the tasks, with their settings and metrics.
+        """
+        return _task(name, task_base, config, seeds, jobs, list)
+
     app.command(name="supervise")(_supervise)
     app.command(name="figures")(_figures)
     app.command(name="gates")(_gates)
@@ -140,6 +166,23 @@ def _outcomes(base: TrainConfig, config: TrainConfig) -> list[Outcome]:
         options = laid_over(options, config.core_options)
     config = replace(config, env_settings=settings, core_options=options)
     return run_all([(config, seed) for seed in config.seeds], config.jobs)
+
+
+def _task(
+    name: str,
+    base: SupervisedConfig,
+    config: SupervisedConfig,
+    seeds: Sequence[int],
+    jobs: int,
+    show: bool,
+) -> int:
+    from rlgates.experiments.supervised_launch import listed, run_tasks
+
+    if show:
+        print("\n".join(listed()))
+        return FINISHED
+    outcomes = run_tasks(over_tier(name, base, config), seeds, jobs)
+    return _code(outcomes, "the same command tries them again")
 
 
 def _demo(base: TrainConfig, config: TrainConfig, learn: bool) -> int:
@@ -345,7 +388,7 @@ def _command(name: str) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def _code(outcomes: Sequence[Outcome]) -> int:
+def _code(outcomes: Sequence[Outcome | TaskOutcome], where: str = "see their manifest.json") -> int:
     """The exit code for how runs ended, with a word on what to do next."""
     if any(outcome.interrupted for outcome in outcomes):
         command = shlex.join([_command("rlgates"), *sys.argv[1:]])
@@ -353,7 +396,7 @@ def _code(outcomes: Sequence[Outcome]) -> int:
         return INTERRUPTED
     failed = sum(outcome.result is None for outcome in outcomes)
     if failed:
-        print(f"{failed} of {len(outcomes)} runs failed; see their manifest.json", file=sys.stderr)
+        print(f"{failed} of {len(outcomes)} runs failed; {where}", file=sys.stderr)
     return FAILED if failed else FINISHED
 
 

@@ -1,212 +1,270 @@
-"""Train cores on supervised tasks: one run, which can be stopped and go on."""
+"""Train a core on a supervised task: one run, which can be stopped at any update and go on."""
 
 from __future__ import annotations
 
-import hashlib
-import json
+import math
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from itertools import islice
 
 import torch
 from stable_baselines3.common.logger import Logger
+from torch import Tensor
 
-from rlgates.cores import check_options, make_core
-from rlgates.errors import check_number, check_size
+from rlgates.errors import check_size
 from rlgates.experiments import logs, manifest
-from rlgates.experiments.checkpoint import FORMAT, read_checkpoint, write_checkpoint
+from rlgates.experiments.checkpoint import write_checkpoint
 from rlgates.experiments.files import read_json, write_json
-from rlgates.experiments.supervised_configs import NOT_LEARNED_FROM, SupervisedConfig
-from rlgates.tasks import Generated, Reader, make_task
+from rlgates.experiments.supervised_check import build, check, find_device, run_folder
+from rlgates.experiments.supervised_configs import SupervisedConfig, learned_from
+from rlgates.experiments.supervised_evaluate import (
+    entering,
+    evaluate,
+    in_parts,
+    moved,
+    watch_gates,
+)
+from rlgates.experiments.supervised_feed import Feed
+from rlgates.experiments.supervised_progress import Progress
+from rlgates.experiments.supervised_rates import Precision, Rate, make_optimizer, total_norm
+from rlgates.experiments.supervised_saved import (
+    Learned,
+    as_learned,
+    load_best,
+    restore,
+    same_run,
+    snapshot,
+)
+from rlgates.tasks import Batch, Generated
 
-EVALUATION_SEED = 2**40  # beyond all seeds of training
-
-
-@dataclass(frozen=True)
-class Learned:
-    """What a run came to.
-
-    Attributes:
-        losses: (update, loss on the evaluation sequences), from before the first update on.
-        metrics: the task's further metrics at the end.
-        diverged_at: the update whose loss was no finite number, if there was one; the run
-            ended there.
-    """
-
-    losses: list[tuple[int, float]]
-    metrics: dict[str, float]
-    baseline: float
-    parameters: int
-    state_size: int
-    seconds: float
-    diverged_at: int | None = None
-
-
-def check(config: SupervisedConfig) -> Generated:
-    """The task of a config, if the config makes sense.
-
-    Raises:
-        ValueError, TypeError: as `make_task` and `make_core`, or a number below its minimum.
-    """
-    task = make_task(config.task, **config.task_settings)
-    check_options(config.core, config.core_options)
-    make_core(config.core, task.input_size, config.hidden_size, **config.core_options)
-    for name in ("updates", "batch_size", "eval_every", "eval_sequences", "threads"):
-        check_size(name, getattr(config, name))
-    for name in ("learning_rate", "max_grad_norm"):
-        check_number(name, getattr(config, name), above=0)
-    return task
-
-
-def digest(config: SupervisedConfig) -> str:
-    """A few letters that differ when cores cannot be compared: other settings or budget."""
-    settings = {
-        name: value
-        for name, value in asdict(config).items()
-        if name not in (*NOT_LEARNED_FROM, "core", "core_options")
-    }
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def run_folder(config: SupervisedConfig, seed: int) -> Path:
-    """Where the run of that seed is."""
-    settings = "-".join(str(value) for value in config.task_settings.values())
-    return Path(config.folder) / f"{config.task}-{settings}-{config.core}" / f"seed-{seed}"
+# Beyond all seeds of training, and of each other.
+SEEDS = {"valid": 2**40, "test": 2**41, "resets": 2**42}
 
 
 class Run:
-    """A run: the network, its optimizer, its random numbers and its logs."""
+    """A run: the network, its optimizer, its random numbers and its logs.
+
+    The batches are drawn by a generator of their own, so that all cores see the same ones.
+
+    Attributes:
+        reader: the network; that with the best weights once the run is over.
+        update: how many were made.
+    """
 
     def __init__(self, config: SupervisedConfig, seed: int) -> None:
-        self.config, self.seed, self.task = (
-            config,
-            check_size("seed", seed, minimum=0),
-            check(config),
-        )
+        self.config, self.seed = config, check_size("seed", seed, minimum=0)
+        self.task = check(config)
         self.folder = run_folder(config, seed)
+        self.settings = {**learned_from(config), "seed": seed}
         torch.set_num_threads(config.threads)
         torch.manual_seed(seed)
-        core = make_core(
-            config.core, self.task.input_size, config.hidden_size, **config.core_options
-        )
-        self.reader = Reader(core, self.task)
-        self.optimizer = torch.optim.Adam(self.reader.parameters(), config.learning_rate)
-        self.data = torch.Generator().manual_seed(seed)
-        held_out = torch.Generator().manual_seed(EVALUATION_SEED + seed)
-        self.held_out = self.task.sample(config.eval_sequences, held_out)
+        self.device = find_device(config)
+        self.reader = build(config, self.task).to(self.device)
+        self.optimizer = make_optimizer(config, self.reader.parameters())
+        self.rate = Rate(config, self.optimizer)
+        self.precision = Precision(config.amp, self.device)
+        self.feed = Feed(self.task, config.batch_size, torch.Generator().manual_seed(seed))
+        self.resets = torch.Generator().manual_seed(SEEDS["resets"] + seed)
+        self.state: Tensor | None = None
         self.update, self.seconds = 0, 0.0
+        self.since: list[float] = [0.0, 0]  # training loss since the last evaluation, and updates
         self.losses: list[tuple[int, float]] = []
         self.metrics: dict[str, float] = {}
+        self.best: tuple[float, int] | None = None
+        self.waited = 0
         self.diverged_at: int | None = None
+        self._made: dict[str, Batch] = {}
+        self._gated = config.gate_rows > 0
+        self._sound = True  # for all that is known, the weights can be saved
+        self._saved = -1
 
-    def go(self, stop: Callable[[], bool] = lambda: False) -> Learned | None:
-        """Train to the end, or until `stop` says so; what was learned, None if stopped.
+    def go(
+        self, stop: Callable[[], bool] = lambda: False, progress: Progress | None = None
+    ) -> Learned | None:
+        """Train to the end, or until `stop` says so after an update.
+
+        Returns:
+            what was learned, at once if the run was finished before; None if it was stopped:
+            then it goes on from there the next time, bit for bit as if it had not been stopped.
 
         Raises:
             ValueError: the folder holds a run with another config.
+            OSError: nothing can be written; the last checkpoint is as it was.
         """
         found = read_json(self.folder / "result.json")
-        settings = {**_plain(self.config), "seed": self.seed}
-        if found is not None and found["config"] == settings:
-            return _learned(found["result"])
-        logger = self._resume(settings)
-        before, start = self.seconds, time.monotonic()
+        if found is not None:
+            same_run(self.folder, found["config"], self.settings)
+            return as_learned(found["result"])
+        logger = restore(self)
+        self._before, self._began = self.seconds, time.monotonic()
+        if progress is not None:
+            progress.begin(self.update)
         try:
-            while self.update <= self.config.updates and self.diverged_at is None:
-                if self.update % self.config.eval_every == 0 or self.update == self.config.updates:
-                    self._evaluate(logger)
-                    self.seconds = before + time.monotonic() - start
-                    self._save(settings, logger)
-                    if stop():
-                        return None
-                if self.update == self.config.updates:
-                    break
-                self._learn()
+            ended = self._train(logger, stop, progress)
+            test = self._test() if ended else {}
         finally:
             logger.close()
+            if progress is not None:
+                progress.close()
+        return None if ended is None else self._finish(ended, test)
+
+    def _train(
+        self, logger: Logger, stop: Callable[[], bool], progress: Progress | None
+    ) -> str | None:
+        """Updates until there is a reason to end, which is returned; None: to be continued."""
+        saved_at = time.monotonic()
+        while True:
+            if self._evaluation_is_due():
+                self._evaluate(logger)
+                self._save(logger)
+            if ended := self._ended():
+                return ended
+            if stop():
+                self._save(logger)
+                return None
+            if time.monotonic() - saved_at > 60 * self.config.save_minutes:
+                self._save(logger)
+                saved_at = time.monotonic()
+            self._learn()
+            if progress is not None:
+                progress.at(self.update, self.feed.epoch, self.losses[-1][1])
+
+    def _spent(self) -> bool:
+        updates, epochs = self.config.updates, self.config.epochs
+        over = updates is not None and self.update >= updates
+        return over or (epochs is not None and self.feed.epoch >= epochs)
+
+    def _ended(self) -> str | None:
+        if self.diverged_at is not None:
+            return "diverged"
+        if self._spent():
+            return "budget"
+        patience = self.config.patience
+        return "patience" if patience is not None and self.waited >= patience else None
+
+    def _evaluation_is_due(self) -> bool:
+        if self.diverged_at is not None or (self.losses and self.losses[-1][0] == self.update):
+            return False
+        if self.update == 0 or self._spent():
+            return True
+        if self.config.eval_every is None:
+            return self.feed.position == 0
+        return self.update % self.config.eval_every == 0
+
+    def _learn(self) -> None:
+        self.reader.train()
+        epoch, given = self.feed.epoch, self.feed.draw()
+        self.update += 1
+        batch = moved(given, self.device)
+        with self.precision.forward():
+            state = entering(self.state, batch)
+            predictions, after = self.reader.read(batch.inputs, state, batch.starts)
+        self.state = self._carried(after, epoch)
+        if given.mask is not None and not given.mask.any():
+            return  # there is nothing to learn from
+        loss = self.task.loss(predictions.float(), batch)
+        scaler = self.precision.scaler
+        self.optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.unscale_(self.optimizer)
+        norm = total_norm(list(self.reader.parameters()), self.config.max_grad_norm)
+        value = float(loss.detach())
+        # Infinite gradients in float16 are the scaler's own affair: it leaves out the update.
+        if not (math.isfinite(value) and (scaler.is_enabled() or norm.isfinite())):
+            self.diverged_at = self.update
+            return
+        scaler.step(self.optimizer)
+        scaler.update()
+        self._sound = True
+        self.since = [self.since[0] + value, self.since[1] + 1]
+        self.rate.follow(self.feed.epoch, value, batch.inputs.shape[1])
+
+    def _carried(self, state: Tensor, epoch: int) -> Tensor | None:
+        """What the next batch goes on from; None: the initial state."""
+        if not self.task.carries_state or self.feed.epoch > epoch:
+            return None
+        probability = self.config.reset_probability
+        if probability and float(torch.rand((), generator=self.resets)) < probability:
+            return None
+        return state.detach()
+
+    def _held_out(self, split: str) -> Iterator[Batch]:
+        """The batches of a split, the same ones each time."""
+        generator = torch.Generator().manual_seed(SEEDS[split] + self.seed)
+        if not isinstance(self.task, Generated):
+            batches = self.task.batches(split, self.config.batch_size, generator)
+            return islice(batches, self.config.eval_batches)
+        if split not in self._made:
+            batches = self.task.batches(split, self.config.eval_sequences, generator)
+            self._made[split] = next(batches)
+        if self.task.carries_state:
+            return iter([self._made[split]])
+        return in_parts(self._made[split], self.reader.core.output_size)
+
+    def _evaluate(self, logger: Logger) -> None:
+        figures = evaluate(self.reader, self.task, self._held_out("valid"), self.precision)
+        loss, self.metrics = figures["loss"], {k: v for k, v in figures.items() if k != "loss"}
+        self._sound = math.isfinite(loss)
+        self.losses.append((self.update, loss))
+        total, count = self.since
+        if count:
+            logger.record("train/loss", total / count)
+        logger.record("train/learning_rate", self.rate.value)
+        for name, number in figures.items():
+            logger.record(f"eval/{name}", number)
+        if self._gated and self._sound:
+            first, rows = next(self._held_out("valid")), self.config.gate_rows
+            self._gated = watch_gates(self.reader, first, rows, logger, self.device)
+        logger.dump(self.update)
+        self.since = [0.0, 0]
+        self._compare(figures)
+
+    def _compare(self, figures: dict[str, float]) -> None:
+        """Keep the weights if the task's metric is better than ever."""
+        value = figures[self.task.metric]
+        sign = 1 if self.task.higher_is_better else -1
+        if math.isfinite(value) and (self.best is None or sign * value > sign * self.best[0]):
+            self.best, self.waited = (value, self.update), 0
+            write_checkpoint(self.folder / "best", snapshot(self, whole=False))
+        else:
+            self.waited += 1
+
+    def _test(self) -> dict[str, float]:
+        if self.best is None:
+            return {}
+        self.reader.load_state_dict(load_best(self))
+        return evaluate(self.reader, self.task, self._held_out("test"), self.precision)
+
+    def _save(self, logger: Logger) -> None:
+        """Write a checkpoint, unless this update has one or the weights have gone wrong."""
+        if self._saved == self.update or not self._sound:
+            return
+        self._count_time()
+        content = {**snapshot(self), "logs": logs.position(self.folder, logger)}
+        write_checkpoint(self.folder / "checkpoint", content)
+        self._saved = self.update
+
+    def _count_time(self) -> None:
+        self.seconds = self._before + time.monotonic() - self._began
+
+    def _finish(self, ended: str, test: dict[str, float]) -> Learned:
+        self._count_time()
         learned = Learned(
             self.losses,
             self.metrics,
             self.task.baseline,
             sum(parameter.numel() for parameter in self.reader.core.parameters()),
             self.reader.core.state_size,
-            round(before + time.monotonic() - start, 1),
+            round(self.seconds, 1),
             self.diverged_at,
+            test,
+            None if self.best is None else self.best[1],
+            ended,
         )
-        versions = {"versions": manifest.versions(), "git": manifest.git_state()}
-        write_json(
-            self.folder / "result.json", {"config": settings, "result": asdict(learned), **versions}
-        )
+        content = {"config": self.settings, "result": asdict(learned)}
+        facts = {"versions": manifest.versions(), "git": manifest.git_state()}
+        write_json(self.folder / "result.json", {**content, **facts})
+        if ended != "diverged":
+            (self.folder / "checkpoint").unlink(missing_ok=True)
         return learned
-
-    def _learn(self) -> None:
-        self.reader.train()
-        batch = self.task.sample(self.config.batch_size, self.data)
-        loss = self.task.loss(self.reader(batch.inputs), batch)
-        self.optimizer.zero_grad()
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(self.reader.parameters(), self.config.max_grad_norm)
-        self.update += 1
-        if not (loss + norm).isfinite():
-            self.diverged_at = self.update
-            return
-        self.optimizer.step()
-
-    @torch.no_grad()
-    def _evaluate(self, logger: Logger) -> None:
-        self.reader.eval()
-        predictions = self.reader(self.held_out.inputs)
-        loss = float(self.task.loss(predictions, self.held_out))
-        metrics = self.task.metrics(predictions, self.held_out)
-        self.metrics = {name: float(value) for name, value in metrics.items()}
-        if self.losses and self.losses[-1][0] == self.update:
-            return  # evaluated before the run was stopped
-        self.losses.append((self.update, loss))
-        for name, value in {"loss": loss, **self.metrics}.items():
-            logger.record(f"eval/{name}", value)
-        logger.dump(self.update)
-
-    def _save(self, settings: dict[str, Any], logger: Logger) -> None:
-        content = {
-            "format": FORMAT,
-            "config": settings,
-            "reader": self.reader.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "data": self.data.get_state(),
-            "noise": torch.get_rng_state(),
-            "progress": (self.update, self.seconds, self.losses),
-            "logs": logs.position(self.folder, logger),
-        }
-        write_checkpoint(self.folder / "checkpoint", content)
-
-    def _resume(self, settings: dict[str, Any]) -> Logger:
-        """Go on from the last checkpoint, if there is one; the logs as they were then."""
-        path = self.folder / "checkpoint"
-        saved = read_checkpoint(path) if path.exists() else None
-        if saved is not None and saved["config"] != settings:
-            raise ValueError(
-                f"{self.folder} holds a run with another config: choose another folder, or "
-                "remove that one."
-            )
-        self.folder.mkdir(parents=True, exist_ok=True)
-        logs.rewind(self.folder, saved["logs"] if saved else None)
-        logger = logs.make_logger(self.folder)
-        if saved:
-            self.reader.load_state_dict(saved["reader"])
-            self.optimizer.load_state_dict(saved["optimizer"])
-            self.data.set_state(saved["data"])
-            torch.set_rng_state(saved["noise"])
-            self.update, self.seconds, self.losses = saved["progress"]
-        return logger
-
-
-def _plain(config: SupervisedConfig) -> dict[str, Any]:
-    values = asdict(config)
-    return {name: values[name] for name in values if name not in NOT_LEARNED_FROM}
-
-
-def _learned(found: dict[str, Any]) -> Learned:
-    losses = [(int(update), float(loss)) for update, loss in found["losses"]]
-    return Learned(**{**found, "losses": losses})

@@ -15,7 +15,8 @@ from rlgates.errors import check_size, unknown
 from rlgates.experiments import logs
 from rlgates.experiments.files import write_atomically
 from rlgates.experiments.manifest import git_state, versions
-from rlgates.experiments.supervise import Learned, Run, check, digest
+from rlgates.experiments.supervise import Run
+from rlgates.experiments.supervised_check import check, digest, task_title
 from rlgates.experiments.supervised_configs import (
     CORE_OPTIONS,
     PRESETS,
@@ -23,6 +24,7 @@ from rlgates.experiments.supervised_configs import (
     SupervisedStudy,
 )
 from rlgates.experiments.supervised_figures import draw_losses
+from rlgates.experiments.supervised_saved import Learned
 from rlgates.experiments.tables import Row, key, merge, read
 from rlgates.experiments.text import time_text
 
@@ -61,7 +63,7 @@ def run_supervised_study(study: SupervisedStudy) -> int:
     there = {key(row): row["config"] for row in read(table)}
     missing = []
     for config, seed in grid(study):
-        known = there.get((_title(config), config.core, str(seed)))
+        known = there.get((task_title(config), config.core, str(seed)))
         if known not in (None, digest(config)):
             raise ValueError(f"{table} holds runs with other settings: choose another --name.")
         if known is None:
@@ -99,27 +101,24 @@ def _run(config: SupervisedConfig, seed: int) -> Learned | None:
     return Run(config, seed).go()
 
 
-def _title(config: SupervisedConfig) -> str:
-    name, value = next(iter(config.task_settings.items()))
-    return f"{config.task}, {name} {value}"
-
-
 def _line(config: SupervisedConfig, seed: int, learned: Learned) -> str:
-    end = f"loss {learned.losses[-1][1]:.4f} (without memory {learned.baseline:.4f})"
+    end = f"loss {learned.losses[-1][1]:.4f}"
+    if learned.baseline is not None:
+        end += f" (without memory {learned.baseline:.4f})"
     if learned.diverged_at is not None:
         end += f", diverged at update {learned.diverged_at:,}"
-    return f"{_title(config)}: {config.core} seed {seed}: {end}, {time_text(learned.seconds)}"
+    return f"{task_title(config)}: {config.core} seed {seed}: {end}, {time_text(learned.seconds)}"
 
 
 def _row(config: SupervisedConfig, seed: int, learned: Learned) -> Row:
     git = git_state() or {"commit": "", "dirty": ""}
     row = {
-        "title": _title(config),
+        "title": task_title(config),
         "core": config.core,
         "seed": seed,
         "loss": f"{learned.losses[-1][1]:.6f}",
         "accuracy": learned.metrics.get("accuracy", ""),
-        "baseline": f"{learned.baseline:.6f}",
+        "baseline": "" if learned.baseline is None else f"{learned.baseline:.6f}",
         "diverged_at": "" if learned.diverged_at is None else learned.diverged_at,
         "updates": config.updates,
         "batch_size": config.batch_size,
@@ -138,7 +137,7 @@ def _row(config: SupervisedConfig, seed: int, learned: Learned) -> Row:
 
 
 def _curve(config: SupervisedConfig, seed: int, learned: Learned) -> list[Row]:
-    run = {"title": _title(config), "core": config.core, "seed": str(seed)}
+    run = {"title": task_title(config), "core": config.core, "seed": str(seed)}
     return [{**run, "update": str(k), "loss": f"{loss:.5f}"} for k, loss in learned.losses]
 
 

@@ -12,13 +12,15 @@ import pytest
 import torch
 
 from rlgates.experiments import cli
-from rlgates.experiments.supervise import Learned, Run, check
+from rlgates.experiments.supervise import Run
+from rlgates.experiments.supervised_check import check
 from rlgates.experiments.supervised_configs import (
     CORES,
     PRESETS,
     SupervisedConfig,
     SupervisedStudy,
 )
+from rlgates.experiments.supervised_saved import Learned
 from rlgates.experiments.supervised_study import grid, redraw_supervised, run_supervised_study
 
 TINY = SupervisedConfig(
@@ -77,11 +79,13 @@ def test_another_config_in_the_folder_is_refused(tmp_path: Path) -> None:
 
 def test_seeds_differ_and_cores_see_the_same_sequences(tmp_path: Path) -> None:
     runs = [Run(replace(TINY, core=core, folder=str(tmp_path)), 1) for core in ("lstm", "none")]
-    one, other = (run.task.sample(4, run.data) for run in runs)
+    one, other = (run.feed.draw() for run in runs)
     assert torch.equal(one.inputs, other.inputs)
-    assert torch.equal(runs[0].held_out.inputs, runs[1].held_out.inputs)
+    for split in ("valid", "test"):
+        first, second = (next(run._held_out(split)) for run in runs)
+        assert torch.equal(first.inputs, second.inputs)
     fresh = Run(replace(TINY, folder=str(tmp_path)), 2)
-    assert not torch.equal(fresh.task.sample(4, fresh.data).inputs, one.inputs)
+    assert not torch.equal(fresh.feed.draw().inputs, one.inputs)
 
 
 def test_a_divergence_is_reported(tmp_path: Path) -> None:

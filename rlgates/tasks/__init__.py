@@ -22,7 +22,7 @@ from rlgates.tasks.pixels import (
     SequentialDigits,
     SequentialMNIST,
 )
-from rlgates.tasks.reader import Reader
+from rlgates.tasks.reader import Reader, make_reader
 from rlgates.tasks.reviews import IMDB
 from rlgates.tasks.speech import SpeechCommands
 from rlgates.tasks.synthetic import Adding, Copy, CopyABA, Forgetting
@@ -61,6 +61,7 @@ __all__ = [
     "Text8",
     "WikiText2",
     "WikiText103",
+    "make_reader",
     "make_task",
 ]
 

@@ -31,7 +31,7 @@ class Batch(NamedTuple):
     mask: Tensor | None = None
     starts: Tensor | None = None
 
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override]
         """How many targets count."""
         steps, rows = self.targets.shape[:2]
         return steps * rows if self.mask is None else int(self.mask.sum())

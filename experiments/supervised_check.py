@@ -1,0 +1,125 @@
+"""What a supervised config means: whether it makes sense, its digest, the folders of its runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import torch
+
+from rlgates.cores import check_options
+from rlgates.errors import check_choice, check_flag, check_number, check_probability, check_size
+from rlgates.experiments.supervised_configs import SupervisedConfig, learned_from
+from rlgates.experiments.supervised_rates import OPTIMIZERS
+from rlgates.tasks import Generated, Reader, Task, make_reader, make_task
+
+WITH_MOMENTUM = ("sgd", "rmsprop")
+
+
+def check(config: SupervisedConfig) -> Task:
+    """The task of a config, if the config makes sense.
+
+    Raises:
+        ValueError: an unknown name (the nearest is named), a number out of its range, settings
+            that do not go together.
+        TypeError: a value of the wrong type.
+        OSError, ImportError: the task has no data here, or needs a package to read them.
+    """
+    task = make_task(config.task, **config.task_settings)
+    check_options(config.core, config.core_options)
+    build(config, task)
+    for name in ("batch_size", "eval_sequences", "threads"):
+        check_size(name, getattr(config, name))
+    for name in ("updates", "epochs", "patience", "halve_block", "eval_every", "eval_batches"):
+        if getattr(config, name) is not None:
+            check_size(name, getattr(config, name))
+    check_size("gate_rows", config.gate_rows, minimum=0)
+    for epoch in config.decay_at:
+        check_size("decay_at", epoch)
+    for name in ("learning_rate", "decay_factor", "save_minutes"):
+        check_number(name, getattr(config, name), above=0)
+    if config.max_grad_norm is not None:
+        check_number("max_grad_norm", config.max_grad_norm, above=0)
+    if check_number("weight_decay", config.weight_decay) < 0:
+        raise ValueError(f"weight_decay must be at least 0, got {config.weight_decay}.")
+    for name in ("momentum", "reset_probability"):
+        check_probability(name, getattr(config, name))
+    check_flag("tied", config.tied)
+    check_choice("optimizer", config.optimizer, OPTIMIZERS)
+    check_choice("amp", config.amp, ("none", "bf16", "fp16"))
+    _check_together(config, task)
+    return task
+
+
+def _check_together(config: SupervisedConfig, task: Task) -> None:
+    if config.momentum and config.optimizer not in WITH_MOMENTUM:
+        raise ValueError(f"momentum is for {' and '.join(WITH_MOMENTUM)}, not {config.optimizer}.")
+    if config.updates is None and config.epochs is None:
+        raise ValueError("a budget is needed: updates or epochs.")
+    if isinstance(task, Generated):
+        for name in ("epochs", "decay_at", "eval_batches"):
+            if getattr(config, name):
+                raise ValueError(
+                    f"{name} must be left out: task {config.task!r} makes up its sequences as "
+                    "they are needed, and has no epochs."
+                )
+        if config.eval_every is None:
+            raise ValueError(f"eval_every is needed: task {config.task!r} has no epochs.")
+    if config.reset_probability and not task.carries_state:
+        raise ValueError(
+            f"reset_probability must be 0: each batch of task {config.task!r} starts anew."
+        )
+    if config.amp == "fp16" and find_device(config).type != "cuda":
+        raise ValueError("amp='fp16' needs a GPU; try amp='bf16'.")
+
+
+def find_device(config: SupervisedConfig) -> torch.device:
+    """What a config is computed on.
+
+    Raises:
+        ValueError: an unknown name, or no GPU where one is asked for.
+    """
+    name = check_choice("device", config.device, ("cpu", "cuda", "auto"))
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device is 'cuda', but torch finds no GPU here; try 'auto'.")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def build(config: SupervisedConfig, task: Task) -> Reader:
+    """The untrained network; its weights are drawn from torch's global generator."""
+    return make_reader(
+        task,
+        config.core,
+        config.hidden_size,
+        config.num_layers,
+        core_options=dict(config.core_options),
+        embedding_size=config.embedding_size,
+        decoder_size=config.decoder_size,
+        tied=config.tied,
+        input_dropout=config.input_dropout,
+        output_dropout=config.output_dropout,
+    )
+
+
+def digest(config: SupervisedConfig) -> str:
+    """A few letters that differ when cores cannot be compared: other settings or budget."""
+    settings = learned_from(config)
+    shared = {name: settings[name] for name in settings if name not in ("core", "core_options")}
+    return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def task_title(config: SupervisedConfig) -> str:
+    """The task and its settings, such as "copy, delay 100"."""
+    settings = (f"{name} {value}" for name, value in config.task_settings.items())
+    return ", ".join((config.task, *settings))
+
+
+def run_folder(config: SupervisedConfig, seed: int) -> Path:
+    """Where the run of that seed is."""
+    words = (config.task, *map(str, config.task_settings.values()), config.core)
+    name = re.sub(r"[^\w.,+=-]+", "_", "-".join(words))
+    return Path(config.folder) / name / f"seed-{seed}"

@@ -1,0 +1,211 @@
+"""`rlgates task`: what it lists, refuses, trains and says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import types
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_tasks import Parity, Text
+
+from rlgates.experiments import cli
+from rlgates.experiments.supervise import Run
+from rlgates.experiments.supervised_check import build, check
+from rlgates.experiments.supervised_configs import SupervisedConfig
+from rlgates.experiments.supervised_tiers import task_config
+from rlgates.tasks import TASKS, Generated
+
+
+@pytest.fixture(autouse=True)
+def _tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(TASKS, "text", Text)
+    monkeypatch.setitem(TASKS, "parity", Parity)
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["task", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(TASKS)
+    copy = lines[list(TASKS).index("copy")]
+    assert "delay" in copy
+    assert copy.split("loss")[1].strip().startswith("Say ten symbols again")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("task", "the name of a task is needed; rlgates task --list shows all"),
+        ("task cpoy", "unknown task 'cpoy'. Did you mean 'copy'?"),
+        ("task copy --core ur_lstn", "Did you mean 'ur_lstm'"),
+        ("task copy --task-settings dely=3", "Did you mean 'delay'"),
+        ("task copy --core-options zoneout=0.1", "Did you mean 'zoneout_"),
+        ("task copy --seeds 1 1", "seeds must be one or more different numbers"),
+        ("task copy --jobs 0", "jobs must be at least 1"),
+        ("task copy --epochs 3", "makes up its sequences"),
+        ("task --folder adding copy", "give the name of the task first: rlgates task copy"),
+        ("task parity --tier full", "no published protocol of task 'parity'"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    line: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert cli.main(line.split()) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("rlgates: error: ")
+    assert message in printed
+    assert not list(tmp_path.iterdir())
+
+
+def test_runs_are_made_once_and_held_against_published_figures(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["task", "text", "--tier", "smoke", "--core", "gru", "--seeds", "0", "1"]
+    assert cli.main(words) == 0
+    printed = capsys.readouterr().out
+    label = "text: gru seed 0: perplexity "
+    assert label in printed
+    assert "loss without memory 1.6094" in printed
+    assert printed.count("published: perplexity 4.5 of gru on test (nobody, table 1)") == 2
+    assert Path("runs/smoke/text-gru/seed-1/result.json").exists()
+    table = Path("runs/smoke/text-gru/seed-0/progress.csv")
+    before = table.stat().st_mtime_ns
+    assert cli.main(words) == 0
+    assert capsys.readouterr().out == printed
+    assert table.stat().st_mtime_ns == before
+    assert cli.main([*words, "--hidden-size", "5"]) == 1
+    assert "hidden_size was 8 and is now 5" in capsys.readouterr().out
+
+
+def test_a_stopped_run_says_how_to_go_on(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["task", "copy", "--tier", "smoke", "--task-settings", "delay=3", "--seeds", "0", "1"]
+    learn = Run._learn
+
+    def interrupted(self: Run) -> None:
+        learn(self)
+        if self.update == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as once:
+        once.setattr(Run, "_learn", interrupted)
+        once.setattr(sys, "argv", ["rlgates", *words])
+        assert cli.main(words) == 130
+    printed = capfd.readouterr()
+    assert "copy, delay 3: ur_lstm seed 0 stopped: at 3 updates, saved in runs" in printed.out
+    assert "seed 1 stopped: not begun" in printed.out
+    assert "stopping after this update, and saving" in printed.err
+    assert "stopped; the same command goes on: " in printed.err
+    assert "task copy --tier smoke" in printed.err
+    assert cli.main(words) == 0
+    assert "seed 0: loss " in capfd.readouterr().out
+
+
+def test_a_run_that_fails_does_not_stop_the_others(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = Run.go
+
+    def full(self: Run, *rest: Any) -> Any:
+        if self.seed == 0:
+            raise OSError(28, "the checkpoint could not be written")
+        return go(self, *rest)
+
+    monkeypatch.setattr(Run, "go", full)
+    assert cli.main(["task", "copy", "--tier", "smoke", "--seeds", "0", "1"]) == 1
+    printed = capsys.readouterr()
+    assert "seed 0 failed: OSError: [Errno 28] the checkpoint could not be" in printed.out
+    assert "seed 1: loss " in printed.out
+    assert "1 of 2 runs failed" in printed.err
+
+
+@pytest.mark.parametrize("jobs", [pytest.param(2, marks=pytest.mark.slow)])
+def test_runs_side_by_side_are_those_one_after_the_other(
+    jobs: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["task", "copy", "--tier", "smoke", "--seeds", "0", "1", "--folder"]
+    assert cli.main([*words, "one"]) == 0
+    assert cli.main([*words, "two", "--jobs", str(jobs)]) == 0
+    for seed in (0, 1):
+        tables = [Path(f"{f}/copy-6-ur_lstm/seed-{seed}/progress.csv") for f in ("one", "two")]
+        assert tables[0].read_text() == tables[1].read_text()
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_tiers_of_each_task_make_sense(name: str) -> None:
+    for tier in ("smoke", "laptop"):
+        config = task_config(name, tier)
+        assert config.task == name
+        assert (config.epochs is None) or not issubclass(TASKS[name], Generated)
+        if issubclass(TASKS[name], Generated):  # the others need their data
+            check(config)
+
+
+def test_options_are_laid_over_those_of_the_tier(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[SupervisedConfig] = []
+
+    def run_tasks(config: SupervisedConfig, seeds: Sequence[int], jobs: int) -> list[Any]:
+        seen.append(config)
+        return []
+
+    monkeypatch.setattr("rlgates.experiments.supervised_launch.run_tasks", run_tasks)
+    line = "task copy --core lstm --core-options forget_bias=2 --task-settings delay=7"
+    assert cli.main([*line.split(), "--decay-at", "3", "5"]) == 0
+    assert cli.main(["task", "parity", "--epochs", "2"]) == 0
+    copy, parity = seen
+    assert (copy.core, copy.core_options, copy.task_settings) == (
+        *("lstm", {"forget_bias": 2}, {"delay": 7}),
+    )
+    assert (copy.updates, copy.epochs, copy.decay_at) == (2000, None, (3, 5))
+    assert (parity.updates, parity.epochs, parity.eval_every) == (None, 2, None)
+
+
+def test_the_full_tier_reads_published_protocols(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = types.SimpleNamespace(
+        task="parity",
+        settings={},
+        options=lambda core: {"forget_bias": 1.0} if core == "lstm" else {},
+        hidden_size=512,
+        num_layers=2,
+        embedding_size=None,
+        decoder_sizes=(256,),
+        optimizer="rmsprop",
+        rates=lambda core: (5e-4, 1e-3),
+        batch_size=50,
+        clip=None,
+        weight_decay=1e-6,
+        dropouts=lambda core: (0.5,),
+        updates=None,
+        epochs=150,
+        patience=None,
+        parameters=None,
+        schedule="divided by 5 after 100 epochs",
+    )
+    module = types.ModuleType("rlgates.tasks.protocols")
+    module.__spec__ = types.SimpleNamespace()  # type: ignore[assignment]
+    module.PROTOCOLS = {"parity": row}  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "rlgates.tasks.protocols", module)
+    config = task_config("parity", "full", "lstm")
+    assert (config.hidden_size, config.num_layers, config.decoder_size) == (512, 2, 256)
+    assert (config.optimizer, config.learning_rate, config.batch_size) == ("rmsprop", 5e-4, 50)
+    assert (config.max_grad_norm, config.epochs, config.updates) == (None, 150, None)
+    assert config.core_options == {"forget_bias": 1.0}
+    assert (config.output_dropout, config.decay_at, config.decay_factor) == (0.5, (100,), 0.2)
+    assert check(config).output_size == 2
+    row.hidden_size, row.parameters = None, 20_000
+    row.schedule = "halved if the loss of 10,000 examples is above that of the 10,000 before"
+    config = task_config("parity", "full", "lstm")
+    assert config.halve_block == 10_000
+
+    def count(width: int) -> int:
+        reader = build(replace(config, hidden_size=width), Parity())
+        return sum(parameter.numel() for parameter in reader.parameters())
+
+    assert count(config.hidden_size) <= 20_000 < count(config.hidden_size + 8)
