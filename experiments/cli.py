@@ -140,7 +140,13 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
             jobs: runs at a time, each in a process of its own.
             list: show the tasks, with their settings and metrics.
         """
-        return _task(name, task_base, config, seeds, jobs, list)
+        from rlgates.experiments.supervised_launch import listed, run_tasks
+
+        if list:
+            print("\n".join(listed()))
+            return FINISHED
+        outcomes = run_tasks(over_tier(name, task_base, config), seeds, jobs)
+        return _code(outcomes, "the same command tries them again")
 
     app.command(name="supervise")(_supervise)
     app.command(name="figures")(_figures)
@@ -166,23 +172,6 @@ def _outcomes(base: TrainConfig, config: TrainConfig) -> list[Outcome]:
         options = laid_over(options, config.core_options)
     config = replace(config, env_settings=settings, core_options=options)
     return run_all([(config, seed) for seed in config.seeds], config.jobs)
-
-
-def _task(
-    name: str,
-    base: SupervisedConfig,
-    config: SupervisedConfig,
-    seeds: Sequence[int],
-    jobs: int,
-    show: bool,
-) -> int:
-    from rlgates.experiments.supervised_launch import listed, run_tasks
-
-    if show:
-        print("\n".join(listed()))
-        return FINISHED
-    outcomes = run_tasks(over_tier(name, base, config), seeds, jobs)
-    return _code(outcomes, "the same command tries them again")
 
 
 def _demo(base: TrainConfig, config: TrainConfig, learn: bool) -> int:

@@ -114,10 +114,7 @@ def test_a_reader_predicts_the_scored_steps(name: str) -> None:
     task = make_task(name, **{TASKS[name].settings[0]: 5})
     batch = task.sample(3, seeded(0))
     reader = Reader(make_core("ur_lstm", task.input_size, 4), task)
-    inputs = batch.inputs
-    if task.tokens:
-        inputs = torch.nn.functional.one_hot(inputs, task.input_size).float()
-    predictions = reader(inputs)
+    predictions = reader(batch.inputs)
     assert predictions.shape == (task.scored, 3, task.output_size)
     task.loss(predictions, batch).backward()
     assert all(parameter.grad is not None for parameter in reader.parameters())

@@ -28,7 +28,7 @@ class Stream(Stored[Text]):
         data_dir: as for all tasks on data.
     """
 
-    settings = ("window", "data_dir")
+    settings: ClassVar[tuple[str, ...]] = ("window", "data_dir")
     tokens = True
     carries_state = True
     vocabulary: ClassVar[int]
@@ -94,7 +94,7 @@ class CharacterStream(Stream):
             and not from the state carried over.
     """
 
-    settings = ("window", "restart", "data_dir")
+    settings: ClassVar[tuple[str, ...]] = ("window", "restart", "data_dir")
     metric = "bits_per_character"
 
     def __init__(self, window: int, restart: float = 0.1, data_dir: Folder = None) -> None:
@@ -174,7 +174,7 @@ class PTBWords(WordStream):
         frequencies = self.part("train").frequencies
         assert frequencies is not None
         often = frequencies.to(targets.device)[targets]
-        found = {}
+        found: dict[str, Tensor] = {}
         for name, (low, high) in self.classes.items():
             inside = ((often > low) & (often <= high)).float()
             found |= {f"loss_{name}": (losses * inside).mean(), f"share_{name}": inside.mean()}

@@ -69,12 +69,9 @@ class Pixels(Classes):
             pixels = images.reshape(len(images), self.steps, self.input_size)
             pixels = pixels.copy() if order is None else pixels[:, order]
             parts[split] = torch.from_numpy(pixels), torch.from_numpy(labels.copy())
-        images, labels = parts["train"]
-        kept = len(labels) - self.held_out
-        parts["train"], parts["valid"] = (
-            (images[:kept], labels[:kept]),
-            (images[kept:], labels[kept:]),
-        )
+        train, kept = parts["train"], len(parts["train"][1]) - self.held_out
+        parts["train"] = train[0][:kept], train[1][:kept]
+        parts["valid"] = train[0][kept:], train[1][kept:]
         return parts
 
 
