@@ -30,7 +30,12 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 @pytest.mark.parametrize("name", STORED)
-def test_a_task_is_known_before_its_data_are_read(name: str, tmp_path: Path) -> None:
+def test_a_task_is_known_before_its_data_are_read(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("RLGATES_DATA", raising=False)
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)  # which has the small digits
     folder = {} if name == "digits" else {"data_dir": tmp_path}
     task = make_task(name, **folder)
     assert task.input_size > 0
