@@ -18,6 +18,7 @@ from rlgates.experiments.bench_figures import draw_speeds
 from rlgates.experiments.bench_tables import TABLE_SHAPE, read_speed, speed_tables
 from rlgates.experiments.configs import BenchConfig
 from rlgates.experiments.costs import REFERENCE, redraw_costs, write_costs
+from rlgates.experiments.devices import find_device
 from rlgates.experiments.files import write_atomically
 from rlgates.experiments.pairs import (
     Comparison,
@@ -98,15 +99,13 @@ def check(config: BenchConfig) -> list[Shape]:
     check_size("pairs", config.pairs)
     check_number("seconds", config.seconds, above=0)
     check_threads(config.threads)
-    check_choice("device", config.device, ("cpu", "cuda"))
+    find_device(config.device, ("cuda", "cpu"))
     for name in config.cores:
         check_options(name, {})
     for name in config.others:
         check_choice("library", name, OTHERS)
     if not config.shapes:
         raise ValueError("shapes must not be empty.")
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("torch finds no GPU here.")
     return [shape_of(text) for text in config.shapes]
 
 

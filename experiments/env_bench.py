@@ -16,6 +16,7 @@ from rlgates.envs.sb3 import make_vec_env
 from rlgates.envs.torch import make_torch_env
 from rlgates.errors import check_choice, check_size
 from rlgates.experiments.configs import EnvBenchConfig
+from rlgates.experiments.devices import find_device
 from rlgates.experiments.files import write_atomically
 from rlgates.experiments.logs import write_rows
 from rlgates.experiments.manifest import git_state
@@ -40,8 +41,8 @@ def bench_envs(config: EnvBenchConfig) -> Path:
         check_choice("front end", front_end, FRONT_ENDS)
         if not size.isdecimal() or int(size) < 1:
             raise ValueError(f"cases are written front_end:num_envs, got {front_end}:{size}.")
-        if front_end == "cuda" and not torch.cuda.is_available():
-            raise ValueError("torch finds no GPU here.")
+        if front_end == "cuda":
+            find_device(front_end, ("cuda", "cpu"))
     path = Path(config.results) / f"{NAME}.csv"
     rows = {(r["env"], r["front_end"], r["num_envs"]): r for r in read(path)}
     git = git_state() or {"commit": ""}

@@ -8,6 +8,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -100,18 +101,29 @@ def check_same(folder: Path, config: TrainConfig, seed: int) -> dict[str, Any] |
     found: dict[str, Any] | None = read_json(manifest_path(folder))
     if found is None or "config" not in found:
         return None
-    then, now_ = {**found["config"], "seed": found["seed"]}, {**plain(config), "seed": seed}
+    then = {**found["config"], "seed": found["seed"]}
+    same_settings(folder, then, {**plain(config), "seed": seed}, besides=NOT_LEARNED_FROM)
+    return found
+
+
+def same_settings(
+    folder: Path, then: Mapping[str, Any], now: Mapping[str, Any], besides: Iterable[str] = ()
+) -> None:
+    """Refuse to go on in a folder whose run had other settings.
+
+    Raises:
+        ValueError: with what differs, apart from the settings `besides`.
+    """
     different = [
-        f"{key} was {then.get(key)!r} and is now {now_.get(key)!r}"
-        for key in sorted({*then, *now_} - {*NOT_LEARNED_FROM})
-        if then.get(key) != now_.get(key)
+        f"{key} was {then.get(key, 'as usual')!r} and is now {now.get(key, 'as usual')!r}"
+        for key in sorted({*then, *now} - {*besides})
+        if then.get(key) != now.get(key)
     ]
     if different:
         raise ValueError(
             f"{folder} holds a run with another config: {'; '.join(different)}. "
             "Choose another --folder, or remove that one."
         )
-    return found
 
 
 def versions() -> dict[str, str]:

@@ -82,9 +82,9 @@ def profiled(model: RecurrentPPO) -> Iterator[Clock]:
 
 
 def profile_table(rows: Iterable[tuple[str, str, Mapping[str, float]]]) -> str:
-    """A line for each environment and agent, with the shares of all parts."""
+    """A line for each environment and agent, with the shares of all parts; empty without rows."""
     heads = ("environment", "agent", *PARTS.values())
     lines: list[Sequence[str]] = [heads, ["---"] * len(heads)]
     for env, agent, shares in rows:
         lines.append([env, agent, *(f"{shares[part]:.0%}" for part in PARTS)])
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) if lines[2:] else ""

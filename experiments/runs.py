@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
 from rlgates.cores import check_options, make_core
 from rlgates.envs import Task, make_task
 from rlgates.errors import check_choice, check_size, nearest_divisor
 from rlgates.experiments.configs import TrainConfig
+from rlgates.experiments.devices import find_device
 
 
 def check(config: TrainConfig) -> None:
@@ -49,9 +48,7 @@ def check(config: TrainConfig) -> None:
             raise ValueError(f"seed must be below 2**32, got {seed}.")
     if config.algo == "ppo":
         _check_minibatches(config, rollout_steps(config, task) * config.n_envs)
-    check_choice("device", config.device, ("cpu", "cuda", "auto"))
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device is 'cuda', but torch finds no GPU here; try 'auto'.")
+    find_device(config.device)
 
 
 def _check_minibatches(config: TrainConfig, rollout: int) -> None:

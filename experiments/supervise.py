@@ -15,8 +15,9 @@ from torch import Tensor
 from rlgates.errors import check_size
 from rlgates.experiments import logs, manifest
 from rlgates.experiments.checkpoint import write_checkpoint
+from rlgates.experiments.devices import find_device
 from rlgates.experiments.files import read_json, write_json
-from rlgates.experiments.supervised_check import build, check, find_device, run_folder
+from rlgates.experiments.supervised_check import build, check, run_folder
 from rlgates.experiments.supervised_configs import SupervisedConfig, learned_from
 from rlgates.experiments.supervised_evaluate import (
     entering,
@@ -33,13 +34,12 @@ from rlgates.experiments.supervised_saved import (
     as_learned,
     load_best,
     restore,
-    same_run,
     snapshot,
 )
 from rlgates.tasks import Batch, Generated
 
 # Beyond all seeds of training, and of each other.
-SEEDS = {"valid": 2**40, "test": 2**41, "resets": 2**42}
+SEEDS = {"valid": 2**40, "test": 2**41}
 
 
 class Run:
@@ -59,13 +59,12 @@ class Run:
         self.settings = {**learned_from(config), "seed": seed}
         torch.set_num_threads(config.threads)
         torch.manual_seed(seed)
-        self.device = find_device(config)
+        self.device = find_device(config.device)
         self.reader = build(config, self.task).to(self.device)
         self.optimizer = make_optimizer(config, self.reader.parameters())
         self.rate = Rate(config, self.optimizer)
         self.precision = Precision(config.amp, self.device)
         self.feed = Feed(self.task, config.batch_size, torch.Generator().manual_seed(seed))
-        self.resets = torch.Generator().manual_seed(SEEDS["resets"] + seed)
         self.state: Tensor | None = None
         self.update, self.seconds = 0, 0.0
         self.since: list[float] = [0.0, 0]  # training loss since the last evaluation, and updates
@@ -94,7 +93,7 @@ class Run:
         """
         found = read_json(self.folder / "result.json")
         if found is not None:
-            same_run(self.folder, found["config"], self.settings)
+            manifest.same_settings(self.folder, found["config"], self.settings)
             return as_learned(found["result"])
         logger = restore(self)
         self._before, self._began = self.seconds, time.monotonic()
@@ -183,9 +182,6 @@ class Run:
     def _carried(self, state: Tensor, epoch: int) -> Tensor | None:
         """What the next batch goes on from; None: the initial state."""
         if not self.task.carries_state or self.feed.epoch > epoch:
-            return None
-        probability = self.config.reset_probability
-        if probability and float(torch.rand((), generator=self.resets)) < probability:
             return None
         return state.detach()
 

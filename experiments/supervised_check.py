@@ -7,10 +7,9 @@ import json
 import re
 from pathlib import Path
 
-import torch
-
 from rlgates.cores import check_options
 from rlgates.errors import check_choice, check_flag, check_number, check_probability, check_size
+from rlgates.experiments.devices import find_device
 from rlgates.experiments.supervised_configs import SupervisedConfig, learned_from
 from rlgates.experiments.supervised_rates import OPTIMIZERS
 from rlgates.tasks import Generated, Reader, Task, make_reader, make_task
@@ -44,8 +43,7 @@ def check(config: SupervisedConfig) -> Task:
         check_number("max_grad_norm", config.max_grad_norm, above=0)
     if check_number("weight_decay", config.weight_decay) < 0:
         raise ValueError(f"weight_decay must be at least 0, got {config.weight_decay}.")
-    for name in ("momentum", "reset_probability"):
-        check_probability(name, getattr(config, name))
+    check_probability("momentum", config.momentum)
     check_flag("tied", config.tied)
     check_choice("optimizer", config.optimizer, OPTIMIZERS)
     check_choice("amp", config.amp, ("none", "bf16", "fp16"))
@@ -67,26 +65,8 @@ def _check_together(config: SupervisedConfig, task: Task) -> None:
                 )
         if config.eval_every is None:
             raise ValueError(f"eval_every is needed: task {config.task!r} has no epochs.")
-    if config.reset_probability and not task.carries_state:
-        raise ValueError(
-            f"reset_probability must be 0: each batch of task {config.task!r} starts anew."
-        )
-    if config.amp == "fp16" and find_device(config).type != "cuda":
+    if config.amp == "fp16" and find_device(config.device).type != "cuda":
         raise ValueError("amp='fp16' needs a GPU; try amp='bf16'.")
-
-
-def find_device(config: SupervisedConfig) -> torch.device:
-    """What a config is computed on.
-
-    Raises:
-        ValueError: an unknown name, or no GPU where one is asked for.
-    """
-    name = check_choice("device", config.device, ("cpu", "cuda", "auto"))
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device is 'cuda', but torch finds no GPU here; try 'auto'.")
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
 
 
 def build(config: SupervisedConfig, task: Task) -> Reader:

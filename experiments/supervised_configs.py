@@ -64,8 +64,6 @@ class SupervisedConfig:
     """Of sgd and rmsprop."""
     max_grad_norm: float | None = 1.0
     """Gradients are clipped to this norm; None: they are not."""
-    reset_probability: float = 0.0
-    """Where a batch goes on from the one before: how often it starts anew all the same."""
 
     eval_every: int | None = 100
     """Updates between evaluations; None: one after each epoch."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,6 +10,7 @@ from stable_baselines3.common.logger import Logger
 
 from rlgates.experiments import logs
 from rlgates.experiments.checkpoint import FORMAT, read_checkpoint
+from rlgates.experiments.manifest import same_settings
 
 if TYPE_CHECKING:
     from rlgates.experiments.supervise import Run
@@ -73,7 +73,6 @@ def snapshot(run: Run, *, whole: bool = True) -> dict[str, Any]:
         "state": run.state,
         "feed": run.feed.get_state(),
         "random": {
-            "resets": run.resets.get_state(),
             "torch": torch.get_rng_state(),
             "cuda": torch.cuda.get_rng_state_all() if run.device.type == "cuda" else [],
         },
@@ -89,7 +88,7 @@ def restore(run: Run) -> Logger:
     path = run.folder / "checkpoint"
     saved = read_checkpoint(path) if path.exists() else None
     if saved is not None:
-        same_run(run.folder, saved["config"], run.settings)
+        same_settings(run.folder, saved["config"], run.settings)
         if "feed" not in saved:
             raise ValueError(f"{path} was written by another version of rlgates: remove it.")
     run.folder.mkdir(parents=True, exist_ok=True)
@@ -106,7 +105,6 @@ def restore(run: Run) -> Logger:
     run.feed.set_state(saved["feed"])
     for name in _PROGRESS:
         setattr(run, name, saved["progress"][name])
-    run.resets.set_state(saved["random"]["resets"])
     torch.set_rng_state(saved["random"]["torch"])
     if saved["random"]["cuda"]:
         torch.cuda.set_rng_state_all(saved["random"]["cuda"])
@@ -123,20 +121,6 @@ def load_best(run: Run) -> dict[str, Any]:
     if not path.exists():
         raise ValueError(f"{path} is missing: put it back, or remove the folder to start again.")
     saved = read_checkpoint(path)
-    same_run(run.folder, saved["config"], run.settings)
+    same_settings(run.folder, saved["config"], run.settings)
     weights: dict[str, Any] = saved["reader"]
     return weights
-
-
-def same_run(folder: Path, then: dict[str, Any], now: dict[str, Any]) -> None:
-    """A ValueError if a folder holds a run with another config, that says what differs."""
-    different = [
-        f"{name} was {then.get(name, 'as usual')!r} and is now {now.get(name, 'as usual')!r}"
-        for name in sorted({*then, *now})
-        if then.get(name) != now.get(name)
-    ]
-    if different:
-        raise ValueError(
-            f"{folder} holds a run with another config: {'; '.join(different)}. "
-            "Choose another folder, or remove that one."
-        )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,6 +13,7 @@ from rlgates.experiments.configs import fitting, laid_over
 from rlgates.experiments.supervised_check import build
 from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.tasks import TASKS, Generated, make_task
+from rlgates.tasks.protocols import PROTOCOLS
 
 Tier = Literal["smoke", "laptop", "full"]
 TIERS = ("smoke", "laptop", "full")
@@ -33,11 +32,9 @@ _CHARACTERS: dict[str, Any] = {
     "batch_size": 64,
     "embedding_size": 16,
     "hidden_size": 256,
-    "reset_probability": 0.1,
 }
 _MUSIC: dict[str, Any] = {"batch_size": 16, "epochs": 30, "patience": 5}
-# Where a task's laptop tier differs from what all of its kind have. A name that is no task yet
-# does no harm.
+# Where a task's laptop tier differs from what all of its kind have.
 LAPTOP: dict[str, dict[str, Any]] = {
     "copy": {"task_settings": {"delay": 100}},
     "adding": {"task_settings": {"steps": 200}},
@@ -161,9 +158,7 @@ def published(name: str) -> Any:
     Raises:
         ValueError: there is none.
     """
-    place = "rlgates.tasks.protocols"
-    found = importlib.util.find_spec(place) and importlib.import_module(place).PROTOCOLS
-    row = next((row for row in (found or {}).values() if row.task == name), None)
+    row = next((row for row in PROTOCOLS.values() if row.task == name), None)
     if row is None:
         raise ValueError(
             f"there is no published protocol of task {name!r}: take --tier laptop, and the "

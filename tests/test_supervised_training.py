@@ -92,7 +92,6 @@ def test_a_run_stopped_within_an_epoch_goes_on_as_if_it_had_not_been(
         "core_options": {"zoneout_hidden": 0.3},
         "embedding_size": 3,
         "input_dropout": 0.2,
-        "reset_probability": 0.4,
         "decay_at": (1,),
         "halve_block": 6,
     }
@@ -169,9 +168,6 @@ def test_the_state_is_carried_and_each_epoch_starts_anew(tmp_path: Path) -> None
         batch = feed.draw()
         state = run.reader.read(batch.inputs, state, batch.starts)[1].detach()
     assert sum(entered is None for entered in run.entered) == 2
-    often = Watched(config(tmp_path / "often", reset_probability=0.9), 0)
-    often.go()
-    assert sum(entered is None for entered in often.entered) > len(often.entered) / 2
 
 
 def test_evaluation_reads_a_text_as_one_and_weighs_by_targets(tmp_path: Path) -> None:
@@ -356,7 +352,6 @@ def test_half_precision_on_the_cpu(tmp_path: Path) -> None:
         ({"momentum": 0.9}, "momentum is for sgd and rmsprop, not adam"),
         ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
         ({"decay_at": (0,)}, "decay_at must be at least 1"),
-        ({"task": "parity", "reset_probability": 0.1}, "each batch of task 'parity' starts anew"),
         ({"task": "parity", "embedding_size": 3}, "embedding_size is for tasks of tokens"),
         ({"task": "copy"}, "epochs must be left out: task 'copy' makes up its sequences"),
         ({"task": "copy", "epochs": None, "updates": 3}, "eval_every is needed"),

@@ -188,10 +188,7 @@ def test_the_full_tier_reads_published_protocols(monkeypatch: pytest.MonkeyPatch
         parameters=None,
         schedule="divided by 5 after 100 epochs",
     )
-    module = types.ModuleType("rlgates.tasks.protocols")
-    module.__spec__ = types.SimpleNamespace()  # type: ignore[assignment]
-    module.PROTOCOLS = {"parity": row}  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "rlgates.tasks.protocols", module)
+    monkeypatch.setattr("rlgates.experiments.supervised_tiers.PROTOCOLS", {"parity": row})
     config = task_config("parity", "full", "lstm")
     assert (config.hidden_size, config.num_layers, config.decoder_size) == (512, 2, 256)
     assert (config.optimizer, config.learning_rate, config.batch_size) == ("rmsprop", 5e-4, 50)

@@ -25,6 +25,8 @@ from urllib.parse import urlsplit
 
 from rlgates.tasks.fetch import FetchError, download, write_file
 
+Folder = str | os.PathLike[str] | None
+
 DATA_VARIABLE, OFFLINE_VARIABLE = "RLGATES_DATA", "RLGATES_OFFLINE"
 PACKERS: dict[str, Callable[..., Any]] = {"": open, ".gz": gzip.open, ".xz": lzma.open}
 UNREADABLE = (
@@ -83,7 +85,7 @@ def cache_folder() -> Path:
     return (Path(home) if home else Path.home() / ".cache") / "rlgates"
 
 
-def data_folders(data_dir: str | os.PathLike[str] | None = None) -> list[Path]:
+def data_folders(data_dir: Folder = None) -> list[Path]:
     """The folders to look in, the first first.
 
     Args:
@@ -103,7 +105,7 @@ def data_folders(data_dir: str | os.PathLike[str] | None = None) -> list[Path]:
     return [Path(given), cache_folder()]
 
 
-def find(file: File, data_dir: str | os.PathLike[str] | None = None) -> Path | None:
+def find(file: File, data_dir: Folder = None) -> Path | None:
     """The path of a file, in whatever form it lies there, or None; nothing is fetched."""
     folders = [folder / file.folder for folder in data_folders(data_dir)]
     files = [folder / (file.name + suffix) for folder in folders for suffix in PACKERS]
@@ -111,7 +113,7 @@ def find(file: File, data_dir: str | os.PathLike[str] | None = None) -> Path | N
     return next((path for path in files + archives if path.is_file()), None)
 
 
-def read(file: File, data_dir: str | os.PathLike[str] | None = None) -> bytes:
+def read(file: File, data_dir: Folder = None) -> bytes:
     """The unpacked content of a file, fetched if it has to be.
 
     Raises:
@@ -160,7 +162,7 @@ def content(file: File, path: Path) -> bytes:
     return unpacked
 
 
-def _fetched(file: File, data_dir: str | os.PathLike[str] | None) -> bytes:
+def _fetched(file: File, data_dir: Folder) -> bytes:
     if os.environ.get(OFFLINE_VARIABLE, "") not in ("", "0"):
         raise missing(file, data_dir, f"{OFFLINE_VARIABLE} is set.")
     failed = []
@@ -185,9 +187,7 @@ def store(folder: str, name: str, made: bytes) -> None:
     write_file(path, made)
 
 
-def missing(
-    file: File, data_dir: str | os.PathLike[str] | None = None, reason: str = ""
-) -> FileNotFoundError:
+def missing(file: File, data_dir: Folder = None, reason: str = "") -> FileNotFoundError:
     """The error for a file that is nowhere: what to put where."""
     places = " or ".join(str(folder / file.folder) for folder in data_folders(data_dir))
     source = f" Its source: {', '.join(file.urls)}." if file.urls else ""

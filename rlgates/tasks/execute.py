@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from random import Random
 from typing import ClassVar
 
@@ -20,7 +19,7 @@ from rlgates.tasks.programs import (
     longest_answer,
     write_program,
 )
-from rlgates.tasks.task import SPLITS, Batch, Generated, accuracy, cross_entropy
+from rlgates.tasks.task import Batch, Generated, accuracy, cross_entropy
 
 CURRICULA = ("mix", "naive", "combined", "none")
 MIXED = 0.2  # of the programs of the combined curriculum
@@ -121,14 +120,8 @@ class Execute(Generated):
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         return self._batch(self.programs(batch_size, generator, self.curriculum))
 
-    def batches(self, split: str, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
-        check_choice("split", split, SPLITS)
-        if split == "train":
-            while True:
-                yield self.sample(batch_size, generator)
-        for first in range(0, self.held_out, batch_size):
-            count = min(batch_size, self.held_out - first)
-            yield self._batch(self.programs(count, generator, "none"))
+    def sample_held_out(self, batch_size: int, generator: torch.Generator) -> Batch:
+        return self._batch(self.programs(batch_size, generator, "none"))
 
     def _batch(self, programs: list[tuple[str, str]]) -> Batch:
         longest = max(len(program) for program, _ in programs)

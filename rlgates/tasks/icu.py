@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlgates.tasks.data import PACKERS, File, members, read
+from rlgates.tasks.data import PACKERS, File, Folder, members, read
 from rlgates.tasks.stored import GATO, Classes, check_counts, fixed_order, quoted
 
 HOURS, DAYS = 48, 7.0
@@ -87,7 +87,7 @@ PHYSIONET = (
 )
 
 
-def physionet(data_dir: str | os.PathLike[str] | None = None) -> Stays:
+def physionet(data_dir: Folder = None) -> Stays:
     """The 8,000 stays of sets A and B of the PhysioNet challenge of 2012, by their numbers.
 
     Stays whose length is not known (-1 days) are left out. Of two values of an hour the later
@@ -191,8 +191,8 @@ class LengthOfStay(Classes):
 
     def __init__(
         self,
-        table: str | os.PathLike[str] | None = None,
-        data_dir: str | os.PathLike[str] | None = None,
+        table: Folder = None,
+        data_dir: Folder = None,
     ) -> None:
         super().__init__(data_dir)
         if not isinstance(table, str | os.PathLike | None):

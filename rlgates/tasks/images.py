@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import io
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlgates.tasks.data import File, find, members, read, store
+from rlgates.tasks.data import File, Folder, find, members, read, store
 from rlgates.tasks.stored import check_counts, fixed_order
 
 Bytes = NDArray[np.uint8]
@@ -58,7 +57,7 @@ MNIST = {
 }
 
 
-def mnist(data_dir: str | os.PathLike[str] | None = None) -> dict[str, Pictures]:
+def mnist(data_dir: Folder = None) -> dict[str, Pictures]:
     """MNIST (LeCun, Cortes, Burges): 60,000 and 10,000 pictures of 28 × 28, from the IDX files.
 
     Raises:
@@ -109,7 +108,7 @@ CIFAR = File(
 )
 
 
-def cifar10(data_dir: str | os.PathLike[str] | None = None) -> dict[str, Pictures]:
+def cifar10(data_dir: Folder = None) -> dict[str, Pictures]:
     """CIFAR-10 (Krizhevsky 2009): 50,000 and 10,000 pictures of 32 × 32 in red, green and blue.
 
     Read from the official binary archive, from its .bin files, or from lossless atlases in
@@ -162,7 +161,7 @@ def _of_batches(batches: list[bytes]) -> dict[str, Pictures]:
     return sets
 
 
-def _of_atlases(data_dir: str | os.PathLike[str] | None) -> dict[str, Pictures]:
+def _of_atlases(data_dir: Folder) -> dict[str, Pictures]:
     try:
         codecs: Any = importlib.import_module("imagecodecs")
     except ModuleNotFoundError as error:

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.errors import check_flag, check_probability, check_size
+from rlgates.tasks.data import Folder
 from rlgates.tasks.stored import GATO, GU, OHNO, RRU, Stored, quoted
 from rlgates.tasks.task import Batch, cross_entropy
-from rlgates.tasks.text import PTB, WIKITEXT, Folder, Text, mahoney, ptb_characters, words
+from rlgates.tasks.text import PTB, WIKITEXT, Text, mahoney, ptb_characters, words
 
 
 class Stream(Stored[Text]):

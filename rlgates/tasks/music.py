@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import io
-import os
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rlgates.errors import check_flag, check_size
-from rlgates.tasks.data import File, find, missing, read
+from rlgates.tasks.data import File, Folder, find, missing, read
 from rlgates.tasks.stored import RRU, Rows, check_counts, quoted
 from rlgates.tasks.task import SPLITS, Batch
 
@@ -52,7 +51,7 @@ class Pieces(NamedTuple):
     lengths: NDArray[np.int64]
 
 
-def pieces(of: SetOfPieces, data_dir: str | os.PathLike[str] | None = None) -> dict[str, Pieces]:
+def pieces(of: SetOfPieces, data_dir: Folder = None) -> dict[str, Pieces]:
     """A set of piano rolls (Boulanger-Lewandowski et al. 2012).
 
     Raises:
@@ -87,7 +86,7 @@ def _of_npz(packed: bytes) -> dict[str, Pieces]:
         }
 
 
-def _scipy_io(file: File, data_dir: str | os.PathLike[str] | None) -> Any:
+def _scipy_io(file: File, data_dir: Folder) -> Any:
     try:
         return importlib.import_module("scipy.io")
     except ModuleNotFoundError as error:
@@ -138,7 +137,7 @@ class Music(Rows[Runs]):
         self,
         steps: int = 200,
         whole: bool = False,
-        data_dir: str | os.PathLike[str] | None = None,
+        data_dir: Folder = None,
     ) -> None:
         super().__init__(data_dir)
         self.steps = check_size("steps", steps)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from abc import abstractmethod
 from typing import ClassVar
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlgates.errors import check_choice
+from rlgates.tasks.data import Folder
 from rlgates.tasks.images import Pictures, cifar10, digits, mnist
 from rlgates.tasks.stored import GU, OHNO, RRU, Classes, fixed_order, quoted
 
@@ -47,7 +47,7 @@ class Pixels(Classes):
     size: ClassVar[tuple[int, int, int]]
     held_out: ClassVar[int]
 
-    def __init__(self, data_dir: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, data_dir: Folder = None) -> None:
         super().__init__(data_dir)
         self.steps = self.size[0] * self.size[1]
         self.input_size, self.output_size = self.size[2], 10
@@ -109,7 +109,7 @@ class SequentialMNIST(Pixels):
         return mnist(self.data_dir)
 
 
-class PermutedMNIST(Pixels):
+class PermutedMNIST(SequentialMNIST):
     """pMNIST: sMNIST with the pixels in another order; the last 10,000 of train for validation.
 
     Args:
@@ -121,7 +121,6 @@ class PermutedMNIST(Pixels):
 
     settings = ("permutation", "data_dir")
     permutations = ("bit_reversal", "rows")
-    size, held_out = (28, 28, 1), 10_000
     published = (
         *quoted(
             f"{GU}, table 2",
@@ -163,13 +162,10 @@ class PermutedMNIST(Pixels):
     def __init__(
         self,
         permutation: str = "bit_reversal",
-        data_dir: str | os.PathLike[str] | None = None,
+        data_dir: Folder = None,
     ) -> None:
         super().__init__(data_dir)
         self.permutation = check_choice("permutation", permutation, self.permutations)
-
-    def pictures(self) -> dict[str, Pictures]:
-        return mnist(self.data_dir)
 
     def order(self) -> NDArray[np.int64]:
         return row_order(28, 28) if self.permutation == "rows" else bit_reversal(self.steps)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rlgates.errors import check_size
-from rlgates.tasks.data import File, members, read
+from rlgates.tasks.data import File, Folder, members, read
 from rlgates.tasks.stored import RRU, Classes, check_counts, fixed_order, quoted
 
 ARCHIVE = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
@@ -52,7 +51,7 @@ def tokenize(text: str) -> list[str]:
     return WORD.findall(text.lower().replace("<br />", " "))
 
 
-def reviews(data_dir: str | os.PathLike[str] | None = None) -> dict[str, tuple[list[str], Tensor]]:
+def reviews(data_dir: Folder = None) -> dict[str, tuple[list[str], Tensor]]:
     """Texts and classes (1 for, 0 against), (25000,) uint8, of both splits (Maas et al. 2011).
 
     They are sorted by class, then by number.
@@ -91,7 +90,7 @@ class IMDB(Classes):
         self,
         words: int = 10_000,
         length: int = 500,
-        data_dir: str | os.PathLike[str] | None = None,
+        data_dir: Folder = None,
     ) -> None:
         super().__init__(data_dir)
         self.words = check_size("words", words, minimum=3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
 import re
 import wave
 from pathlib import Path
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlgates.errors import check_flag
-from rlgates.tasks.data import File, members, read
+from rlgates.tasks.data import File, Folder, members, read
 from rlgates.tasks.stored import OHNO, Classes, fixed_order, quoted
 from rlgates.tasks.task import SPLITS
 
@@ -92,7 +91,7 @@ SUBSET = (
 )
 
 
-def clips(subset: bool = False, data_dir: str | os.PathLike[str] | None = None) -> Clips:
+def clips(subset: bool = False, data_dir: Folder = None) -> Clips:
     """The ten words of Speech Commands 0.02 (Warden 2018), clips of one second at 16 kHz.
 
     Args:
@@ -136,7 +135,7 @@ class SpeechCommands(Classes):
         self,
         official: bool = False,
         subset: bool = False,
-        data_dir: str | os.PathLike[str] | None = None,
+        data_dir: Folder = None,
     ) -> None:
         super().__init__(data_dir)
         self.official = check_flag("official", official)

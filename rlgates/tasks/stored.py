@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlgates.errors import check_choice
+from rlgates.tasks.data import Folder
 from rlgates.tasks.task import SPLITS, Batch, Published, Task, accuracy, cross_entropy
 
 Part = TypeVar("Part")
@@ -46,7 +47,7 @@ class Stored(Task, Generic[Part]):
 
     settings: ClassVar[tuple[str, ...]] = ("data_dir",)
 
-    def __init__(self, data_dir: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, data_dir: Folder = None) -> None:
         if not isinstance(data_dir, str | os.PathLike | None):
             raise TypeError(f"data_dir must be a path or None, got {data_dir!r}.")
         self.data_dir = data_dir

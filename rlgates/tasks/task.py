@@ -123,13 +123,17 @@ class Generated(Task):
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Fresh sequences, the same ones for the same generator."""
 
+    def sample_held_out(self, batch_size: int, generator: torch.Generator) -> Batch:
+        """The same of the splits "valid" and "test", for tasks that train on others."""
+        return self.sample(batch_size, generator)
+
     def batches(self, split: str, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
         check_choice("split", split, SPLITS)
         if split == "train":
             while True:
                 yield self.sample(batch_size, generator)
         for first in range(0, self.held_out, batch_size):
-            yield self.sample(min(batch_size, self.held_out - first), generator)
+            yield self.sample_held_out(min(batch_size, self.held_out - first), generator)
 
 
 def cross_entropy(predictions: Tensor, batch: Batch) -> Tensor:

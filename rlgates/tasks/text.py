@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections import defaultdict
 from typing import NamedTuple
@@ -12,10 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlgates.tasks.data import File, find, read
+from rlgates.tasks.data import File, Folder, find, read
 from rlgates.tasks.stored import check_counts
 
-Folder = str | os.PathLike[str] | None
 EOS = b"<eos>"
 
 
