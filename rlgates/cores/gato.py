@@ -48,13 +48,15 @@ class GATO(Cell):
         input_start: how the matrices that read x start: "uniform" in U[-0.1, 0.1], as all other
             parameters (the paper's copying and adding), or "default" in torch's
             U[-1/sqrt(input_size), 1/sqrt(input_size)] (its clinical and language data).
+        s_update: "sum" as above; for the ablations of its appendix A "increment", s' without the
+            s before, or "zero", s' = 0. These two run step by step.
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, an odd hidden_size, another
-            depth, a decay outside (0, 1], an unknown input_start.
+            depth, a decay outside (0, 1], an unknown input_start or s_update.
     """
 
-    options = ("depth", "inner_size", "decay", "input_start")
+    options = ("depth", "inner_size", "decay", "input_start", "s_update")
 
     def __init__(
         self,
@@ -64,6 +66,7 @@ class GATO(Cell):
         inner_size: int = 32,
         decay: float = 0.7,
         input_start: str = "uniform",
+        s_update: str = "sum",
     ) -> None:
         super().__init__()
         self.input_size = check_size("input_size", input_size)
@@ -82,6 +85,7 @@ class GATO(Cell):
         if self.decay > 1:
             raise ValueError(f"decay must be above 0 and at most 1, got {decay}.")
         self.input_start = check_choice("input_start", input_start, ("uniform", "default"))
+        self.s_update = check_choice("s_update", s_update, ("sum", "increment", "zero"))
         self.units = self.output_size // 2
         self.state_shapes = {"r": (self.units,), "s": (self.units,)}
         maps = 2 + (self.inner_size if self.depth == 2 else 1)
@@ -137,11 +141,20 @@ class GATO(Cell):
             growth = (torch.relu(z[:, 2:]) * self.out_weight).sum(dim=1) + self.out_bias
         else:
             growth = z[:, 2]
-        s = s + nn.functional.softplus(growth, threshold=_SOFTPLUS_IS_LINEAR)
+        increment = nn.functional.softplus(growth, threshold=_SOFTPLUS_IS_LINEAR)
+        match self.s_update:
+            case "sum":
+                s = s + increment
+            case "increment":
+                s = increment
+            case _:
+                s = 0.0 * increment  # all parameters have a gradient, if only zero
         r = self.decay * torch.sigmoid(z[:, 0]) * r + torch.tanh(z[:, 1])
         return torch.cat([r, torch.cos(s)], dim=-1), (r, s)
 
-    def recurrence(self) -> Loop:
+    def recurrence(self) -> Loop | None:
+        if self.s_update != "sum":
+            return None
         inner = self.inner_size if self.depth == 2 else 0
         empty = self.recurrent.new_empty
         out = (self.out_weight, self.out_bias) if inner else (empty(0, self.units), empty(0))

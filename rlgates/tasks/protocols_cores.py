@@ -9,6 +9,7 @@ from rlgates.tasks.protocol import Protocol
 _GATO, _RRU = "GATO", "Zakovskis et al. 2023"
 
 _WORDS: dict[str, Any] = {"cores": ("lstm", "gru", "gato"), "seeds": 3}
+_HALVED = "halved if the loss of 10,000 examples is above that of the 10,000 before"
 _TWO = {"gato": {"depth": 2}}
 _DEFAULT = {"gato": {"input_start": "default"}}
 
@@ -32,7 +33,7 @@ GATO: dict[str, Protocol] = {
             core_options=_TWO,
             hidden_size=512,
             learning_rates=(4e-3,),
-            schedule="halved if the loss of 10,000 examples is above that of the 10,000 before",
+            schedule=_HALVED,
             batch_size=64,
             updates=200_000 // 64,
             source=f"{_GATO}, section 5.3, appendix B",
@@ -40,6 +41,22 @@ GATO: dict[str, Protocol] = {
             **_WORDS,
         )
         for steps in (100, 200, 400, 750)
+    },
+    **{
+        f"adding-gato-{s_update}": Protocol(
+            task="adding",
+            settings={"steps": 750},
+            core_options={"gato": {"depth": 2, "s_update": s_update}},
+            hidden_size=512,
+            learning_rates=(4e-3,),
+            schedule=_HALVED,
+            batch_size=64,
+            updates=200_000 // 64,
+            source=f"{_GATO}, appendix A",
+            outcome="does not learn",
+            cores=("gato",),
+        )
+        for s_update in ("increment", "zero")
     },
     "ptb_words-gato": Protocol(
         task="ptb_words",

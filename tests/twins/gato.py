@@ -10,7 +10,7 @@ from twins.sequence import Named, linear, relu, rows
 
 
 def gato(
-    w: Named, x: Array, state: Named, depth: int = 1, decay: float = 0.7
+    w: Named, x: Array, state: Named, depth: int = 1, decay: float = 0.7, s_update: str = "sum"
 ) -> tuple[Array, Named, Array]:
     """Section 4.4: r and s of J units that do not interact; nothing ever reads s."""
     r, s = state["r"], state["s"]
@@ -24,7 +24,8 @@ def gato(
     else:
         grown, gate, candidate = network(w, x, r), own("A", "a"), own("B", "b")
     f = decay * sigmoid(gate)
-    s, r = s + softplus(grown), f * r + np.tanh(candidate)
+    kept, added = {"sum": (1.0, 1.0), "increment": (0.0, 1.0), "zero": (0.0, 0.0)}[s_update]
+    s, r = kept * s + added * softplus(grown), f * r + np.tanh(candidate)
     return join(r, np.cos(s)), {"r": r, "s": s}, f
 
 

@@ -10,6 +10,7 @@ from twins.gato import gato
 from twins.harness import build, check, check_derivative, label
 
 DEEP = {"depth": 2, "inner_size": 3}
+F = ("W1_x", "W1_r", "b1", "W2", "b2")
 CASES = [
     {},
     {"num_layers": 2},
@@ -17,13 +18,29 @@ CASES = [
     DEEP,
     DEEP | {"num_layers": 2},
     DEEP | {"inner_size": 1, "decay": 1.0, "hidden_size": 2},
+    *({"s_update": name} | deep for name in ("increment", "zero") for deep in ({}, DEEP)),
 ]
 
 
 @pytest.mark.parametrize("options", CASES, ids=label)
 def test_gato_equals_its_twin(options: dict[str, Any]) -> None:
-    own = {key: options[key] for key in ("depth", "decay") if key in options}
-    check(gato, build("gato", **{"hidden_size": 6, **options}), **own)
+    own = {key: options[key] for key in ("depth", "decay", "s_update") if key in options}
+    check(
+        gato,
+        build("gato", **{"hidden_size": 6, **options}),
+        without_gradient=_unused(options),
+        **own,
+    )
+
+
+def _unused(options: dict[str, Any]) -> tuple[str, ...]:
+    """What the ablations leave unread."""
+    match options.get("s_update", "sum"):
+        case "sum":
+            return ()
+        case "increment":
+            return ("s",)
+    return ("s", *(F if options.get("depth") == 2 else ("W_x_A", "a", "b_A")))
 
 
 @pytest.mark.parametrize("options", [{}, DEEP], ids=label)
