@@ -125,6 +125,7 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
         name: tyro.conf.Positional[str] = "",
         config: Annotated[SupervisedConfig, tyro.conf.arg(name="")] = task_base,
         tier: Tier = "laptop",
+        protocol: str | None = None,
         seeds: tuple[int, ...] = (0,),
         jobs: int = 1,
         list: bool = False,
@@ -136,6 +137,7 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
         Args:
             name: of the task; --list shows all.
             tier: settings to begin with: to see that it runs, for minutes, or as in the papers.
+            protocol: that of one paper, such as "adding-gato-750"; None: the first.
             seeds: one run for each seed.
             jobs: runs at a time, each in a process of its own.
             list: show the tasks, with their settings and metrics.

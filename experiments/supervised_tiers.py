@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from rlgates.errors import check_choice, unknown
 from rlgates.experiments.configs import fitting, laid_over
-from rlgates.experiments.supervised_check import build
 from rlgates.experiments.supervised_configs import SupervisedConfig
-from rlgates.tasks import TASKS, Generated, make_task
-from rlgates.tasks.protocols import PROTOCOLS
+from rlgates.experiments.supervised_protocols import (
+    as_published,
+    has_protocol,
+    of_published_size,
+    published,
+)
+from rlgates.tasks import TASKS, Generated
 
 Tier = Literal["smoke", "laptop", "full"]
 TIERS = ("smoke", "laptop", "full")
 FOLDER = "runs/tasks"
 _NAMELESS = SupervisedConfig(task="")
-SMALL = 6  # the most that a number among a task's settings is in the smoke tier
+SMALL = 4  # the most that a number among settings and options is in the smoke tier
 
 _WORDS: dict[str, Any] = {
     "embedding_size": 128,
@@ -59,18 +62,27 @@ LAPTOP: dict[str, dict[str, Any]] = {
     "speech_commands": {"epochs": 2, "max_grad_norm": 0.1},
     "icu": {"batch_size": 256, "epochs": 20, "patience": 5},
 }
+# What the smoke tier reads of large sets.
+PARTS: dict[str, dict[str, Any]] = {
+    **{key: {"prefix": True} for key in ("enwik8", "text8")},
+    "speech_commands": {"subset": True},
+}
 
 
-def task_config(name: str, tier: str = "laptop", core: str = "ur_lstm") -> SupervisedConfig:
+def task_config(
+    name: str, tier: str = "laptop", core: str = "ur_lstm", protocol: str | None = None
+) -> SupervisedConfig:
     """The default config of a task in a tier.
 
     Tasks that make up their sequences have a budget of updates, the others one of epochs.
 
     Args:
         name: one of `rlgates.tasks.TASKS`.
-        tier: "smoke" only shows that everything runs; "laptop" takes minutes, "full" is what the
-            papers did.
+        tier: "full" is what a paper did, "smoke" the same so small that it only shows that
+            everything runs; "laptop" takes minutes.
         core: a published protocol may have settings for it.
+        protocol: one of the task's in `rlgates.tasks.protocols.PROTOCOLS`, which a laptop does
+            not make smaller; None for the first.
 
     Raises:
         ValueError: an unknown name (the nearest is named), or no published protocol.
@@ -78,18 +90,25 @@ def task_config(name: str, tier: str = "laptop", core: str = "ur_lstm") -> Super
     if name not in TASKS:
         raise unknown("task", name, TASKS)
     check_choice("tier", tier, TIERS)
+    config = replace(_laptop(name), core=core)
+    small = tier == "laptop" or (tier == "smoke" and not has_protocol(name))
+    if small and protocol is None:
+        config = replace(config, core_options=fitting(config.core_options, core))
+        return _smoke(config) if tier == "smoke" else config
+    row = published(name, protocol)
+    config = as_published(config, row)
+    return _smoke(config) if tier == "smoke" else of_published_size(config, row)
+
+
+def _laptop(name: str) -> SupervisedConfig:
     task = TASKS[name]
-    config = SupervisedConfig(task=name, task_settings={}, core=core, folder=FOLDER)
+    config = SupervisedConfig(task=name, task_settings={}, folder=FOLDER)
     if not issubclass(task, Generated):
         kind: dict[str, Any] = {"updates": None, "epochs": 5, "eval_every": None}
         config = replace(config, **kind, hidden_size=128, learning_rate=1e-3, patience=3)
     if task.tokens:
         config = replace(config, embedding_size=64)
-    config = replace(config, **LAPTOP.get(name, {}))
-    config = replace(config, core_options=fitting(config.core_options, core))
-    if tier == "smoke":
-        return _smoke(config, issubclass(task, Generated))
-    return _full(config) if tier == "full" else config
+    return replace(config, **LAPTOP.get(name, {}))
 
 
 def tier_base(words: Sequence[str]) -> SupervisedConfig:
@@ -101,6 +120,7 @@ def tier_base(words: Sequence[str]) -> SupervisedConfig:
     given = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     given.add_argument("--tier", choices=TIERS, default="laptop")
     given.add_argument("--core", default=_NAMELESS.core)
+    given.add_argument("--protocol")
     name = next((word for word in words[1:] if word in TASKS), None)
     if words[:1] != ["task"] or name is None:
         return _NAMELESS
@@ -108,7 +128,7 @@ def tier_base(words: Sequence[str]) -> SupervisedConfig:
         known, _ = given.parse_known_args(words)
     except argparse.ArgumentError:
         return _NAMELESS  # the command line's own parser says what is wrong
-    return task_config(name, known.tier, known.core)
+    return task_config(name, known.tier, known.core, known.protocol)
 
 
 def over_tier(name: str, base: SupervisedConfig, config: SupervisedConfig) -> SupervisedConfig:
@@ -130,14 +150,12 @@ def over_tier(name: str, base: SupervisedConfig, config: SupervisedConfig) -> Su
     return replace(config, task_settings=settings, core_options=options)
 
 
-def _smoke(config: SupervisedConfig, generated: bool) -> SupervisedConfig:
-    settings = {
-        name: min(value, SMALL) if type(value) is int else value
-        for name, value in config.task_settings.items()
-    }
+def _smoke(config: SupervisedConfig) -> SupervisedConfig:
+    generated = issubclass(TASKS[config.task], Generated)
     return replace(
         config,
-        task_settings=settings,
+        task_settings=_small(config.task_settings) | PARTS.get(config.task, {}),
+        core_options=_small(config.core_options),
         hidden_size=8,
         embedding_size=config.embedding_size and 4,
         decoder_size=config.decoder_size and 8,
@@ -152,76 +170,7 @@ def _smoke(config: SupervisedConfig, generated: bool) -> SupervisedConfig:
     )
 
 
-def published(name: str) -> Any:
-    """The first published protocol of a task in `rlgates.tasks.protocols.PROTOCOLS`.
-
-    Raises:
-        ValueError: there is none.
-    """
-    row = next((row for row in PROTOCOLS.values() if row.task == name), None)
-    if row is None:
-        raise ValueError(
-            f"there is no published protocol of task {name!r}: take --tier laptop, and the "
-            "settings that you want."
-        )
-    return row
-
-
-def _full(config: SupervisedConfig) -> SupervisedConfig:
-    """A config with all that the published protocol says; the rest as it is.
-
-    Of several learning rates or dropout rates it is the first one.
-    """
-    row = published(config.task)
-    said = {
-        "hidden_size": row.hidden_size,
-        "learning_rate": row.rates(config.core)[0],
-        "batch_size": row.batch_size,
-        **({"updates": row.updates, "epochs": row.epochs} if row.updates or row.epochs else {}),
+def _small(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: min(value, SMALL) if type(value) is int else value for name, value in settings.items()
     }
-    full = replace(
-        config,
-        **{name: value for name, value in said.items() if value or name in ("updates", "epochs")},
-        task_settings=dict(row.settings),
-        core_options=row.options(config.core),
-        num_layers=row.num_layers,
-        embedding_size=row.embedding_size,
-        decoder_size=row.decoder_sizes[-1] if row.decoder_sizes else None,
-        optimizer=row.optimizer,
-        max_grad_norm=row.clip,
-        weight_decay=row.weight_decay,
-        output_dropout=row.dropouts(config.core)[0],
-        patience=row.patience,
-        **_schedule(row.schedule),
-    )
-    if row.hidden_size is None and row.parameters:
-        full = replace(full, hidden_size=_width(full, row.parameters))
-    return full
-
-
-def _schedule(words: str) -> dict[str, Any]:
-    """The words of a protocol about the learning rate, as settings."""
-    if not words:
-        return {}
-    if found := re.match(r"halved if the loss of ([\d,]+) examples", words):
-        return {"halve_block": int(found[1].replace(",", ""))}
-    if found := re.match(r"divided by (\d+) after (\d+) epochs", words):
-        return {"decay_at": (int(found[2]),), "decay_factor": 1 / int(found[1])}
-    raise ValueError(f"the schedule {words!r} cannot be read.")
-
-
-def _width(config: SupervisedConfig, parameters: int) -> int:
-    """The largest hidden size, a multiple of 8, with at most so many parameters in all."""
-    task = make_task(config.task, **config.task_settings)
-
-    def count(eights: int) -> int:
-        reader = build(replace(config, hidden_size=8 * eights), task)
-        return sum(parameter.numel() for parameter in reader.parameters())
-
-    low, high = 1, 2
-    while count(high) <= parameters:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if count(middle) <= parameters else (low, middle)
-    return 8 * low

@@ -141,6 +141,21 @@ def test_clips_of_the_archive(tmp_path: Path) -> None:
     assert all(np.bincount(row).tolist() == [28, 6, 6] for row in splits)
 
 
+def test_some_clips_of_all(tmp_path: Path) -> None:
+    folder = tmp_path / "speech_commands"
+    folder.mkdir()
+    words = np.repeat(np.arange(10, dtype=np.uint8), 80)
+    sound = np.arange(800, dtype=np.int16)[:, None]
+    np.savez(folder / "sc10.npz", sound=sound, words=words, splits=np.zeros(800, np.uint8))
+    task = make_task("speech_commands", subset=True, data_dir=tmp_path)
+    found = {split: next(task.batches(split, 999, seeded())) for split in SPLITS}
+    counts = {split: batch.targets.flatten().bincount() for split, batch in found.items()}
+    for split, count in zip(SPLITS, (35, 5, 10), strict=True):
+        assert counts[split].tolist() == [count] * 10
+    clips = torch.cat([batch.inputs.flatten() for batch in found.values()])
+    assert len(clips.unique()) == 500
+
+
 def test_inputs_of_intensive_care() -> None:
     values = np.full((1, 48, 12), np.nan, dtype=np.float32)
     values[0, 2, 0], values[0, 5, 0] = 3.0, 1e9

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import types
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from rlgates.experiments.supervised_check import build, check
 from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.experiments.supervised_tiers import task_config
 from rlgates.tasks import TASKS, Generated
+from rlgates.tasks.protocols import Protocol
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +51,8 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
         ("task copy --epochs 3", "makes up its sequences"),
         ("task --folder adding copy", "give the name of the task first: rlgates task copy"),
         ("task parity --tier full", "no published protocol of task 'parity'"),
+        ("task copy --protocol copy-ohn", "Did you mean 'copy-ohno'"),
+        ("task copy --protocol adding-gu", "Allowed: copy-gu, copy-ohno"),
     ],
 )
 def test_what_is_wrong_is_said(
@@ -168,27 +170,24 @@ def test_options_are_laid_over_those_of_the_tier(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_full_tier_reads_published_protocols(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = types.SimpleNamespace(
+    row = Protocol(
         task="parity",
-        settings={},
-        options=lambda core: {"forget_bias": 1.0} if core == "lstm" else {},
+        cores=("lstm",),
+        source="nowhere",
+        core_options={"lstm": {"forget_bias": 1.0}},
         hidden_size=512,
         num_layers=2,
-        embedding_size=None,
-        decoder_sizes=(256,),
+        decoder_size=256,
         optimizer="rmsprop",
-        rates=lambda core: (5e-4, 1e-3),
+        learning_rates=(5e-4, 1e-3),
         batch_size=50,
-        clip=None,
         weight_decay=1e-6,
-        dropouts=lambda core: (0.5,),
-        updates=None,
+        dropout=(0.5,),
         epochs=150,
-        patience=None,
-        parameters=None,
         schedule="divided by 5 after 100 epochs",
     )
-    monkeypatch.setattr("rlgates.experiments.supervised_tiers.PROTOCOLS", {"parity": row})
+    table = {"parity-nobody": row}
+    monkeypatch.setattr("rlgates.experiments.supervised_protocols.PROTOCOLS", table)
     config = task_config("parity", "full", "lstm")
     assert (config.hidden_size, config.num_layers, config.decoder_size) == (512, 2, 256)
     assert (config.optimizer, config.learning_rate, config.batch_size) == ("rmsprop", 5e-4, 50)
@@ -196,9 +195,9 @@ def test_the_full_tier_reads_published_protocols(monkeypatch: pytest.MonkeyPatch
     assert config.core_options == {"forget_bias": 1.0}
     assert (config.output_dropout, config.decay_at, config.decay_factor) == (0.5, (100,), 0.2)
     assert check(config).output_size == 2
-    row.hidden_size, row.parameters = None, 20_000
-    row.schedule = "halved if the loss of 10,000 examples is above that of the 10,000 before"
-    config = task_config("parity", "full", "lstm")
+    halved = "halved if the loss of 10,000 examples is above that of the 10,000 before"
+    table["parity-other"] = replace(row, hidden_size=None, parameters=20_000, schedule=halved)
+    config = task_config("parity", "full", "lstm", "parity-other")
     assert config.halve_block == 10_000
 
     def count(width: int) -> int:

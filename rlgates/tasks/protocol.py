@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
-
-SMALL = 4  # the most that a number among the settings may be in a smoke protocol
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +21,9 @@ class Protocol:
         core_parameters: for some of the cores, the number in its place.
         num_layers: of the core.
         embedding_size: of tokens; None for inputs that are no tokens.
-        decoder_sizes: widths of the ReLU layers between the core and the predictions.
+        tied: whether the vectors of tokens are the weights of the decoder, too.
+        decoder_size: width of the ReLU layer between the core and the predictions, if there is
+            one.
         optimizer: "adam", "radam" or "rmsprop".
         learning_rates: all that were tried; empty if the paper does not say.
         core_learning_rates: for some of the cores, the rates in their place.
@@ -31,11 +31,12 @@ class Protocol:
         batch_size: sequences of a batch.
         clip: gradients are clipped to this norm; None for no clipping, or an unknown norm.
         weight_decay: of the optimizer.
-        dropout: all rates that were tried, of the kind that the source says.
+        dropout: all rates that were tried.
+        dropout_of: the "input" of the core, what the decoder's affine map reads ("output"), or
+            the "core" itself: its option `dropout`, or else `recurrent_dropout`.
         core_dropout: for some of the cores, the rates in their place.
         updates, epochs: budget.
         patience: epochs without gain after which a run ends.
-        window: steps of a sequence that gradients go through, if sequences are cut.
         seeds: runs of each setting.
         outcome: what the paper found, in words; figures are in `Task.published`.
         source: paper and section.
@@ -51,7 +52,8 @@ class Protocol:
     core_parameters: Mapping[str, int] = field(default_factory=dict)
     num_layers: int = 1
     embedding_size: int | None = None
-    decoder_sizes: tuple[int, ...] = ()
+    tied: bool = False
+    decoder_size: int | None = None
     optimizer: str = "adam"
     learning_rates: tuple[float, ...]
     core_learning_rates: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -60,11 +62,11 @@ class Protocol:
     clip: float | None = None
     weight_decay: float = 0.0
     dropout: tuple[float, ...] = (0.0,)
+    dropout_of: Literal["input", "output", "core"] = "output"
     core_dropout: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     updates: int | None = None
     epochs: int | None = None
     patience: int | None = None
-    window: int | None = None
     seeds: int | None = None
     outcome: str = ""
 
@@ -79,32 +81,3 @@ class Protocol:
     def dropouts(self, core: str) -> tuple[float, ...]:
         """The dropout rates of one of the cores."""
         return self.core_dropout.get(core, self.dropout)
-
-    def smoke(self) -> Protocol:
-        """The same, so small that it ends in a moment: to see that everything runs."""
-        return replace(
-            self,
-            settings=_small(self.settings),
-            core_options={core: _small(options) for core, options in self.core_options.items()},
-            hidden_size=2 * SMALL,
-            parameters=None,
-            core_parameters={},
-            embedding_size=self.embedding_size and 4,
-            decoder_sizes=tuple(8 for _ in self.decoder_sizes),
-            learning_rates=self.learning_rates[:1] or (1e-3,),
-            core_learning_rates={},
-            dropout=self.dropout[:1],
-            core_dropout={},
-            batch_size=2,
-            updates=2,
-            epochs=None,
-            patience=None,
-            window=self.window and 16,
-            seeds=1,
-        )
-
-
-def _small(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: min(value, SMALL) if type(value) is int else value for name, value in settings.items()
-    }

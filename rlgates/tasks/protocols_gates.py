@@ -69,8 +69,10 @@ GU: dict[str, Protocol] = {
         learning_rates=(1e-3,),
         batch_size=128,
         clip=0.1,
-        dropout=(0.3,),  # of the embeddings, which are those of the outputs, too
-        window=128,  # the state is reset where an article begins
+        embedding_size=3072,  # not stated; as wide as the core, where nothing stands between
+        tied=True,
+        dropout=(0.3,),
+        dropout_of="input",
         source=f"{_GU}, appendix D.3",
         outcome="ur_ best, then om_",
     ),
@@ -79,7 +81,7 @@ GU: dict[str, Protocol] = {
 for _task, _epochs in (("smnist", 150), ("pmnist", 150), ("scifar", 100)):
     _pixels: dict[str, Any] = {
         "task": _task,
-        "decoder_sizes": (256,),
+        "decoder_size": 256,
         "batch_size": 50,
         "clip": 1.0,
         "epochs": _epochs,
@@ -223,7 +225,7 @@ for _task, _epochs, _cut in (("smnist", 150, 100), ("pmnist", 150, 100), ("scifa
         task=_task,
         **_tied(_steps, 144),
         hidden_size=512,
-        decoder_sizes=(256,),
+        decoder_size=256,
         learning_rates=(5e-4, 2e-4),
         core_learning_rates={"s_lstm": (2e-4,), "nru": (2e-4,)},  # the best stable ones
         batch_size=50,
