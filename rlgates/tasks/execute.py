@@ -21,8 +21,7 @@ from rlgates.tasks.programs import (
 )
 from rlgates.tasks.task import Batch, Generated, accuracy, cross_entropy
 
-CURRICULA = ("mix", "naive", "combined", "none")
-MIXED = 0.2  # of the programs of the combined curriculum
+CURRICULA = ("mix", "none")
 _PAD = len(CHARACTERS)
 _TOKENS = bytes(max(CHARACTERS.find(chr(code)), 0) if code else _PAD for code in range(256))
 
@@ -46,21 +45,12 @@ class Execute(Generated):
     length and nesting:
 
     - mix: each program has a length and a nesting of its own, uniform up to the full ones.
-    - naive: all have the level's. A run starts with (1, 1); each time `harder` is called the
-      length grows by 1, and when it was full, it is 1 again and the nesting grows.
-    - combined: 1 program in 5 is drawn as in mix, the others as in naive.
     - none: the full length and nesting from the start (the baseline of the paper).
-
-    The level is not part of the data: who trains calls `harder` when the accuracy at the level is
-    above 0.95 or grows no more (as the paper does), and keeps `level` with the run.
 
     Args:
         nesting: number of operations of a program, 1 to 10.
         length: of its numbers, 1 to 15 digits.
         curriculum: one of `CURRICULA`.
-
-    Attributes:
-        level: length and nesting of the naive curriculum.
     """
 
     settings = ("nesting", "length", "curriculum")
@@ -79,20 +69,8 @@ class Execute(Generated):
             if given > most:
                 raise ValueError(f"{name} must be at most {most}, got {given}.")
         self.curriculum = check_choice("curriculum", curriculum, CURRICULA)
-        self.level = (1, 1)
         self.input_size, self.output_size = len(CHARACTERS) + 1, len(ANSWER)
         self.scored = longest_answer(nesting, length)
-
-    def harder(self) -> bool:
-        """The next level of the naive and the combined curriculum; False if it was the last."""
-        length, nesting = self.level
-        if length < self.length:
-            self.level = (length + 1, nesting)
-        elif nesting < self.nesting:
-            self.level = (1, nesting + 1)
-        else:
-            return False
-        return True
 
     def programs(
         self, count: int, generator: torch.Generator, curriculum: str
@@ -110,12 +88,7 @@ class Execute(Generated):
     def _difficulty(self, random: Random, curriculum: str) -> tuple[int, int]:
         if curriculum == "none":
             return self.length, self.nesting
-        if curriculum == "mix" or (curriculum == "combined" and random.random() < MIXED):
-            return (
-                1 + int(random.random() * self.length),
-                1 + int(random.random() * self.nesting),
-            )
-        return self.level
+        return 1 + int(random.random() * self.length), 1 + int(random.random() * self.nesting)
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         return self._batch(self.programs(batch_size, generator, self.curriculum))
