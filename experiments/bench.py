@@ -14,9 +14,9 @@ import torch
 from rlgates import Core, make_core
 from rlgates.cores import ALIASES, check_options, core_names, list_cores
 from rlgates.errors import check_choice, check_number, check_size
+from rlgates.experiments.bench_configs import BenchConfig
 from rlgates.experiments.bench_figures import draw_speeds
 from rlgates.experiments.bench_tables import TABLE_SHAPE, read_speed, speed_tables
-from rlgates.experiments.configs import BenchConfig
 from rlgates.experiments.costs import REFERENCE, redraw_costs, write_costs
 from rlgates.experiments.devices import find_device
 from rlgates.experiments.files import write_atomically

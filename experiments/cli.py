@@ -6,7 +6,7 @@ import argparse
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -16,16 +16,12 @@ import tyro
 
 import rlgates
 from rlgates.cores import CORES, core_names
+from rlgates.experiments.bench_command import bench
 from rlgates.experiments.configs import (
     PRESETS,
     STUDIES,
-    BenchConfig,
-    EnvBenchConfig,
-    GpuBenchConfig,
-    GrowthConfig,
     LearningConfig,
     Pairs,
-    PPOBenchConfig,
     StudyConfig,
     TrainConfig,
     fitting,
@@ -157,7 +153,7 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
     app.command(name="film")(_film)
     app.command(name="play")(_play)
     app.command(name="cores")(_cores)
-    app.command(name="bench")(_bench)
+    app.command(name="bench")(bench)
     app.command(name="compare")(_compare)
     return app
 
@@ -221,6 +217,7 @@ def _figures(results: Path = Path("experiments/results"), readme: Path = Path("R
     from rlgates.experiments.readme import filled_in
     from rlgates.experiments.study import redraw
     from rlgates.experiments.supervised_study import redraw_supervised
+    from rlgates.experiments.task_bench import redraw_tasks
 
     studies = (*redraw(results), *redraw_supervised(results))
     speeds = (
@@ -230,6 +227,7 @@ def _figures(results: Path = Path("experiments/results"), readme: Path = Path("R
         redraw_growth,
         redraw_ppo,
         redraw_env_speed,
+        redraw_tasks,
     )
     for path in (*studies, *(path for write in speeds for path in write(results))):
         print(path)
@@ -333,34 +331,6 @@ def _cores() -> int:
             words = f"{row.title}, {GATES[gate].title}"
             source = "; ".join(dict.fromkeys((row.source, GATES[gate].source)))
         print(f"{name:<14} {words:<40} {source}".rstrip())
-    return FINISHED
-
-
-def _bench(
-    what: Annotated[
-        Annotated[BenchConfig, tyro.conf.subcommand("cores")]
-        | Annotated[GrowthConfig, tyro.conf.subcommand("growth")]
-        | Annotated[PPOBenchConfig, tyro.conf.subcommand("ppo")]
-        | Annotated[EnvBenchConfig, tyro.conf.subcommand("envs")]
-        | Annotated[GpuBenchConfig, tyro.conf.subcommand("gpu")],
-        tyro.conf.arg(name=""),
-    ],
-) -> int:
-    """Measure how long cores, agents or environments take, and write tables and pictures."""
-    from rlgates.experiments.bench import bench
-    from rlgates.experiments.env_bench import bench_envs
-    from rlgates.experiments.gpu_bench import bench_gpu
-    from rlgates.experiments.growth_bench import bench_growth
-    from rlgates.experiments.ppo_bench import bench_ppo
-
-    benches: dict[type, Callable[[Any], Path]] = {
-        BenchConfig: bench,
-        GrowthConfig: bench_growth,
-        PPOBenchConfig: bench_ppo,
-        EnvBenchConfig: bench_envs,
-        GpuBenchConfig: bench_gpu,
-    }
-    print(benches[type(what)](what))
     return FINISHED
 
 

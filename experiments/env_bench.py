@@ -15,7 +15,7 @@ from rlgates.envs import TASKS, BatchedEnv, make_task
 from rlgates.envs.sb3 import make_vec_env
 from rlgates.envs.torch import make_torch_env
 from rlgates.errors import check_choice, check_size
-from rlgates.experiments.configs import EnvBenchConfig
+from rlgates.experiments.bench_configs import EnvBenchConfig
 from rlgates.experiments.devices import find_device
 from rlgates.experiments.files import write_atomically
 from rlgates.experiments.logs import write_rows

@@ -25,7 +25,7 @@ from rlgates.cores import list_cores
 from rlgates.envs import TASKS
 from rlgates.envs.torch import make_torch_env
 from rlgates.errors import check_choice
-from rlgates.experiments.configs import GpuBenchConfig
+from rlgates.experiments.bench_configs import GpuBenchConfig
 from rlgates.experiments.files import write_json
 from rlgates.experiments.manifest import git_state, now, versions
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from rlgates import make_core
 from rlgates.errors import check_number, check_size
+from rlgates.experiments.bench_configs import GrowthConfig
 from rlgates.experiments.bench_figures import draw_growth
-from rlgates.experiments.configs import GrowthConfig
 from rlgates.experiments.files import read_json
 from rlgates.experiments.pairs import (
     Run,

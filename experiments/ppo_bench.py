@@ -19,8 +19,8 @@ from stable_baselines3.common.env_util import make_vec_env
 from rlgates.agents import RecurrentPPO
 from rlgates.cores import check_options
 from rlgates.errors import check_choice, check_size
+from rlgates.experiments.bench_configs import PPOBenchConfig
 from rlgates.experiments.bench_tables import notes, place_words
-from rlgates.experiments.configs import PPOBenchConfig
 from rlgates.experiments.files import read_json, write_atomically
 from rlgates.experiments.pairs import (
     check_threads,

@@ -125,7 +125,7 @@ class Run:
             if time.monotonic() - saved_at > 60 * self.config.save_minutes:
                 self._save(logger)
                 saved_at = time.monotonic()
-            self._learn()
+            self.learn()
             if progress is not None:
                 progress.at(self.update, self.feed.epoch, self.losses[-1][1])
 
@@ -151,7 +151,8 @@ class Run:
             return self.feed.position == 0
         return self.update % self.config.eval_every == 0
 
-    def _learn(self) -> None:
+    def learn(self) -> None:
+        """Make an update of the next batch."""
         self.reader.train()
         epoch, given = self.feed.epoch, self.feed.draw()
         self.update += 1

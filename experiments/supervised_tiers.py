@@ -62,7 +62,7 @@ LAPTOP: dict[str, dict[str, Any]] = {
     "speech_commands": {"epochs": 2, "max_grad_norm": 0.1},
     "icu": {"batch_size": 256, "epochs": 20, "patience": 5},
 }
-# What the smoke tier reads of large sets.
+# What is read of large sets, where it is not about their figures.
 PARTS: dict[str, dict[str, Any]] = {
     **{key: {"prefix": True} for key in ("enwik8", "text8")},
     "speech_commands": {"subset": True},

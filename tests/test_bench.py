@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from rlgates import make_core
-from rlgates.experiments import bench, growth_bench, pairs, ppo_bench, rivals
+from rlgates.experiments import bench, growth_bench, pairs, ppo_bench, rivals, task_bench
+from rlgates.experiments.bench_configs import BenchConfig
 from rlgates.experiments.bench_tables import read_speed
 from rlgates.experiments.cli import main
-from rlgates.experiments.configs import BenchConfig
 from rlgates.experiments.costs import read_costs
 from rlgates.experiments.pairs import Comparison, compare, median_interval, summary
 from rlgates.experiments.rivals import Shape, core_run, equal_units, layer_run
@@ -335,16 +335,43 @@ def test_quick_goes_beside_the_results(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    "name", ["core_costs.md", "core_speed.md", "core_speed_short.md", "ppo_speed.md"]
+    "name",
+    ["core_costs.md", "core_speed.md", "core_speed_short.md", "ppo_speed.md", "task_speed.md"],
 )
 def test_committed_tables_are_those_of_the_committed_results(name: str, tmp_path: Path) -> None:
-    for path in (*RESULTS.glob("*.json"), RESULTS / "core_costs.csv", RESULTS / "parity.csv"):
+    for path in (*RESULTS.glob("*.json"), *RESULTS.glob("*.csv")):
         shutil.copy(path, tmp_path)
-    for write in (bench.redraw_costs, bench.redraw_speed, ppo_bench.redraw_ppo):
+    for write in (
+        *(bench.redraw_costs, bench.redraw_speed, ppo_bench.redraw_ppo),
+        task_bench.redraw_tasks,
+    ):
         write(tmp_path)
     assert (tmp_path / name).exists() == (RESULTS / name).exists()
     if (RESULTS / name).exists():
         assert (tmp_path / name).read_text() == (RESULTS / name).read_text()
+
+
+def test_tasks_are_timed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLGATES_DATA", str(tmp_path))  # where no data are
+    words = ["bench", "tasks", "--results", str(tmp_path), "--updates", "3", "--tasks"]
+    assert main([*words, "lte_addition", "icu", "enwik8"]) == 0
+    assert main([*words, "copy"]) == 0
+    printed = capsys.readouterr().out
+    assert "icu is left out: the data file physionet2012/Outcomes-a.txt is not there" in printed
+    assert "enwik8 is left out" in printed
+    with (tmp_path / "task_speed.csv").open() as file:
+        rows = {row["task"]: row for row in csv.DictReader(file)}
+    assert list(rows) == ["copy", "lte_addition"], "in the order of the tasks"
+    for row in rows.values():
+        batch, update = float(row["batch_ms"]), float(row["update_ms"])
+        assert 0 < batch <= float(row["slowest_batch_ms"])
+        assert float(row["ratio"]) == pytest.approx(update / batch, rel=0.05)
+        assert row["updates"] == "3"
+    assert "| copy, delay 100 | 64 | 32 |" in (tmp_path / "task_speed.md").read_text()
+    assert main([*words, "coppy"]) == 2
+    assert "Did you mean 'copy'" in capsys.readouterr().err
 
 
 def test_environments_are_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

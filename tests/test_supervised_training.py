@@ -148,9 +148,9 @@ def test_an_epoch_without_batches_is_an_error() -> None:
 class Watched(Run):
     """Notes from which state each batch was read."""
 
-    def _learn(self) -> None:
+    def learn(self) -> None:
         self.entered = [*getattr(self, "entered", []), self.state]
-        super()._learn()
+        super().learn()
 
 
 def test_the_state_is_carried_and_each_epoch_starts_anew(tmp_path: Path) -> None:
@@ -245,11 +245,11 @@ def test_early_stopping_keeps_the_best_weights(tmp_path: Path) -> None:
 
 def test_divergence_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
     class Breaks(Run):
-        def _learn(self) -> None:
+        def learn(self) -> None:
             if self.update == 5:
                 with torch.no_grad():
                     self.reader.decoder.bias.fill_(torch.nan)
-            super()._learn()
+            super().learn()
 
     run = Breaks(config(tmp_path, "parity", epochs=9), 0)
     learned = run.go()
@@ -328,7 +328,7 @@ def test_each_optimizer_learns(optimizer: str, tmp_path: Path) -> None:
     (batch,) = run.task.batches("train", 10, torch.Generator())
     before = run.task.loss(run.reader(batch.inputs), batch).item()
     while run.feed.epoch < 15:
-        run._learn()
+        run.learn()
     assert run.task.loss(run.reader(batch.inputs), batch).item() < 0.8 * before
 
 

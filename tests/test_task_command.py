@@ -89,7 +89,7 @@ def test_a_stopped_run_says_how_to_go_on(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["task", "copy", "--tier", "smoke", "--task-settings", "delay=3", "--seeds", "0", "1"]
-    learn = Run._learn
+    learn = Run.learn
 
     def interrupted(self: Run) -> None:
         learn(self)
@@ -97,7 +97,7 @@ def test_a_stopped_run_says_how_to_go_on(
             os.kill(os.getpid(), signal.SIGINT)
 
     with monkeypatch.context() as once:
-        once.setattr(Run, "_learn", interrupted)
+        once.setattr(Run, "learn", interrupted)
         once.setattr(sys, "argv", ["rlgates", *words])
         assert cli.main(words) == 130
     printed = capfd.readouterr()

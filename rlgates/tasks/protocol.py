@@ -54,7 +54,7 @@ class Protocol:
     embedding_size: int | None = None
     tied: bool = False
     decoder_size: int | None = None
-    optimizer: str = "adam"
+    optimizer: Literal["adam", "radam", "rmsprop"] = "adam"
     learning_rates: tuple[float, ...]
     core_learning_rates: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     schedule: str = ""
