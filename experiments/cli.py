@@ -29,7 +29,8 @@ from rlgates.experiments.configs import (
 )
 from rlgates.experiments.configs import preset as find_preset
 from rlgates.experiments.files import write_atomically
-from rlgates.experiments.supervised_configs import SupervisedConfig, SupervisedStudy
+from rlgates.experiments.supervised_configs import SupervisedConfig
+from rlgates.experiments.supervised_studies import SupervisedStudy
 from rlgates.experiments.supervised_tiers import Tier, over_tier, tier_base
 from rlgates.gates import GATES
 
@@ -194,10 +195,10 @@ def _demo(base: TrainConfig, config: TrainConfig, learn: bool) -> int:
 
 
 def _supervise(config: Annotated[SupervisedStudy, tyro.conf.arg(name="")]) -> int:
-    """Train every core on the same supervised tasks, and write the tables and pictures."""
+    """Train cores on supervised tasks, side by side, and write the tables and pictures."""
     from rlgates.experiments.supervised_study import run_supervised_study
 
-    return FAILED if run_supervised_study(config) else FINISHED
+    return _code(run_supervised_study(config), "the same command tries them again")
 
 
 def _figures(results: Path = Path("experiments/results"), readme: Path = Path("README.md")) -> int:
@@ -216,7 +217,7 @@ def _figures(results: Path = Path("experiments/results"), readme: Path = Path("R
     from rlgates.experiments.ppo_bench import redraw_ppo
     from rlgates.experiments.readme import filled_in
     from rlgates.experiments.study import redraw
-    from rlgates.experiments.supervised_study import redraw_supervised
+    from rlgates.experiments.supervised_tables import redraw_supervised
     from rlgates.experiments.task_bench import redraw_tasks
 
     studies = (*redraw(results), *redraw_supervised(results))

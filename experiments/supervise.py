@@ -137,6 +137,9 @@ class Run:
     def _ended(self) -> str | None:
         if self.diverged_at is not None:
             return "diverged"
+        goal = self.config.stop_loss
+        if goal is not None and self.losses and self.losses[-1][1] < goal:
+            return "solved"
         if self._spent():
             return "budget"
         patience = self.config.patience
@@ -186,7 +189,7 @@ class Run:
             return None
         return state.detach()
 
-    def _held_out(self, split: str) -> Iterator[Batch]:
+    def held_out(self, split: str) -> Iterator[Batch]:
         """The batches of a split, the same ones each time."""
         generator = torch.Generator().manual_seed(SEEDS[split] + self.seed)
         if not isinstance(self.task, Generated):
@@ -200,7 +203,7 @@ class Run:
         return in_parts(self._made[split], self.reader.core.output_size)
 
     def _evaluate(self, logger: Logger) -> None:
-        figures = evaluate(self.reader, self.task, self._held_out("valid"), self.precision)
+        figures = evaluate(self.reader, self.task, self.held_out("valid"), self.precision)
         loss, self.metrics = figures["loss"], {k: v for k, v in figures.items() if k != "loss"}
         self._sound = math.isfinite(loss)
         self.losses.append((self.update, loss))
@@ -211,7 +214,7 @@ class Run:
         for name, number in figures.items():
             logger.record(f"eval/{name}", number)
         if self._gated and self._sound:
-            first, rows = next(self._held_out("valid")), self.config.gate_rows
+            first, rows = next(self.held_out("valid")), self.config.gate_rows
             self._gated = watch_gates(self.reader, first, rows, logger, self.device)
         logger.dump(self.update)
         self.since = [0.0, 0]
@@ -231,7 +234,7 @@ class Run:
         if self.best is None:
             return {}
         self.reader.load_state_dict(load_best(self))
-        return evaluate(self.reader, self.task, self._held_out("test"), self.precision)
+        return evaluate(self.reader, self.task, self.held_out("test"), self.precision)
 
     def _save(self, logger: Logger) -> None:
         """Write a checkpoint, unless this update has one or the weights have gone wrong."""

@@ -39,8 +39,9 @@ def check(config: SupervisedConfig) -> Task:
         check_size("decay_at", epoch)
     for name in ("learning_rate", "decay_factor", "save_minutes"):
         check_number(name, getattr(config, name), above=0)
-    if config.max_grad_norm is not None:
-        check_number("max_grad_norm", config.max_grad_norm, above=0)
+    for name in ("max_grad_norm", "stop_loss"):
+        if getattr(config, name) is not None:
+            check_number(name, getattr(config, name), above=0)
     if check_number("weight_decay", config.weight_decay) < 0:
         raise ValueError(f"weight_decay must be at least 0, got {config.weight_decay}.")
     check_probability("momentum", config.momentum)

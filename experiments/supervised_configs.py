@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 import tyro
@@ -45,6 +45,8 @@ class SupervisedConfig:
     """Budget in passes over the training sequences; the smaller of the two counts."""
     patience: int | None = None
     """Evaluations without a better one after which a run ends early; None: it does not."""
+    stop_loss: float | None = None
+    """A run ends early when the loss on held-out sequences is below; None: it does not."""
     batch_size: int = 32
     """Sequences of a batch."""
     optimizer: Literal["adam", "adamw", "radam", "rmsprop", "sgd"] = "adam"
@@ -106,53 +108,3 @@ def learned_from(config: SupervisedConfig) -> dict[str, Any]:
     }
     plain: dict[str, Any] = json.loads(json.dumps(chosen))
     return plain
-
-
-_BASE = SupervisedConfig()
-PRESETS: dict[str, SupervisedConfig] = {
-    "copy": replace(_BASE, task="copy", task_settings={"delay": 100}),
-    "adding": replace(_BASE, task="adding", task_settings={"steps": 200}),
-}
-_SMOKE: dict[str, Any] = {
-    "hidden_size": 8,
-    "updates": 4,
-    "batch_size": 4,
-    "eval_every": 2,
-    "eval_sequences": 8,
-    "folder": "runs/smoke",
-}
-PRESETS |= {
-    f"{name}-smoke": replace(config, task_settings=dict.fromkeys(config.task_settings, 6), **_SMOKE)
-    for name, config in list(PRESETS.items())
-}
-
-# Every core, and what other gates make of three of them; those that take longest at the end.
-CORES = (
-    *("lstm", "ur_lstm", "f_lstm", "c_lstm", "om_lstm", "gru", "ur_gru", "janet", "gato"),
-    *("mingru", "ur_mingru", "minlstm", "gilr", "lru", "none"),
-    *("rru", "nru", "mogrifier", "rmc", "rma", "dnc"),
-)
-# A memory of the length of the tasks, and a latent about as wide as the other cores.
-CORE_OPTIONS: dict[str, dict[str, int]] = {
-    "rma": {"latent_size": 32, "num_slots": 256, "top_k": 16},
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class SupervisedStudy:
-    """The comparison of all cores on Copy and Adding."""
-
-    name: str = "supervised"
-    """Of the result files."""
-    presets: tuple[str, ...] = ("copy", "adding")
-    """Tasks, each with its settings and budget."""
-    cores: tuple[str, ...] = CORES
-    """Memory cores that are compared, all with the same settings and budget."""
-    seeds: tuple[int, ...] = (0, 1, 2)
-    """One run for each task, core and seed."""
-    jobs: int = 1
-    """Runs at a time, each in a process of its own."""
-    results: str = "experiments/results"
-    """Where the tables are written."""
-    smoke: bool = False
-    """The same grid in a few seconds; tables beside the runs, not in `results`."""

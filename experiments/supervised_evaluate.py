@@ -10,6 +10,7 @@ from stable_baselines3.common.logger import Logger
 from torch import Tensor
 
 from rlgates.agents.callbacks import record_gates
+from rlgates.core import Observation
 from rlgates.experiments.supervised_rates import Precision
 from rlgates.tasks import Batch, Reader, Task
 
@@ -109,10 +110,15 @@ def watch_gates(
     Returns:
         whether the core has any.
     """
-    inputs = batch.inputs[:, :rows].to(device)
-    starts = None if batch.starts is None else batch.starts[:, :rows].to(device)
-    with _evaluating(reader):
-        seen = reader.core.observe(reader.encode(inputs), None, starts)
+    seen = observed(reader, batch, rows, device)
     if seen.forget:
         record_gates(logger, "gates", seen)
     return bool(seen.forget)
+
+
+def observed(reader: Reader, batch: Batch, rows: int, device: torch.device) -> Observation:
+    """What the core does on the first rows of a batch."""
+    inputs = batch.inputs[:, :rows].to(device)
+    starts = None if batch.starts is None else batch.starts[:, :rows].to(device)
+    with _evaluating(reader):
+        return reader.core.observe(reader.encode(inputs), None, starts)

@@ -15,14 +15,14 @@ COLUMNS = 6
 
 
 def draw_losses(
-    title: str, curves: Mapping[str, Sequence[Line]], baseline: float, path: Path
+    title: str, curves: Mapping[str, Sequence[Line]], baseline: float | None, path: Path
 ) -> None:
     """A panel for each core, a line for each seed, and what can be had without memory.
 
     Args:
         title: the task.
         curves: for each core its runs: updates and losses.
-        baseline: the loss of the best prediction without memory.
+        baseline: the loss of the best prediction without memory, where it is known.
         path: the PNG to be written.
     """
     columns = min(COLUMNS, len(curves))
@@ -32,14 +32,16 @@ def draw_losses(
         panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
         lowest = min(min(loss) for runs in curves.values() for _, loss in runs)
         for axes, (core, runs) in zip(panels, curves.items(), strict=False):
-            axes.axhline(baseline, color=MUTED, lw=0.9, ls=(0, (4, 3)))
+            if baseline is not None:
+                axes.axhline(baseline, color=MUTED, lw=0.9, ls=(0, (4, 3)))
             for updates, losses in runs:
                 axes.plot(updates, losses, color=STYLES[0][0], lw=1.4, alpha=0.8)
             axes.set_yscale("log")
-            axes.set_ylim(max(lowest / 2, 1e-6), 4 * baseline)
+            axes.set_ylim(max(lowest / 2, 1e-6), 4 * baseline if baseline else None)
             axes.set_title(core, loc="left")
         for axes in panels[len(curves) :]:
             axes.set_visible(False)
-        figure.suptitle(f"{title}: loss (dashed: the best without memory)", x=0.01, ha="left")
+        dashed = "" if baseline is None else " (dashed: the best without memory)"
+        figure.suptitle(f"{title}: loss{dashed}", x=0.01, ha="left")
         figure.supxlabel("updates", fontsize=9)
         save(figure, path)

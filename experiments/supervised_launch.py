@@ -52,29 +52,31 @@ def run_tasks(config: SupervisedConfig, seeds: Sequence[int], jobs: int = 1) -> 
         raise ValueError(str(error)) from error
     outcomes = []
     with StopRequest().listening() as stop:
-        for outcome in _made(config, seeds, min(jobs, len(seeds)), stop):
+        for outcome in made([(config, seed) for seed in seeds], jobs, stop):
             print("\n".join(told(outcome, task)), flush=True)
             outcomes.append(outcome)
     return outcomes
 
 
-def _made(
-    config: SupervisedConfig, seeds: Sequence[int], jobs: int, stop: StopRequest
+def made(
+    runs: Sequence[tuple[SupervisedConfig, int]], jobs: int, stop: StopRequest
 ) -> Iterator[TaskOutcome]:
-    if jobs == 1:
-        for seed in seeds:
+    """How each run of a config and a seed ended, `jobs` at a time, as they end."""
+    jobs = min(jobs, len(runs))
+    if jobs <= 1:
+        for config, seed in runs:
             yield _one(config, seed, stop)
         return
     context = multiprocessing.get_context("spawn")
     event = context.Event()
     with ProcessPoolExecutor(jobs, context, _begin, (event,)) as pool:
-        left = {pool.submit(_child, config, seed): seed for seed in seeds}
+        left = {pool.submit(_child, *run): run for run in runs}
         while left:
             done, _ = wait(left, timeout=0.5, return_when="FIRST_COMPLETED")
             if stop():
                 event.set()
             for future in done:
-                yield _fetched(config, left.pop(future), future)
+                yield _fetched(*left.pop(future), future)
 
 
 def _fetched(config: SupervisedConfig, seed: int, future: Future[TaskOutcome]) -> TaskOutcome:

@@ -29,7 +29,7 @@ class Learned:
             ended there.
         test: all figures on the split "test", with the best weights; empty if there are none.
         best_update: when the task's metric was best on "valid".
-        ended: "budget", "patience" or "diverged".
+        ended: "budget", "patience", "solved" or "diverged".
     """
 
     losses: list[tuple[int, float]]

@@ -1,117 +1,129 @@
-"""Every core on the same supervised tasks with the same small budget."""
+"""Make the runs of a study on supervised tasks, and keep what they came to in small CSV files."""
 
 from __future__ import annotations
 
-import math
-import multiprocessing
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
-from rlgates.errors import check_size, unknown
-from rlgates.experiments import logs
-from rlgates.experiments.files import write_atomically
+from rlgates.errors import check_choice, check_size, unknown
+from rlgates.experiments.launch import StopRequest
 from rlgates.experiments.manifest import git_state, versions
-from rlgates.experiments.supervise import Run
 from rlgates.experiments.supervised_check import check, digest, task_title
-from rlgates.experiments.supervised_configs import (
-    CORE_OPTIONS,
-    PRESETS,
-    SupervisedConfig,
-    SupervisedStudy,
-)
-from rlgates.experiments.supervised_figures import draw_losses
+from rlgates.experiments.supervised_configs import SupervisedConfig
+from rlgates.experiments.supervised_gates import gate_rows
+from rlgates.experiments.supervised_launch import TaskOutcome, made
 from rlgates.experiments.supervised_saved import Learned
+from rlgates.experiments.supervised_studies import STUDIES, Comparison, SupervisedStudy
+from rlgates.experiments.supervised_tables import redraw_study
+from rlgates.experiments.supervised_tiers import smoke
 from rlgates.experiments.tables import Row, key, merge, read
 from rlgates.experiments.text import time_text
+from rlgates.tasks import TASKS, make_task
 
 
-def grid(study: SupervisedStudy) -> list[tuple[SupervisedConfig, int]]:
+def grid(study: SupervisedStudy) -> list[tuple[SupervisedConfig, int, bool]]:
     """All runs, seed by seed, so that what is there early covers all cores.
 
+    Returns:
+        for each run its config, its seed, and whether its gates are kept.
+
     Raises:
-        ValueError, TypeError: a name that is not known, or a setting that makes no sense.
+        ValueError, TypeError, OSError, ImportError: a name that is not known, a setting that makes
+            no sense, or a task that has no data here.
     """
     check_size("jobs", study.jobs)
-    for field in ("presets", "cores", "seeds"):
-        if not getattr(study, field):
-            raise ValueError(f"{field} must not be empty.")
-    runs = []
-    for seed in study.seeds:
-        for name in study.presets:
-            if name not in PRESETS:
-                raise unknown("preset", name, PRESETS)
-            base = PRESETS[name + "-smoke" * study.smoke]
-            for core in study.cores:
-                config = replace(base, core=core, core_options=CORE_OPTIONS.get(core, {}))
-                check(config)
-                runs.append((config, seed))
+    comparisons = STUDIES[check_choice("study", study.name, STUDIES)]
+    known = list(dict.fromkeys(comparison.config.task for comparison in comparisons))
+    for task in study.tasks:
+        if task not in known:
+            raise unknown(f"task of the study {study.name!r}", task, known)
+    if not study.seeds or len(set(study.seeds)) < len(study.seeds):
+        raise ValueError(f"seeds must be one or more different numbers, got {study.seeds}.")
+    chosen = [row for row in comparisons if not study.tasks or row.config.task in study.tasks]
+    runs = [
+        (config, seed, comparison.gates and seed == min(study.seeds))
+        for seed in study.seeds
+        for comparison in chosen
+        for config in _configs(comparison, study)
+    ]
+    for config, seed, _ in runs:
+        check_size("seed", seed, minimum=0)
+        if seed == study.seeds[0]:
+            check(config)
     return runs
 
 
-def run_supervised_study(study: SupervisedStudy) -> int:
-    """Make what is missing, and write the tables and pictures; the number of failed runs.
+def _configs(comparison: Comparison, study: SupervisedStudy) -> list[SupervisedConfig]:
+    configs = [comparison.of(core) for core in study.cores or comparison.cores]
+    return [smoke(config) for config in configs] if study.smoke else configs
+
+
+def run_supervised_study(study: SupervisedStudy) -> list[TaskOutcome]:
+    """Make what is missing, and write the tables and pictures; how the runs ended.
 
     Runs that are in the table with the same settings are not made again. A run that is stopped
-    goes on when the study is started again.
+    goes on when the study is started again; one that fails does not stop the others.
+
+    Raises:
+        ValueError: before any work starts, if the study makes no sense, its data are not there,
+            or its results have runs with other settings.
     """
     results = Path("runs/smoke" if study.smoke else study.results)
-    table, curves = (results / f"{study.name}{end}.csv" for end in ("", "_curves"))
+    table, curves, gates = (results / f"{study.name}{end}.csv" for end in ("", "_curves", "_gates"))
+    try:
+        runs = grid(study)
+    except (TypeError, OSError, ImportError) as error:
+        raise ValueError(str(error)) from error
     there = {key(row): row["config"] for row in read(table)}
-    missing = []
-    for config, seed in grid(study):
+    missing, kept = [], set()
+    for config, seed, keep in runs:
         known = there.get((task_title(config), config.core, str(seed)))
         if known not in (None, digest(config)):
-            raise ValueError(f"{table} holds runs with other settings: choose another --name.")
+            raise ValueError(
+                f"{table} holds runs of {task_title(config)} with other settings: choose other "
+                "--results, or remove them."
+            )
         if known is None:
             missing.append((config, seed))
-    failed = 0
-    for config, seed, future in _side_by_side(missing, study.jobs):
-        if error := future.exception():
-            print(f"{config.core} on {config.task}, seed {seed} failed: {error}", flush=True)
-            failed += 1
-            continue
-        learned = future.result()
-        assert learned is not None, "nobody asked it to stop"
-        print(_line(config, seed, learned), flush=True)
-        merge(table, [_row(config, seed, learned)])
-        merge(curves, _curve(config, seed, learned))
-    redraw_supervised(results, study.name)
-    return failed
+            if keep:
+                kept.add((task_title(config), config.core, seed))
+    if len(runs) > len(missing):
+        print(f"{len(runs) - len(missing)} of {len(runs)} runs are in {table} already", flush=True)
+    outcomes = []
+    with StopRequest().listening() as stop:
+        for outcome in made(missing, study.jobs, stop):
+            outcomes.append(outcome)
+            print(_line(outcome), flush=True)
+            config, seed = outcome.config, outcome.seed
+            if outcome.result is None:
+                continue
+            title = task_title(config)
+            merge(table, [_row(config, seed, outcome.result)])
+            merge(curves, _curve(config, seed, outcome.result))
+            if (title, config.core, seed) in kept and outcome.result.best_update is not None:
+                rows = gate_rows(title, config, seed)
+                if rows:
+                    merge(gates, rows)
+    redraw_study(results, study.name)
+    return outcomes
 
 
-def _side_by_side(
-    runs: Sequence[tuple[SupervisedConfig, int]], jobs: int
-) -> Iterator[tuple[SupervisedConfig, int, Future[Learned | None]]]:
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        futures = {pool.submit(_run, config, seed): (config, seed) for config, seed in runs}
-        try:
-            for future in as_completed(futures):
-                yield (*futures[future], future)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _run(config: SupervisedConfig, seed: int) -> Learned | None:
-    return Run(config, seed).go()
-
-
-def _line(config: SupervisedConfig, seed: int, learned: Learned) -> str:
+def _line(outcome: TaskOutcome) -> str:
+    config, learned = outcome.config, outcome.result
+    label = f"{task_title(config)}: {config.core} seed {outcome.seed}"
+    if learned is None:
+        return f"{label} {'stopped' if outcome.interrupted else 'failed'}: {outcome.error}"
     end = f"loss {learned.losses[-1][1]:.4f}"
     if learned.baseline is not None:
         end += f" (without memory {learned.baseline:.4f})"
     if learned.diverged_at is not None:
         end += f", diverged at update {learned.diverged_at:,}"
-    return f"{task_title(config)}: {config.core} seed {seed}: {end}, {time_text(learned.seconds)}"
+    return f"{label}: {end}, {learned.losses[-1][0]:,} updates, {time_text(learned.seconds)}"
 
 
 def _row(config: SupervisedConfig, seed: int, learned: Learned) -> Row:
     git = git_state() or {"commit": "", "dirty": ""}
+    metric = TASKS[config.task].metric
     row = {
         "title": task_title(config),
         "core": config.core,
@@ -120,7 +132,7 @@ def _row(config: SupervisedConfig, seed: int, learned: Learned) -> Row:
         "accuracy": learned.metrics.get("accuracy", ""),
         "baseline": "" if learned.baseline is None else f"{learned.baseline:.6f}",
         "diverged_at": "" if learned.diverged_at is None else learned.diverged_at,
-        "updates": config.updates,
+        "updates": config.updates or "",
         "batch_size": config.batch_size,
         "hidden_size": config.hidden_size,
         "learning_rate": config.learning_rate,
@@ -132,71 +144,27 @@ def _row(config: SupervisedConfig, seed: int, learned: Learned) -> Row:
         "commit": git["commit"],
         "dirty": git["dirty"],
         **versions(),
+        "task": config.task,
+        "optimizer": config.optimizer,
+        "epochs": config.epochs or "",
+        "stop_loss": config.stop_loss or "",
+        "ended": learned.ended,
+        "made": learned.losses[-1][0],
+        "first_loss": f"{learned.losses[0][1]:.6f}",
+        "metric": metric,
+        "test": f"{learned.test[metric]:.6g}" if learned.test else "",
+        "published": _published(config),
     }
     return {name: str(value) for name, value in row.items()}
 
 
-def _curve(config: SupervisedConfig, seed: int, learned: Learned) -> list[Row]:
+def _published(config: SupervisedConfig) -> str:
+    """The papers' figures of that core on the test set, at their own sizes and budgets."""
+    task = make_task(config.task, **config.task_settings)
+    found = [row.value for row in task.published if (row.core, row.split) == (config.core, "test")]
+    return " ".join(f"{value:g}" for value in found)
+
+
+def _curve(config: SupervisedConfig, seed: int, learned: Learned) -> Sequence[Row]:
     run = {"title": task_title(config), "core": config.core, "seed": str(seed)}
     return [{**run, "update": str(k), "loss": f"{loss:.5f}"} for k, loss in learned.losses]
-
-
-def redraw_supervised(results: Path, name: str = "supervised") -> list[Path]:
-    """Draw the pictures and the table again from the CSV files; the files that were written."""
-    rows = read(results / f"{name}.csv")
-    if not rows:
-        return []
-    written = [results / f"{name}.md"]
-    titles = list(dict.fromkeys(row["title"] for row in rows))
-    write_atomically(written[0], "\n".join(_table(rows, title) for title in titles).encode())
-    for title in titles:
-        curves: dict[str, list[tuple[list[float], list[float]]]] = {}
-        runs: dict[tuple[str, str], list[Row]] = {}
-        for row in read(results / f"{name}_curves.csv"):
-            if row["title"] == title:
-                runs.setdefault((row["core"], row["seed"]), []).append(row)
-        for (core, _), points in runs.items():
-            line = [float(p["update"]) for p in points], [float(p["loss"]) for p in points]
-            curves.setdefault(core, []).append(line)
-        baseline = next(float(row["baseline"]) for row in rows if row["title"] == title)
-        path = results / f"{name}_{title.partition(',')[0]}.png"
-        draw_losses(title, curves, baseline, path)
-        written.append(path)
-    return written
-
-
-def _table(rows: Sequence[Row], title: str) -> str:
-    """Loss at the end for each core, the best first."""
-    mine = [row for row in rows if row["title"] == title]
-    first, seeds = mine[0], sorted({int(row["seed"]) for row in mine})
-    by_core = {core: [r for r in mine if r["core"] == core] for core in _in_order(mine, "core")}
-    losses = {core: logs.column(list(some), "loss") for core, some in by_core.items()}
-    middle = {core: float(np.median(some)) for core, some in losses.items()}
-    ranked = sorted(middle, key=lambda core: float(np.nan_to_num(middle[core], nan=math.inf)))
-    lines = [f"| {title} | loss | worst seed | diverged | parameters | time a run |\n"]
-    lines.append(f"|{' --- |' * 6}\n")
-    for core in ranked:
-        some = by_core[core]
-        diverged = sum(row["diverged_at"] != "" for row in some)
-        seconds = float(np.median(logs.column(list(some), "seconds")))
-        lines.append(
-            f"| `{core}` | {_loss(middle[core])} | {_loss(losses[core].max())} "
-            f"| {diverged} of {len(some)} | {int(some[0]['parameters']):,} "
-            f"| {time_text(seconds)} |\n"
-        )
-    commits = ", ".join(dict.fromkeys(row["commit"][:7] for row in mine))
-    return "".join(lines) + (
-        f"\nLoss on sequences that were not trained on, after {int(first['updates']):,} updates "
-        f"of {first['batch_size']} fresh sequences (median over seeds {seeds[0]} to {seeds[-1]}, "
-        f"or as many as there are); without memory {float(first['baseline']):.4f} at best. d = "
-        f"{first['hidden_size']}, Adam, rate {first['learning_rate']}, nothing tuned. "
-        f"`rlgates supervise`, commit {commits}.\n"
-    )
-
-
-def _loss(value: float) -> str:
-    return f"{value:.4f}" if value < 100 else f"{value:.1e}"
-
-
-def _in_order(rows: Sequence[Row], name: str) -> list[str]:
-    return list(dict.fromkeys(row[name] for row in rows))

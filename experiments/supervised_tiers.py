@@ -94,10 +94,10 @@ def task_config(
     small = tier == "laptop" or (tier == "smoke" and not has_protocol(name))
     if small and protocol is None:
         config = replace(config, core_options=fitting(config.core_options, core))
-        return _smoke(config) if tier == "smoke" else config
+        return smoke(config) if tier == "smoke" else config
     row = published(name, protocol)
     config = as_published(config, row)
-    return _smoke(config) if tier == "smoke" else of_published_size(config, row)
+    return smoke(config) if tier == "smoke" else of_published_size(config, row)
 
 
 def _laptop(name: str) -> SupervisedConfig:
@@ -150,7 +150,8 @@ def over_tier(name: str, base: SupervisedConfig, config: SupervisedConfig) -> Su
     return replace(config, task_settings=settings, core_options=options)
 
 
-def _smoke(config: SupervisedConfig) -> SupervisedConfig:
+def smoke(config: SupervisedConfig) -> SupervisedConfig:
+    """The same so small that it only shows that everything runs."""
     generated = issubclass(TASKS[config.task], Generated)
     return replace(
         config,

@@ -20,9 +20,10 @@ from rlgates.experiments import files, logs
 from rlgates.experiments.checkpoint import read_checkpoint
 from rlgates.experiments.supervise import Run
 from rlgates.experiments.supervised_check import check, digest
-from rlgates.experiments.supervised_configs import PRESETS, SupervisedConfig, learned_from
+from rlgates.experiments.supervised_configs import SupervisedConfig, learned_from
 from rlgates.experiments.supervised_feed import Feed
 from rlgates.experiments.supervised_progress import Progress
+from rlgates.experiments.supervised_studies import ADDING, COPY
 from rlgates.experiments.tables import read
 from rlgates.tasks import TASKS, Batch, make_task
 
@@ -56,8 +57,8 @@ def weights(run: Run) -> list[Tensor]:
 def test_committed_rows_are_recognised() -> None:
     rows = read(ROOT / "experiments" / "results" / "supervised.csv")
     digests = {row["title"].partition(",")[0]: row["config"] for row in rows}
-    assert digests == {name: digest(PRESETS[name]) for name in ("copy", "adding")}
-    assert digest(replace(PRESETS["copy"], weight_decay=1e-6)) != digests["copy"]
+    assert digests == {"copy": digest(COPY), "adding": digest(ADDING)}
+    assert digest(replace(COPY, weight_decay=1e-6)) != digests["copy"]
 
 
 @pytest.mark.parametrize(

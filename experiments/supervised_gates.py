@@ -1,0 +1,107 @@
+"""The forget gates of supervised runs before and after training, unit by unit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from rlgates.core import Observation
+from rlgates.experiments.figures import LOOK, save
+from rlgates.experiments.gate_figures import (
+    WIDTH,
+    Pair,
+    plot_histograms,
+    plot_timescales,
+    unit_means,
+    unit_timescales,
+)
+from rlgates.experiments.supervise import Run
+from rlgates.experiments.supervised_configs import SupervisedConfig
+from rlgates.experiments.supervised_evaluate import observed
+from rlgates.experiments.supervised_saved import load_best
+from rlgates.experiments.tables import Row
+
+SEQUENCES = 32
+# Those of Gu et al. 2020, figure 4, and the fast gate.
+SHOWN = ("lstm", "c_lstm", "u_lstm", "r_lstm", "ur_lstm", "f_lstm")
+
+
+def gates_before_and_after(
+    config: SupervisedConfig, seed: int
+) -> tuple[Observation, Observation] | None:
+    """What the cores of the untrained and of the best network do on the same held-out sequences.
+
+    Returns:
+        None if the core has no forget gates.
+
+    Raises:
+        ValueError: the run's best weights are gone, damaged, or of another run.
+    """
+    run = Run(config, seed)
+    batch = next(run.held_out("valid"))
+    before = observed(run.reader, batch, SEQUENCES, run.device)
+    if not before.forget:
+        return None
+    run.reader.load_state_dict(load_best(run))
+    return before, observed(run.reader, batch, SEQUENCES, run.device)
+
+
+def gate_rows(title: str, config: SupervisedConfig, seed: int) -> list[Row]:
+    """A row for each unit: its mean gate and its timescale, before and after training."""
+    pair = gates_before_and_after(config, seed)
+    if pair is None:
+        return []
+    with torch.no_grad():
+        columns = {
+            f"{kind}_{when}": values(seen)
+            for when, seen in zip(("before", "after"), pair, strict=True)
+            for kind, values in (("gate", unit_means), ("timescale", unit_timescales))
+        }
+    units = len(columns["gate_before"])
+    return [
+        {
+            "title": title,
+            "core": config.core,
+            "seed": str(seed),
+            "unit": str(unit),
+            **{name: f"{column[unit]:.5g}" for name, column in columns.items()},
+        }
+        for unit in range(units)
+    ]
+
+
+def draw_unit_gates(title: str, rows: Sequence[Row], path: Path) -> bool:
+    """Histograms and timescales of the cores of `SHOWN`, out of the rows of `gate_rows`.
+
+    Returns:
+        whether there was any of them.
+    """
+    means: dict[str, Pair] = {}
+    scales: dict[str, Pair] = {}
+    for core in SHOWN:
+        mine = [row for row in rows if (row["title"], row["core"]) == (title, core)]
+        if mine:
+            columns = {
+                name: np.array([[float(row[name]) for row in mine]])
+                for name in ("gate_before", "gate_after", "timescale_before", "timescale_after")
+            }
+            means[core] = columns["gate_before"], columns["gate_after"]
+            before, after = columns["timescale_before"], columns["timescale_after"]
+            scales[core] = np.exp(-1 / before), np.exp(-1 / after)
+    if not means:
+        return False
+    with rc_context(LOOK):
+        figure = Figure(figsize=(0.6 + WIDTH * len(means), 6.4), layout="constrained")
+        above, below = figure.subfigures(2, 1)
+        figure.suptitle(
+            f"{title}: forget gates before and after training", fontsize=12, x=0.01, ha="left"
+        )
+        plot_histograms(above, means)
+        plot_timescales(below, scales)
+        save(figure, path)
+    return True

@@ -1,0 +1,168 @@
+"""The tables and pictures of studies on supervised tasks, out of their CSV files."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rlgates.experiments import logs
+from rlgates.experiments.files import write_atomically
+from rlgates.experiments.supervised_figures import draw_losses
+from rlgates.experiments.supervised_gates import draw_unit_gates
+from rlgates.experiments.supervised_studies import STUDIES
+from rlgates.experiments.tables import Row, read
+from rlgates.experiments.text import time_text
+
+
+def redraw_supervised(results: Path) -> list[Path]:
+    """Draw the tables and pictures of all studies again; the files that were written."""
+    return [path for name in STUDIES for path in redraw_study(results, name)]
+
+
+def redraw_study(results: Path, name: str) -> list[Path]:
+    """Draw the table and the pictures of a study again; the files that were written."""
+    rows = read(results / f"{name}.csv")
+    if not rows:
+        return []
+    written = [results / f"{name}.md"]
+    titles = list(dict.fromkeys(row["title"] for row in rows))
+    tables = "\n".join(table([row for row in rows if row["title"] == t], name) for t in titles)
+    write_atomically(written[0], tables.encode())
+    points, gates = (read(results / f"{name}_{kind}.csv") for kind in ("curves", "gates"))
+    for title in titles:
+        path = results / f"{name}_{_slug(title, titles)}.png"
+        mine = [row for row in points if row["title"] == title]
+        first = next(row for row in rows if row["title"] == title)
+        if _draw_curves(title, mine, first["baseline"], path):
+            written.append(path)
+        path = path.with_stem(f"{path.stem}_gates")
+        if draw_unit_gates(title, gates, path):
+            written.append(path)
+    return written
+
+
+def _slug(title: str, titles: Sequence[str]) -> str:
+    """The task, or where it is there with several settings, all of the title."""
+    task = title.partition(",")[0]
+    alone = [other.partition(",")[0] for other in titles].count(task) == 1
+    return task if alone else re.sub(r"\W+", "_", title)
+
+
+def _draw_curves(title: str, points: Sequence[Row], baseline: str, path: Path) -> bool:
+    runs: dict[tuple[str, str], list[Row]] = {}
+    for row in points:
+        runs.setdefault((row["core"], row["seed"]), []).append(row)
+    if max(map(len, runs.values()), default=0) < 3:
+        return False  # before and after, which the table has
+    curves: dict[str, list[tuple[list[float], list[float]]]] = {}
+    for (core, _), some in runs.items():
+        line = [float(row["update"]) for row in some], [float(row["loss"]) for row in some]
+        curves.setdefault(core, []).append(line)
+    draw_losses(title, curves, float(baseline) if baseline else None, path)
+    return True
+
+
+def table(rows: Sequence[Row], name: str) -> str:
+    """What each core came to on one task, the best first."""
+    cores = list(dict.fromkeys(row["core"] for row in rows))
+    by_core = {core: [row for row in rows if row["core"] == core] for core in cores}
+    columns = _columns(rows)
+    heads = [rows[0]["title"], *columns]
+    lines = [f"| {' | '.join(heads)} |\n", f"|{' --- |' * len(heads)}\n"]
+    for core in sorted(cores, key=lambda core: _rank(by_core[core])):
+        cells = [f"`{core}`", *(_cell(column, by_core[core]) for column in columns)]
+        lines.append(f"| {' | '.join(cells)} |\n")
+    return "".join(lines) + f"\n{_note(rows, name)}\n"
+
+
+def _columns(rows: Sequence[Row]) -> list[str]:
+    """Those that say something about these runs."""
+    columns = ["solved"] if rows[0].get("stop_loss") else []
+    if rows[0].get("epochs"):
+        columns.append("loss before")
+    columns += ["loss", "worst seed"] if len({row["seed"] for row in rows}) > 1 else ["loss"]
+    metric = rows[0].get("metric") or "loss"
+    if metric != "loss" and rows[0].get("epochs"):
+        columns.append(f"{metric} on test")
+        columns += ["published"] * any(row.get("published") for row in rows)
+    return [*columns, "diverged", "parameters", "time a run"]
+
+
+def _cell(column: str, rows: Sequence[Row]) -> str:
+    """Of all seeds of a core."""
+    if column.endswith(" on test"):
+        figures = logs.column(list(rows), "test")
+        middle = float(np.median(figures))
+        spread = f" [{figures.min():.4g}, {figures.max():.4g}]" if len(figures) > 1 else ""
+        return f"{middle:.4g}{spread}"
+    match column:
+        case "solved":
+            updates = _solved(rows)
+            when = f", after {np.median(updates):,.0f}" if updates else ""
+            return f"{len(updates)} of {len(rows)}{when}"
+        case "loss before":
+            return _loss(float(np.median(logs.column(list(rows), "first_loss"))))
+        case "loss":
+            return _loss(_middle(rows))
+        case "worst seed":
+            return _loss(float(logs.column(list(rows), "loss").max()))
+        case "published":
+            return rows[0]["published"].replace(" ", ", ")
+        case "diverged":
+            return f"{sum(row['diverged_at'] != '' for row in rows)} of {len(rows)}"
+        case "parameters":
+            return f"{int(rows[0]['parameters']):,}"
+    return time_text(float(np.median(logs.column(list(rows), "seconds"))))
+
+
+def _rank(rows: Sequence[Row]) -> tuple[float, float, float]:
+    """By seeds that solved it and when, then by loss."""
+    updates, middle = _solved(rows), _middle(rows)
+    when = float(np.median(updates)) if updates else math.inf
+    return -len(updates), when, float(np.nan_to_num(middle, nan=math.inf))
+
+
+def _solved(rows: Sequence[Row]) -> list[float]:
+    return [float(row["made"]) for row in rows if row.get("ended") == "solved"]
+
+
+def _middle(rows: Sequence[Row]) -> float:
+    return float(np.median(logs.column(list(rows), "loss")))
+
+
+def _note(rows: Sequence[Row], name: str) -> str:
+    """How the runs were made."""
+    first, seeds = rows[0], sorted({int(row["seed"]) for row in rows})
+    budget = [f"{int(first['updates']):,} updates"] if first["updates"] else []
+    epochs = first.get("epochs")
+    if epochs:
+        budget.append(f"{epochs} epoch{'s' * (epochs != '1')}")
+    many = f"median over seeds {seeds[0]} to {seeds[-1]}, or as many as there are"
+    words = [
+        "Loss on sequences that were not trained on, after "
+        f"{' or '.join(budget)} of batches of {first['batch_size']}"
+        + (f" ({many})" if len(seeds) > 1 else f" (seed {seeds[0]})")
+    ]
+    if first["baseline"]:
+        words[0] += f"; without memory {float(first['baseline']):.4f} at best"
+    if first.get("stop_loss"):
+        words.append(
+            f"Solved: a loss below {float(first['stop_loss']):.4g}, which ends a run; the median "
+            "number of updates of those that got there"
+        )
+    if epochs and any(row.get("published") for row in rows):
+        words.append("Published: with the papers' own sizes and budgets")
+    optimizer = {"": "Adam", "adam": "Adam", "radam": "RAdam", "rmsprop": "RMSprop"}
+    how = optimizer.get(first.get("optimizer", ""), first.get("optimizer", ""))
+    words.append(f"d = {first['hidden_size']}, {how}, rate {first['learning_rate']}")
+    commits = ", ".join(dict.fromkeys(row["commit"][:7] for row in rows))
+    command = "rlgates supervise" + f" --name {name}" * (name != "supervised")
+    return ". ".join(words) + f". `{command}`, commit {commits}."
+
+
+def _loss(value: float) -> str:
+    return f"{value:.4f}" if value < 100 else f"{value:.1e}"
