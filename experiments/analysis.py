@@ -41,7 +41,7 @@ def analyse(study: str, results: Path) -> list[Path]:
 
 
 def analyse_saturation(results: Path) -> list[Path]:
-    """`saturation.csv` and `saturation.png`: Ohno et al. 2022, figures 2 and 8."""
+    """`saturation.csv`, `.md` and `.png`: Ohno et al. 2022, figures 2 and 8."""
     panels: dict[str, dict[str, Curve]] = {
         FLOW: {gate: saturation.gradient_flow(gate, TIMES) for gate in GATES},
         DESCENT: {gate: saturation.descent(gate, "sgd", 1.0, DESCENT_UPDATES) for gate in GATES},
@@ -60,7 +60,26 @@ def analyse_saturation(results: Path) -> list[Path]:
     table, picture = results / "saturation.csv", results / "saturation.png"
     _write(table, ["method", "gate", "time", "one_minus_f"], rows)
     draw_saturation(panels, picture)
-    return [table, picture]
+    slopes = results / "saturation.md"
+    write_atomically(slopes, slope_table(panels[FLOW]).encode())
+    return [table, slopes, picture]
+
+
+def slope_table(flow: Mapping[str, Curve]) -> str:
+    """How fast 1 - f falls under gradient flow, and by the published law, over the same times."""
+    lines = ["| gate | published law | slope | slope of the law |", f"|{' --- |' * 4}"]
+    for gate, curve in flow.items():
+        law = LAWS.get(gate)
+        cells = ("", "")
+        if law is not None:
+            law_curve = Curve(curve.times, saturation.fitted(gate, curve))
+            cells = law.text, f"{saturation.slope(law_curve):.3f}"
+        own = f"{saturation.slope(curve):.3f}"
+        lines.append(f"| {TITLES.get(gate, gate)} | {cells[0]} | {own} | {cells[1]} |")
+    return "\n".join(lines) + (
+        "\n\nSlope of log(1 - f) over log time, by least squares over the last two of eight "
+        "decades of gradient flow, n = 10. `rlgates analyse saturation`.\n"
+    )
 
 
 def _thinned(curve: Curve) -> Curve:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -97,11 +98,11 @@ def draw_unit_gates(title: str, rows: Sequence[Row], path: Path) -> bool:
         return False
     with rc_context(LOOK):
         figure = Figure(figsize=(0.6 + WIDTH * len(means), 6.4), layout="constrained")
-        above, below = figure.subfigures(2, 1)
+        parts: Any = figure.subfigures(2, 1)
         figure.suptitle(
             f"{title}: forget gates before and after training", fontsize=12, x=0.01, ha="left"
         )
-        plot_histograms(above, means)
-        plot_timescales(below, scales)
+        plot_histograms(parts[0], means)
+        plot_timescales(parts[1], scales)
         save(figure, path)
     return True

@@ -144,7 +144,7 @@ def _note(rows: Sequence[Row], name: str) -> str:
     many = f"median over seeds {seeds[0]} to {seeds[-1]}, or as many as there are"
     words = [
         "Loss on sequences that were not trained on, after "
-        f"{' or '.join(budget)} of batches of {first['batch_size']}"
+        f"{' or '.join(budget)}, {first['batch_size']} sequences at a time"
         + (f" ({many})" if len(seeds) > 1 else f" (seed {seeds[0]})")
     ]
     if first["baseline"]:

@@ -134,4 +134,9 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             rows = list(csv.DictReader(file))
         assert len(rows) > 50
         assert all(float(value) >= 0 for row in rows for value in list(row.values())[2:])
+    lines = (tmp_path / "saturation.md").read_text().splitlines()[2:7]
+    cells = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ") for line in lines}
+    assert list(cells) == ["softsign", "sigmoid", "refine", "fast", "iterated fast"]
+    for gate in ("sigmoid", "refine"):
+        assert float(cells[gate][2]) == pytest.approx(float(cells[gate][3]), abs=0.05)
     assert cli.main(["analyse", "saturations", "--results", str(tmp_path)]) == 2

@@ -243,5 +243,5 @@ def test_tables_say_who_solved_it_and_what_is_published() -> None:
     text = table(music, "some")
     assert "| loss before | loss | worst seed | nll on test | published | diverged |" in text
     assert "| `fast` | 9.0000 | 0.0050 | 0.0050 | 7.25 [7, 7.5] | 7.72, 3 |" in text
-    assert "4 epochs of batches of 7" in text
+    assert "after 4 epochs, 7 sequences at a time" in text
     assert "RAdam" in text
