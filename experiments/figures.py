@@ -59,10 +59,16 @@ def styles(cores: Sequence[str]) -> dict[str, tuple[str, Any]]:
     return {**table, "none": (MUTED, (0, (1, 1)))}
 
 
-def plot_curves(axes: Axes, curves: Sequence[Curve], chance: float | None) -> None:
-    """IQM over seeds with its interval, and each seed as a thin line."""
+def plot_curves(
+    axes: Axes, curves: Sequence[Curve], chance: float | None, order: Sequence[str] = ()
+) -> None:
+    """IQM over seeds with its interval, and each seed as a thin line.
+
+    Args:
+        order: cores of all panels of a figure, so that each has its colour in all of them.
+    """
     cores = list(dict.fromkeys(curve.core for curve in curves))
-    style = styles(cores)
+    style = styles(order or cores)
     last = max(curve.steps[-1] for curve in curves)
     for core in cores:
         color, dash = style[core]

@@ -239,12 +239,18 @@ def _rows(run: tuple[str, str, int], learned: Learned) -> list[Row]:
 
 def redraw_learning(results: Path) -> list[Path]:
     """Write table and picture again from the CSV file; what was written."""
-    rows = read(results / f"{NAME}.csv")
+    rows = sorted(read(results / f"{NAME}.csv"), key=_place)
     if not rows:
         return []
     write_atomically(results / f"{NAME}.md", table(rows).encode())
     _draw(rows, results / f"{NAME}.png")
     return [results / f"{NAME}.md", results / f"{NAME}.png"]
+
+
+def _place(row: Row) -> tuple[int, int]:
+    """Where a run stands, so that an agent has the same colour in all panels."""
+    agents = (*LearningConfig.agents, row["core"])
+    return list(TASKS).index(row["title"]), agents.index(row["core"])
 
 
 def _runs(rows: list[Row], task: str, agent: str) -> dict[str, list[Row]]:
@@ -273,27 +279,35 @@ def table(rows: list[Row]) -> str:
     goals = ", ".join(f"{TASKS[task].goal:g}" for task in dict.fromkeys(r["title"] for r in rows))
     return "\n".join(lines) + (
         f"\n\nMean return of {EPISODES} fresh episodes after the last update: interquartile mean "
-        f"over seeds {seeds[0]} to {seeds[-1]} with its 95 % bootstrap interval; how many reached "
-        f"{goals}. CPU time: median, one thread a run, evaluations included. "
-        f"`rlgates compare --jobs 2`, commit {commits}.\n"
+        f"over seeds {seeds[0]} to {seeds[-1]}, or as many as there are, with its 95 % bootstrap "
+        f"interval; how many reached {goals}. CPU time: median, one thread a run, evaluations "
+        f"included. `rlgates compare --jobs 2`, commit {commits}.\n"
     )
 
 
 def _draw(rows: list[Row], path: Path) -> None:
-    tasks = list(dict.fromkeys(row["title"] for row in rows))
+    tasks, agents = (list(dict.fromkeys(row[name] for row in rows)) for name in ("title", "core"))
+    lines, columns = -(-len(tasks) // 2), min(2, len(tasks))
     with rc_context(LOOK):
-        figure = Figure(figsize=(5.2 * len(tasks), 3.6), layout="constrained")
-        panels = figure.subplots(1, len(tasks), squeeze=False).ravel()
-        for axes, task in zip(panels, tasks, strict=True):
+        figure = Figure(figsize=(5.6 * columns, 3.4 * lines + 0.4), layout="constrained")
+        panels = figure.subplots(lines, columns, squeeze=False).ravel()
+        for axes, task in zip(panels, tasks, strict=False):
             setting, curves = TASKS[task], []
-            for agent in dict.fromkeys(row["core"] for row in rows if row["title"] == task):
+            for agent in agents:
                 for seed, run in _runs(rows, task, agent).items():
                     steps = np.array([float(row["steps"]) for row in run])
                     returns = setting.scale * np.array([float(row["mean_return"]) for row in run])
                     curves.append(Curve(agent, int(seed), steps, returns))
-            plot_curves(axes, curves, None)
+            plot_curves(axes, curves, None, agents)
             axes.axhline(setting.scale * setting.goal, color=MUTED, lw=0.8, ls=(0, (2, 2)))
             axes.set_title(setting.title, loc="left")
-        panels[0].set_ylabel(f"share of the best return, {EPISODES} episodes")
-        panels[-1].legend(loc="lower right", fontsize=9)
+        for axes in panels[len(tasks) :]:
+            axes.set_visible(False)
+        for axes in panels[::columns]:
+            axes.set_ylabel(f"of the best return, {EPISODES} episodes")
+        named = {}
+        for axes in panels:
+            handles, labels = axes.get_legend_handles_labels()
+            named |= dict(zip(labels, handles, strict=True))
+        figure.legend(named.values(), named, loc="outside lower center", ncols=len(named))
         save(figure, path)

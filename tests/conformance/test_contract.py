@@ -86,6 +86,7 @@ OTHER_VALUES: dict[str, Any] = {
     "output_size": 5,
     "rank": 2,
     "reset": "before",
+    "s_update": "zero",
     "start_decay": 0.5,
 }
 
