@@ -17,10 +17,9 @@ from rlgates.envs.torch import make_torch_env
 from rlgates.errors import check_choice, check_size
 from rlgates.experiments.bench_configs import EnvBenchConfig
 from rlgates.experiments.devices import find_device
-from rlgates.experiments.files import write_atomically
 from rlgates.experiments.logs import write_rows
 from rlgates.experiments.manifest import git_state
-from rlgates.experiments.tables import Row, read
+from rlgates.experiments.tables import Row, read, redraw_table
 
 NAME = "env_speed"
 FRONT_ENDS = {
@@ -108,11 +107,7 @@ def _play(env: Any, actions: Any, finish: Callable[[], object]) -> float:
 
 def redraw_env_speed(results: Path) -> list[Path]:
     """Write the table of speeds again from its CSV file; what was written."""
-    rows = read(results / f"{NAME}.csv")
-    if not rows:
-        return []
-    write_atomically(results / f"{NAME}.md", table(rows).encode())
-    return [results / f"{NAME}.md"]
+    return redraw_table(results, NAME, table)
 
 
 def table(rows: list[Row]) -> str:

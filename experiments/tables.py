@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rlgates.experiments.files import write_atomically
 from rlgates.experiments.logs import write_rows
 
 Row = dict[str, str]
@@ -30,3 +31,13 @@ def merge(path: Path, rows: Sequence[Row]) -> None:
     new = set(map(key, rows))
     kept = [row for row in read(path) if key(row) not in new]
     write_rows(path, [*kept, *rows], list(rows[0]))
+
+
+def redraw_table(results: Path, name: str, table: Callable[[list[Row]], str]) -> list[Path]:
+    """Write `<name>.md` again from the rows of `<name>.csv`; the files that were written."""
+    rows = read(results / f"{name}.csv")
+    if not rows:
+        return []
+    path = results / f"{name}.md"
+    write_atomically(path, table(rows).encode())
+    return [path]

@@ -9,13 +9,12 @@ from pathlib import Path
 
 from rlgates.errors import check_number, check_size, unknown
 from rlgates.experiments.bench_configs import TaskBenchConfig
-from rlgates.experiments.files import write_atomically
 from rlgates.experiments.logs import write_rows
 from rlgates.experiments.manifest import git_state
 from rlgates.experiments.supervise import Run
 from rlgates.experiments.supervised_check import task_title
 from rlgates.experiments.supervised_tiers import PARTS, task_config
-from rlgates.experiments.tables import Row, read
+from rlgates.experiments.tables import Row, read, redraw_table
 from rlgates.tasks import TASKS, Batch
 
 NAME = "task_speed"
@@ -94,11 +93,7 @@ def timed(name: str, config: TaskBenchConfig) -> Row:
 
 def redraw_tasks(results: Path) -> list[Path]:
     """Write the table again from its CSV file; what was written."""
-    rows = read(results / f"{NAME}.csv")
-    if not rows:
-        return []
-    write_atomically(results / f"{NAME}.md", table(rows).encode())
-    return [results / f"{NAME}.md"]
+    return redraw_table(results, NAME, table)
 
 
 def table(rows: list[Row]) -> str:
