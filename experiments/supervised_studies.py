@@ -80,8 +80,7 @@ def _gates(task: str, setting: str, length: int) -> Comparison:
         _SMALL,
         task=task,
         task_settings={setting: length},
-        learning_rate=2e-3,
-        updates=5_000,
+        updates=5_000 if length <= 200 else 3_000,
         stop_loss=round(baseline / 20, 4),
     )
     options = {"janet": {"t_max": length}, "gato": {"depth": 2}}
