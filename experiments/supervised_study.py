@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rlgates.errors import check_choice, check_size, unknown
@@ -55,7 +56,9 @@ def grid(study: SupervisedStudy) -> list[tuple[SupervisedConfig, int, bool]]:
 
 def _configs(comparison: Comparison, study: SupervisedStudy) -> list[SupervisedConfig]:
     configs = [comparison.of(core) for core in study.cores or comparison.cores]
-    return [smoke(config) for config in configs] if study.smoke else configs
+    if study.smoke:
+        return [smoke(config) for config in configs]
+    return [replace(config, folder=f"runs/{study.name}") for config in configs]
 
 
 def run_supervised_study(study: SupervisedStudy) -> list[TaskOutcome]:

@@ -196,7 +196,7 @@ def test_a_study_writes_tables_and_goes_on(
 def test_gates_are_kept_before_and_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     base = replace(TINY, updates=40, batch_size=32, learning_rate=1e-2, stop_loss=1e-9)
-    row = Comparison(replace(base, folder="runs"), ("lstm", "none"), {}, gates=True)
+    row = Comparison(replace(base, folder="runs/gates"), ("lstm", "none"), {}, gates=True)
     monkeypatch.setitem(STUDIES, "gates", (row,))
     study = SupervisedStudy(name="gates", seeds=(0, 1), results="results")
     assert all(outcome.result for outcome in run_supervised_study(study))
