@@ -30,8 +30,11 @@ def redraw_study(results: Path, name: str) -> list[Path]:
         return []
     written = [results / f"{name}.md"]
     titles = list(dict.fromkeys(row["title"] for row in rows))
-    tables = "\n".join(table([row for row in rows if row["title"] == t], name) for t in titles)
-    write_atomically(written[0], tables.encode())
+    if len({row["core"] for row in rows}) == 1 < len(titles):
+        text = overview(rows, name)
+    else:
+        text = "\n".join(table([row for row in rows if row["title"] == t], name) for t in titles)
+    write_atomically(written[0], text.encode())
     points, gates = (read(results / f"{name}_{kind}.csv") for kind in ("curves", "gates"))
     for title in titles:
         path = results / f"{name}_{_slug(title, titles)}.png"
@@ -77,6 +80,36 @@ def table(rows: Sequence[Row], name: str) -> str:
         cells = [f"`{core}`", *(_cell(column, by_core[core]) for column in columns)]
         lines.append(f"| {' | '.join(cells)} |\n")
     return "".join(lines) + f"\n{_note(rows, name)}\n"
+
+
+def overview(rows: Sequence[Row], name: str) -> str:
+    """What one core came to on many tasks."""
+    heads = ("task", "budget", "loss before", "loss", "on test", "published", "time a run")
+    lines = [f"| {' | '.join(heads)} |\n", f"|{' --- |' * len(heads)}\n"]
+    for title in dict.fromkeys(row["title"] for row in rows):
+        mine = [row for row in rows if row["title"] == title]
+        metric = mine[0]["metric"]
+        cells = (
+            *(title, _budget(mine[0]), _cell("loss before", mine), _cell("loss", mine)),
+            f"{metric} {_cell(f'{metric} on test', mine)}",
+            *(_cell("published", mine), _cell("time a run", mine)),
+        )
+        lines.append(f"| {' | '.join(cells)} |\n")
+    commits = ", ".join(dict.fromkeys(row["commit"][:7] for row in rows))
+    seeds = ", ".join(dict.fromkeys(row["seed"] for row in rows))
+    return "".join(lines) + (
+        f"\n`{rows[0]['core']}` with the settings of the laptop tier, seed {seeds}: loss on "
+        "sequences that were not trained on, before and after, and the task's metric on the test "
+        "set. Published: with the papers' own sizes and budgets. "
+        f"`rlgates supervise --name {name}`, commit {commits}.\n"
+    )
+
+
+def _budget(row: Row) -> str:
+    words = [f"{int(row['updates']):,} updates"] if row["updates"] else []
+    if epochs := row.get("epochs"):
+        words.append(f"{epochs} epoch{'s' * (epochs != '1')}")
+    return " or ".join(words)
 
 
 def _columns(rows: Sequence[Row]) -> list[str]:
@@ -137,14 +170,10 @@ def _middle(rows: Sequence[Row]) -> float:
 def _note(rows: Sequence[Row], name: str) -> str:
     """How the runs were made."""
     first, seeds = rows[0], sorted({int(row["seed"]) for row in rows})
-    budget = [f"{int(first['updates']):,} updates"] if first["updates"] else []
-    epochs = first.get("epochs")
-    if epochs:
-        budget.append(f"{epochs} epoch{'s' * (epochs != '1')}")
     many = f"median over seeds {seeds[0]} to {seeds[-1]}, or as many as there are"
     words = [
         "Loss on sequences that were not trained on, after "
-        f"{' or '.join(budget)}, {first['batch_size']} sequences at a time"
+        f"{_budget(first)}, {first['batch_size']} sequences at a time"
         + (f" ({many})" if len(seeds) > 1 else f" (seed {seeds[0]})")
     ]
     if first["baseline"]:
@@ -154,7 +183,7 @@ def _note(rows: Sequence[Row], name: str) -> str:
             f"Solved: a loss below {float(first['stop_loss']):.4g}, which ends a run; the median "
             "number of updates of those that got there"
         )
-    if epochs and any(row.get("published") for row in rows):
+    if first.get("epochs") and any(row.get("published") for row in rows):
         words.append("Published: with the papers' own sizes and budgets")
     optimizer = {"": "Adam", "adam": "Adam", "radam": "RAdam", "rmsprop": "RMSprop"}
     how = optimizer.get(first.get("optimizer", ""), first.get("optimizer", ""))

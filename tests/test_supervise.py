@@ -25,7 +25,7 @@ from rlgates.experiments.supervised_studies import (
     SupervisedStudy,
 )
 from rlgates.experiments.supervised_study import grid, run_supervised_study
-from rlgates.experiments.supervised_tables import redraw_supervised, table
+from rlgates.experiments.supervised_tables import overview, redraw_supervised, table
 from rlgates.experiments.tables import read
 
 TINY = SupervisedConfig(
@@ -243,5 +243,10 @@ def test_tables_say_who_solved_it_and_what_is_published() -> None:
     text = table(music, "some")
     assert "| loss before | loss | worst seed | nll on test | published | diverged |" in text
     assert "| `fast` | 9.0000 | 0.0050 | 0.0050 | 7.25 [7, 7.5] | 7.72, 3 |" in text
+    some = [{**row, "title": title} for row, title in zip(music[:2], ("a, b 1", "c"), strict=True)]
+    text = overview(some, "epochs")
+    assert "| a, b 1 | 4 epochs | 9.0000 | 0.0050 | nll 8 | " in text
+    assert "`slow` with the settings of the laptop tier, seed 0, 1: loss" in text
+    text = table(music, "some")
     assert "after 4 epochs, 7 sequences at a time" in text
     assert "RAdam" in text
