@@ -305,9 +305,9 @@ def _draw(rows: list[Row], path: Path) -> None:
             axes.set_visible(False)
         for axes in panels[::columns]:
             axes.set_ylabel(f"of the best return, {EPISODES} episodes")
-        named = {}
+        named: dict[str, Any] = {}
         for axes in panels:
             handles, labels = axes.get_legend_handles_labels()
             named |= dict(zip(labels, handles, strict=True))
-        figure.legend(named.values(), named, loc="outside lower center", ncols=len(named))
+        figure.legend(list(named.values()), list(named), loc="outside lower center", ncols=len(named))
         save(figure, path)
