@@ -309,5 +309,7 @@ def _draw(rows: list[Row], path: Path) -> None:
         for axes in panels:
             handles, labels = axes.get_legend_handles_labels()
             named |= dict(zip(labels, handles, strict=True))
-        figure.legend(list(named.values()), list(named), loc="outside lower center", ncols=len(named))
+        figure.legend(
+            list(named.values()), list(named), loc="outside lower center", ncols=len(named)
+        )
         save(figure, path)
