@@ -48,6 +48,7 @@ def run_tasks(config: SupervisedConfig, seeds: Sequence[int], jobs: int = 1) -> 
         check_size("seed", seed, minimum=0)
     try:
         task = check(config)
+        task.prepare()
     except (TypeError, OSError, ImportError) as error:
         raise ValueError(str(error)) from error
     outcomes = []

@@ -92,6 +92,7 @@ def run_supervised_study(study: SupervisedStudy) -> list[TaskOutcome]:
                 kept.add((task_title(config), config.core, seed))
     if len(runs) > len(missing):
         print(f"{len(runs) - len(missing)} of {len(runs)} runs are in {table} already", flush=True)
+    _prepare([config for config, _ in missing])
     outcomes = []
     with StopRequest().listening() as stop:
         for outcome in made(missing, study.jobs, stop):
@@ -109,6 +110,20 @@ def run_supervised_study(study: SupervisedStudy) -> list[TaskOutcome]:
                     merge(gates, rows)
     redraw_study(results, study.name)
     return outcomes
+
+
+def _prepare(configs: Sequence[SupervisedConfig]) -> None:
+    """Have the data of all tasks, so that none is missing in the end, or fetched twice.
+
+    Raises:
+        ValueError: some are not to be had.
+    """
+    tasks = {task_title(config): config for config in configs}
+    for config in tasks.values():
+        try:
+            make_task(config.task, **config.task_settings).prepare()
+        except (OSError, ImportError) as error:
+            raise ValueError(f"{config.task}: {error}") from error
 
 
 def _line(outcome: TaskOutcome) -> str:

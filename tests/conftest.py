@@ -28,6 +28,11 @@ def _no_cache_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield
 
 
+@pytest.fixture(autouse=True)
+def _no_data_of_another_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlgates.tasks.stored._last", (None, None))
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--parity", type=Path, help="write the errors against the twins as CSV")
     parser.addoption(

@@ -18,7 +18,13 @@ from test_data import tarred
 from rlgates.tasks import SPLITS, TASKS, Generated, PTBWords, make_task
 from rlgates.tasks.images import CIFAR_ATLASES, CIFAR_BATCHES, CIFAR_DIGESTS, Pictures, cifar10
 from rlgates.tasks.language import CharacterStream, WikiText2
-from rlgates.tasks.pixels import PermutedMNIST, SequentialDigits, bit_reversal, row_order
+from rlgates.tasks.pixels import (
+    PermutedMNIST,
+    SequentialDigits,
+    SequentialMNIST,
+    bit_reversal,
+    row_order,
+)
 from rlgates.tasks.stored import fixed_order
 from rlgates.tasks.text import Text, Words, article_starts
 
@@ -114,7 +120,7 @@ def test_digits_come_with_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (next(task.batches("train", 4, seeded())).inputs == 1).all()
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(ModuleNotFoundError, match="pip install scikit-learn"):
-        SequentialDigits().part("train")
+        SequentialDigits().load()
 
 
 def test_cifar_in_its_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,3 +276,30 @@ def test_perplexity_by_frequency(monkeypatch: pytest.MonkeyPatch) -> None:
         expected = losses[places].mean().exp().item()
         assert figures[f"perplexity_{name}"] == pytest.approx(expected, rel=1e-5)
     assert "perplexity_above_100" not in figures
+
+
+def test_tasks_of_the_same_settings_read_their_data_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = []
+    load = SequentialDigits.load
+
+    def counted(self: SequentialDigits) -> Any:
+        loaded.append(self)
+        return load(self)
+
+    monkeypatch.setattr(SequentialDigits, "load", counted)
+    first, second = SequentialDigits(), SequentialDigits()
+    first.prepare()
+    assert torch.equal(second.part("test")[0], first.part("test")[0])
+    assert len(loaded) == 1
+
+
+def test_other_settings_have_data_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = iter([{"train": 1}, {"train": 2}, {"train": 3}])
+    monkeypatch.setattr(SequentialMNIST, "load", lambda self: next(made))
+    own, other = SequentialMNIST(), SequentialMNIST(tmp_path)
+    assert [task.part("train") for task in (own, other, own)] == [1, 2, 3]
+    monkeypatch.setenv("RLGATES_DATA", str(tmp_path / "none"))
+    with pytest.raises(FileNotFoundError, match="RLGATES_DATA must name a folder"):
+        own.part("train")

@@ -79,14 +79,15 @@ def test_music_files(tmp_path: Path) -> None:
         assert found.lengths.tolist() == [3, 4]
 
 
-def test_reviews() -> None:
+def test_reviews(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tokenize("It's a<br />'GOOD' film, isn't it? 10/10") == [
         "it's", "a", "good", "film", "isn't", "it", "10", "10",
     ]  # fmt: skip
     texts = ["good good film"] * 4000 + ["bad film the end"] * 3000
     labels = torch.tensor([1] * 4000 + [0] * 3000)
     task = IMDB(words=4, length=3)
-    task._parts = task.encoded({"train": (texts, labels), "test": (["the good film is bad"], labels[:1])})  # fmt: skip # noqa: E501
+    parts = task.encoded({"train": (texts, labels), "test": (["the good film is bad"], labels[:1])})
+    monkeypatch.setattr(task, "load", lambda: parts)
     assert [len(task.part(split)[1]) for split in SPLITS] == [2000, 5000, 1]
     batch = next(task.batches("valid", 5000, seeded()))
     assert batch.inputs.dtype == torch.int64

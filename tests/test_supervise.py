@@ -161,6 +161,17 @@ def test_wrong_studies_are_refused(changes: Any, message: str) -> None:
         run_supervised_study(SupervisedStudy(**changes))
 
 
+def test_a_study_without_its_data_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RLGATES_DATA", str(tmp_path))
+    assert cli.main(["supervise", "--name", "music", "--seeds", "0"]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("rlgates: error: jsb: the data file music/")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_study_writes_tables_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

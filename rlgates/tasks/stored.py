@@ -6,7 +6,7 @@ import hashlib
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlgates.errors import check_choice
-from rlgates.tasks.data import Folder
+from rlgates.tasks.data import Folder, data_folders
 from rlgates.tasks.task import SPLITS, Batch, Published, Task, accuracy, cross_entropy
 
 Part = TypeVar("Part")
@@ -37,8 +37,14 @@ def fixed_order(count: int, name: str) -> NDArray[np.int64]:
     return np.array(sorted(range(count), key=sums.__getitem__), dtype=np.int64)
 
 
+_last: tuple[Any, Any] = None, None  # the data that were read last, and whose they are
+
+
 class Stored(Task, Generic[Part]):
     """A task on a data set, which is loaded when the first batch is asked for.
+
+    What was loaded last is kept for further tasks of the same settings: runs that follow one
+    another read it once.
 
     Args:
         data_dir: the folder with one folder a data set; None for that of the environment variable
@@ -51,7 +57,6 @@ class Stored(Task, Generic[Part]):
         if not isinstance(data_dir, str | os.PathLike | None):
             raise TypeError(f"data_dir must be a path or None, got {data_dir!r}.")
         self.data_dir = data_dir
-        self._parts: Mapping[str, Part] | None = None
 
     @abstractmethod
     def load(self) -> Mapping[str, Part]:
@@ -64,10 +69,18 @@ class Stored(Task, Generic[Part]):
 
     def part(self, split: str) -> Part:
         """The data of a split; all are loaded the first time."""
+        global _last
         check_choice("split", split, SPLITS)
-        if self._parts is None:
-            self._parts = self.load()
-        return self._parts[split]
+        settings = (getattr(self, name) for name in self.settings)
+        key = type(self), *settings, *data_folders(self.data_dir)
+        if _last[0] != key:
+            _last = None, None  # two sets may be more than there is memory for
+            _last = key, self.load()
+        part: Part = _last[1][split]
+        return part
+
+    def prepare(self) -> None:
+        self.part("train")
 
 
 class Rows(Stored[Part]):

@@ -84,6 +84,13 @@ class Task(ABC):
     baseline: float | None = None
     ceiling: float = 0.0
 
+    def prepare(self) -> None:  # noqa: B027 - where sequences are made up there is nothing to do
+        """Read the data there are, or fetch them, so that no later run has to.
+
+        Raises:
+            OSError, ImportError, ValueError: they are not to be had, damaged, or cannot be read.
+        """
+
     @abstractmethod
     def batches(self, split: str, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
         """Batches of a split: without end if the sequences of "train" are made up, else an epoch.
