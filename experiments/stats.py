@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,17 +34,29 @@ def iqm_interval(*groups: ArrayLike, level: float = 0.95) -> tuple[Floats, Float
     Returns:
         low and high, each of the shape that is left.
     """
-    data = [np.asarray(group, dtype=float) for group in groups]
-    if all(len(group) == 1 for group in data):
-        only = np.asarray(iqm(np.concatenate(data)))
-        return only, only
 
     def pooled(*resampled: Floats, axis: int) -> Any:
         return iqm(np.concatenate(resampled, axis=axis), axis=axis)
 
-    interval = bootstrap(
+    return interval(pooled, *groups, level=level)
+
+
+def interval(
+    statistic: Callable[..., Any], *groups: ArrayLike, level: float = 0.95
+) -> tuple[Floats, Floats]:
+    """Stratified percentile bootstrap interval of a statistic, as `iqm_interval` has it.
+
+    Args:
+        statistic: takes resampled groups and the `axis` along which their values lie.
+        groups, level: see `iqm_interval`.
+    """
+    data = [np.asarray(group, dtype=float) for group in groups]
+    if all(len(group) == 1 for group in data):
+        only = np.asarray(statistic(*data, axis=0))
+        return only, only
+    found = bootstrap(
         data,
-        pooled,
+        statistic,
         n_resamples=RESAMPLES,
         vectorized=True,
         axis=0,
@@ -52,7 +64,7 @@ def iqm_interval(*groups: ArrayLike, level: float = 0.95) -> tuple[Floats, Float
         method="percentile",
         rng=np.random.default_rng(0),
     ).confidence_interval
-    return np.asarray(interval.low), np.asarray(interval.high)
+    return np.asarray(found.low), np.asarray(found.high)
 
 
 def median_reached(steps: Sequence[float | None]) -> tuple[float | None, int]:
