@@ -13,7 +13,7 @@ from rlgates.errors import check_choice
 from rlgates.experiments.supervised_check import build
 from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.tasks import make_task
-from rlgates.tasks.protocols import PROTOCOLS, Protocol
+from rlgates.tasks.protocols import PROTOCOLS, Protocol, protocols_for
 
 
 def has_protocol(task: str) -> bool:
@@ -27,12 +27,12 @@ def published(task: str, name: str | None = None) -> Protocol:
     Raises:
         ValueError: there is none, or none of that name.
     """
-    rows = {key: row for key, row in PROTOCOLS.items() if row.task == task}
-    if not rows:
+    if not has_protocol(task):
         raise ValueError(
             f"there is no published protocol of task {task!r}: take --tier laptop, and the "
             "settings that you want."
         )
+    rows = protocols_for(task)
     if name is None:
         return next(iter(rows.values()))
     return rows[check_choice(f"protocol of {task}", name, rows)]

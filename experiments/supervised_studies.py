@@ -8,6 +8,7 @@ from typing import Any
 
 from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.experiments.supervised_tiers import PARTS, task_config
+from rlgates.tasks import make_task
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ GATES = (
 
 def _gates(task: str, setting: str, length: int) -> Comparison:
     """A run ends when a twentieth of what can be had without memory is left."""
-    baseline = {"copy": 2.0794, "adding": 1 / 6}[task]
+    baseline = make_task(task).baseline
+    assert baseline is not None
     config = replace(
         _SMALL,
         task=task,

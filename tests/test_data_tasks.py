@@ -296,10 +296,10 @@ def test_tasks_of_the_same_settings_read_their_data_once(monkeypatch: pytest.Mon
 def test_other_settings_have_data_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = iter([{"train": 1}, {"train": 2}, {"train": 3}])
+    made = iter([{"train": 1}, {"train": 2}])
     monkeypatch.setattr(SequentialMNIST, "load", lambda self: next(made))
     own, other = SequentialMNIST(), SequentialMNIST(tmp_path)
-    assert [task.part("train") for task in (own, other, own)] == [1, 2, 3]
+    assert [task.part("train") for task in (own, other, own)] == [1, 2, 1]
     monkeypatch.setenv("RLGATES_DATA", str(tmp_path / "none"))
     with pytest.raises(FileNotFoundError, match="RLGATES_DATA must name a folder"):
-        own.part("train")
+        SequentialMNIST().part("train")

@@ -19,7 +19,7 @@ from rlgates.experiments.supervised_check import build, check
 from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.experiments.supervised_tiers import task_config
 from rlgates.tasks import TASKS, Generated
-from rlgates.tasks.protocols import Protocol
+from rlgates.tasks.protocols import PROTOCOLS, Protocol
 
 
 @pytest.fixture(autouse=True)
@@ -188,8 +188,7 @@ def test_the_full_tier_reads_published_protocols(monkeypatch: pytest.MonkeyPatch
         epochs=150,
         schedule="divided by 5 after 100 epochs",
     )
-    table = {"parity-nobody": row}
-    monkeypatch.setattr("rlgates.experiments.supervised_protocols.PROTOCOLS", table)
+    monkeypatch.setitem(PROTOCOLS, "parity-nobody", row)
     config = task_config("parity", "full", "lstm")
     assert (config.hidden_size, config.num_layers, config.decoder_size) == (512, 2, 256)
     assert (config.optimizer, config.learning_rate, config.batch_size) == ("rmsprop", 5e-4, 50)
@@ -198,7 +197,8 @@ def test_the_full_tier_reads_published_protocols(monkeypatch: pytest.MonkeyPatch
     assert (config.output_dropout, config.decay_at, config.decay_factor) == (0.5, (100,), 0.2)
     assert check(config).output_size == 2
     halved = "halved if the loss of 10,000 examples is above that of the 10,000 before"
-    table["parity-other"] = replace(row, hidden_size=None, parameters=20_000, schedule=halved)
+    other = replace(row, hidden_size=None, parameters=20_000, schedule=halved)
+    monkeypatch.setitem(PROTOCOLS, "parity-other", other)
     config = task_config("parity", "full", "lstm", "parity-other")
     assert config.halve_block == 10_000
 

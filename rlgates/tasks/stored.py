@@ -57,6 +57,7 @@ class Stored(Task, Generic[Part]):
         if not isinstance(data_dir, str | os.PathLike | None):
             raise TypeError(f"data_dir must be a path or None, got {data_dir!r}.")
         self.data_dir = data_dir
+        self._parts: Mapping[str, Part] | None = None
 
     @abstractmethod
     def load(self) -> Mapping[str, Part]:
@@ -71,13 +72,14 @@ class Stored(Task, Generic[Part]):
         """The data of a split; all are loaded the first time."""
         global _last
         check_choice("split", split, SPLITS)
-        settings = (getattr(self, name) for name in self.settings)
-        key = type(self), *settings, *data_folders(self.data_dir)
-        if _last[0] != key:
-            _last = None, None  # two sets may be more than there is memory for
-            _last = key, self.load()
-        part: Part = _last[1][split]
-        return part
+        if self._parts is None:
+            settings = (getattr(self, name) for name in self.settings)
+            key = type(self), *settings, *data_folders(self.data_dir)
+            if _last[0] != key:
+                _last = None, None  # two sets may be more than there is memory for
+                _last = key, self.load()
+            self._parts = _last[1]
+        return self._parts[split]
 
     def prepare(self) -> None:
         self.part("train")
