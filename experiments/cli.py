@@ -19,10 +19,8 @@ from rlgates.cores import CORES, core_names
 from rlgates.experiments.bench_command import bench
 from rlgates.experiments.configs import (
     PRESETS,
-    STUDIES,
     LearningConfig,
     Pairs,
-    StudyConfig,
     TrainConfig,
     fitting,
     laid_over,
@@ -30,16 +28,17 @@ from rlgates.experiments.configs import (
 from rlgates.experiments.configs import preset as find_preset
 from rlgates.experiments.files import write_atomically
 from rlgates.experiments.supervised_configs import SupervisedConfig
-from rlgates.experiments.supervised_studies import SupervisedStudy
 from rlgates.experiments.supervised_tiers import Tier, over_tier, tier_base
+from rlgates.experiments.sweep_config import SweepConfig
 from rlgates.gates import GATES
+from rlgates.tasks import TASKS
 
 if TYPE_CHECKING:
-    from rlgates.experiments.launch import Outcome
-    from rlgates.experiments.supervised_launch import TaskOutcome
+    from rlgates.experiments.jobs import Outcome
 
 PresetName = Annotated[str, tyro.conf.arg(metavar="{" + ",".join(PRESETS) + "}")]
 NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
+SWEEP = SweepConfig()
 FINISHED, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -68,15 +67,13 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
-    """The commands; what they do by default depends on the preset or study that `words` name."""
+    """The commands; what they do by default depends on the preset or task that `words` name."""
     given = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     given.add_argument("--preset", default="default")
     given.add_argument("--smoke", action="store_true")
-    given.add_argument("--name", nargs="?", default="passive_match")
     known, _ = given.parse_known_args(words)
     base = PRESETS.get(known.preset, TrainConfig())
     show = find_preset("demo-smoke" if known.smoke else "demo")
-    compared = STUDIES.get(known.name, StudyConfig())
     app = tyro.extras.SubcommandApp()
 
     @app.command(name="train")
@@ -105,16 +102,6 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
         """
         return _demo(show, config, learn=not smoke)
 
-    @app.command(name="study")
-    def study(config: Annotated[StudyConfig, tyro.conf.arg(name="")] = compared) -> int:
-        """Compare cores over seeds, and write the tables and the pictures of the README.
-
-        `--name match_agents` compares PPO and A2C on Passive and Active Match.
-        """
-        from rlgates.experiments.study import run_study
-
-        return _code(run_study(config))
-
     task_base = tier_base(words)
 
     @app.command(name="task")
@@ -139,15 +126,17 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
             jobs: runs at a time, each in a process of its own.
             list: show the tasks, with their settings and metrics.
         """
-        from rlgates.experiments.supervised_launch import listed, run_tasks
+        from rlgates.experiments.jobs import Job, check_seeds
+        from rlgates.experiments.workers import run_all
 
         if list:
-            print("\n".join(listed()))
+            print("\n".join(_tasks()))
             return FINISHED
-        outcomes = run_tasks(over_tier(name, task_base, config), seeds, jobs)
-        return _code(outcomes, "the same command tries them again")
+        config = over_tier(name, task_base, config)
+        check_seeds(seeds)
+        return _code(run_all([Job(config, seed) for seed in seeds], jobs))
 
-    app.command(name="supervise")(_supervise)
+    app.command(name="sweep")(_sweep)
     app.command(name="figures")(_figures)
     app.command(name="gates")(_gates)
     app.command(name="analyse")(_analyse)
@@ -161,7 +150,8 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
 
 def _outcomes(base: TrainConfig, config: TrainConfig) -> list[Outcome]:
     """Make the runs of a config, its settings laid over those of the preset."""
-    from rlgates.experiments.launch import run_all
+    from rlgates.experiments.jobs import Job
+    from rlgates.experiments.workers import run_all
 
     settings = base.env_settings if config.env == base.env else {}
     if config.env_settings is not base.env_settings:
@@ -170,7 +160,7 @@ def _outcomes(base: TrainConfig, config: TrainConfig) -> list[Outcome]:
     if config.core_options is not base.core_options:
         options = laid_over(options, config.core_options)
     config = replace(config, env_settings=settings, core_options=options)
-    return run_all([(config, seed) for seed in config.seeds], config.jobs)
+    return run_all([Job(config, seed) for seed in config.seeds], config.jobs)
 
 
 def _demo(base: TrainConfig, config: TrainConfig, learn: bool) -> int:
@@ -194,11 +184,39 @@ def _demo(base: TrainConfig, config: TrainConfig, learn: bool) -> int:
     return FAILED
 
 
-def _supervise(config: Annotated[SupervisedStudy, tyro.conf.arg(name="")]) -> int:
-    """Train cores on supervised tasks, side by side, and write the tables and pictures."""
-    from rlgates.experiments.supervised_study import run_supervised_study
+def _tasks() -> list[str]:
+    """A line for each task: its name, its settings, its metric and what it is."""
+    lines = []
+    for name, task in TASKS.items():
+        words = (task.__doc__ or "").strip().partition("\n")[0]
+        settings = " ".join(task.settings) or "-"
+        lines.append(f"{name:<18} {settings:<24} {task.metric:<12} {words}")
+    return lines
 
-    return _code(run_supervised_study(config), "the same command tries them again")
+
+def _sweep(
+    study: tyro.conf.Positional[str] = "",
+    config: Annotated[SweepConfig, tyro.conf.arg(name="")] = SWEEP,
+    list: bool = False,
+) -> int:
+    """Make what is missing of a study, and write its tables and pictures.
+
+    Stop it, or kill it, at any moment: the same command goes on, and nothing is made twice.
+
+    Args:
+        study: its name, or a file of Python that defines STUDY.
+        list: show the studies, with what they repeat.
+    """
+    from rlgates.experiments.studies import STUDIES
+    from rlgates.experiments.sweep import run_sweep
+
+    if list:
+        for name, row in STUDIES.items():
+            print(f"{name:<20} {row.title:<62} {row.source}".rstrip())
+        return FINISHED
+    if not study:
+        raise ValueError("the name of a study is needed; rlgates sweep --list shows all.")
+    return _code(run_sweep(study, config))
 
 
 def _figures(results: Path = Path("experiments/results"), readme: Path = Path("README.md")) -> int:
@@ -216,11 +234,10 @@ def _figures(results: Path = Path("experiments/results"), readme: Path = Path("R
     from rlgates.experiments.pictures import draw_environments
     from rlgates.experiments.ppo_bench import redraw_ppo
     from rlgates.experiments.readme import filled_in
-    from rlgates.experiments.study import redraw
-    from rlgates.experiments.supervised_tables import redraw_supervised
+    from rlgates.experiments.sweep_tables import redraw_studies
     from rlgates.experiments.task_bench import redraw_tasks
 
-    studies = (*redraw(results), *redraw_supervised(results))
+    studies = redraw_studies(results)
     speeds = (
         redraw_learning,
         redraw_costs,
@@ -350,7 +367,7 @@ def _command(name: str) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def _code(outcomes: Sequence[Outcome | TaskOutcome], where: str = "see their manifest.json") -> int:
+def _code(outcomes: Sequence[Outcome]) -> int:
     """The exit code for how runs ended, with a word on what to do next."""
     if any(outcome.interrupted for outcome in outcomes):
         command = shlex.join([_command("rlgates"), *sys.argv[1:]])
@@ -358,7 +375,7 @@ def _code(outcomes: Sequence[Outcome | TaskOutcome], where: str = "see their man
         return INTERRUPTED
     failed = sum(outcome.result is None for outcome in outcomes)
     if failed:
-        print(f"{failed} of {len(outcomes)} runs failed; {where}", file=sys.stderr)
+        print(f"{failed} of {len(outcomes)} runs failed; see their manifest.json", file=sys.stderr)
     return FAILED if failed else FINISHED
 
 

@@ -223,40 +223,6 @@ def preset(name: str) -> TrainConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyConfig:
-    """A comparison behind a table of the README: cores x presets x seeds."""
-
-    name: str = "passive_match"
-    """Of the result files; with that of one of `STUDIES`, its settings are the defaults."""
-    cores: tuple[str, ...] = ("ur_lstm", "lstm", "f_lstm", "c_lstm", "none")
-    """Memory cores that are compared, all with the same settings and budget."""
-    presets: tuple[str, ...] = ("study30", "study90")
-    """Settings that each core is trained with."""
-    seeds: tuple[int, ...] = (10, 11, 12, 13, 14)
-    """One run for each core, preset and seed; the settings were not tuned on these."""
-    total_steps: int | None = None
-    """Budget of a run in place of the presets' own."""
-    jobs: int = 1
-    """Runs at a time, each in a process of its own."""
-    threads: int = 1
-    """CPU threads of each run."""
-    results: str = "experiments/results"
-    """Where the tables are written."""
-    smoke: bool = False
-    """The same grid in a few seconds a run; tables beside the runs, not in `results`."""
-
-
-STUDIES: dict[str, StudyConfig] = {
-    "passive_match": StudyConfig(),
-    "match_agents": StudyConfig(
-        name="match_agents",
-        cores=("ur_lstm", "lstm", "none"),
-        presets=("study30", "study30_active", "study30_a2c", "study30_active_a2c"),
-    ),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
 class LearningConfig:
     """Train agents of rlgates and of sb3-contrib on the same tasks, and draw the curves."""
 

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from rlgates.experiments.stopping import InterruptedRun
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where nobody sees to it that only one process writes
+    fcntl = None  # type: ignore[assignment]
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -39,3 +48,31 @@ def write_json(path: Path, content: Any) -> None:
 def read_json(path: Path) -> Any:
     """The content of a JSON file; None if there is no such file."""
     return json.loads(path.read_text()) if path.exists() else None
+
+
+@contextmanager
+def alone(folder: Path, stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Hold a folder, which is made if need be: of two processes that come here one waits.
+
+    The lock is the operating system's: none is left behind by a process that was killed.
+
+    Raises:
+        InterruptedRun: `stop` said so while another process had it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if stop():
+                    raise InterruptedRun("another process is making it") from None
+                time.sleep(0.1)
+        yield
+    finally:
+        os.close(handle)

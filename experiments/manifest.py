@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rlgates.experiments.configs import NOT_LEARNED_FROM, TrainConfig
+from rlgates.experiments.configs import TrainConfig
 from rlgates.experiments.files import read_json, write_json
 
 PACKAGES = ("rlgates", "torch", "numpy", "gymnasium", "stable-baselines3", "sb3-contrib")
@@ -25,22 +25,30 @@ def manifest_path(folder: Path) -> Path:
     return folder / "manifest.json"
 
 
-def begin(folder: Path, config: TrainConfig, seed: int, steps: int) -> None:
-    """Write the manifest of a run that starts, or goes on, at `steps`."""
+def begin(folder: Path, config: Mapping[str, Any], seed: int, at: int, threads: int) -> None:
+    """Write the manifest of a run that starts, or goes on.
+
+    Args:
+        folder: of the run.
+        config: as JSON has it.
+        seed: of the run.
+        at: step or update at which it goes on.
+        threads: CPU threads.
+    """
     path = manifest_path(folder)
     session = {
         "start": now(),
-        "from_step": steps,
+        "from_step": at,
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "threads": config.threads,
+        "threads": threads,
         "versions": versions(),
         "git": git_state(),
         "platform": platform.platform(),
         "cpus": os.cpu_count(),
     }
-    before = read_json(path) if steps else None
+    before = read_json(path) if at else None
     sessions = [*(before["sessions"] if before else []), session]
-    content = {"status": "running", "config": plain(config), "seed": seed, "sessions": sessions}
+    content = {"status": "running", "config": dict(config), "seed": seed, "sessions": sessions}
     write_json(path, content)
 
 
@@ -51,6 +59,14 @@ def end(folder: Path, status: str, **facts: Any) -> None:
     content["status"] = status
     content["sessions"][-1]["end"] = now()
     write_json(path, {**content, **facts})
+
+
+def last_session(folder: Path) -> dict[str, Any]:
+    """What the numbers of a run depend on besides its config, for a row of a table."""
+    session = read_json(manifest_path(folder))["sessions"][-1]
+    git = session["git"] or {"commit": "", "dirty": ""}
+    machine = {name: session[name] for name in ("cpus", "threads")}
+    return {"commit": git["commit"], "dirty": git["dirty"], **machine, **session["versions"]}
 
 
 def plain(config: TrainConfig) -> dict[str, Any]:
@@ -92,18 +108,22 @@ def _immutable(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def check_same(folder: Path, config: TrainConfig, seed: int) -> dict[str, Any] | None:
-    """The manifest of the run in `folder`, None if there is none.
+def result_of(
+    folder: Path, config: Mapping[str, Any], seed: int, besides: Iterable[str] = ()
+) -> dict[str, Any] | None:
+    """The result of the run in `folder`; None if there is no run, or it is not finished.
 
     Raises:
-        ValueError: it is a run with another config; the message names what differs.
+        ValueError: it is a run with another config; the message names what differs, apart from
+            the settings `besides`.
     """
     found: dict[str, Any] | None = read_json(manifest_path(folder))
     if found is None or "config" not in found:
         return None
-    then = {**found["config"], "seed": found["seed"]}
-    same_settings(folder, then, {**plain(config), "seed": seed}, besides=NOT_LEARNED_FROM)
-    return found
+    then, today = {**found["config"], "seed": found["seed"]}, {**config, "seed": seed}
+    same_settings(folder, then, today, besides)
+    result: dict[str, Any] | None = found["result"] if found["status"] == "finished" else None
+    return result
 
 
 def same_settings(

@@ -16,7 +16,6 @@ from rlgates.errors import check_size
 from rlgates.experiments import logs, manifest
 from rlgates.experiments.checkpoint import write_checkpoint
 from rlgates.experiments.devices import find_device
-from rlgates.experiments.files import read_json, write_json
 from rlgates.experiments.supervised_check import build, check, run_folder
 from rlgates.experiments.supervised_configs import SupervisedConfig, learned_from
 from rlgates.experiments.supervised_evaluate import (
@@ -40,6 +39,16 @@ from rlgates.tasks import Batch, Generated
 
 # Beyond all seeds of training, and of each other.
 SEEDS = {"valid": 2**40, "test": 2**41}
+
+
+def finished(config: SupervisedConfig, seed: int) -> Learned | None:
+    """What the run came to if it was finished before.
+
+    Raises:
+        ValueError: the folder holds a run with another config; what differs is named.
+    """
+    found = manifest.result_of(run_folder(config, seed), learned_from(config), seed)
+    return None if found is None else as_learned(found)
 
 
 class Run:
@@ -91,11 +100,13 @@ class Run:
             ValueError: the folder holds a run with another config.
             OSError: nothing can be written; the last checkpoint is as it was.
         """
-        found = read_json(self.folder / "result.json")
-        if found is not None:
-            manifest.same_settings(self.folder, found["config"], self.settings)
-            return as_learned(found["result"])
+        before = finished(self.config, self.seed)
+        if before is not None:
+            return before
         logger = restore(self)
+        manifest.begin(
+            self.folder, learned_from(self.config), self.seed, self.update, self.config.threads
+        )
         self._before, self._began = self.seconds, time.monotonic()
         if progress is not None:
             progress.begin(self.update)
@@ -106,7 +117,10 @@ class Run:
             logger.close()
             if progress is not None:
                 progress.close()
-        return None if ended is None else self._finish(ended, test)
+        if ended is None:
+            manifest.end(self.folder, "interrupted")
+            return None
+        return self._finish(ended, test)
 
     def _train(
         self, logger: Logger, stop: Callable[[], bool], progress: Progress | None
@@ -262,9 +276,7 @@ class Run:
             None if self.best is None else self.best[1],
             ended,
         )
-        content = {"config": self.settings, "result": asdict(learned)}
-        facts = {"versions": manifest.versions(), "git": manifest.git_state()}
-        write_json(self.folder / "result.json", {**content, **facts})
+        manifest.end(self.folder, "finished", result=asdict(learned))
         if ended != "diverged":
             (self.folder / "checkpoint").unlink(missing_ok=True)
         return learned

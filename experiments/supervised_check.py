@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from rlgates.cores import check_options
 from rlgates.errors import check_choice, check_flag, check_number, check_probability, check_size
@@ -53,6 +54,7 @@ def check(config: SupervisedConfig) -> Task:
 
 
 def _check_together(config: SupervisedConfig, task: Task) -> None:
+    device = find_device(config.device)
     if config.momentum and config.optimizer not in WITH_MOMENTUM:
         raise ValueError(f"momentum is for {' and '.join(WITH_MOMENTUM)}, not {config.optimizer}.")
     if config.updates is None and config.epochs is None:
@@ -66,7 +68,7 @@ def _check_together(config: SupervisedConfig, task: Task) -> None:
                 )
         if config.eval_every is None:
             raise ValueError(f"eval_every is needed: task {config.task!r} has no epochs.")
-    if config.amp == "fp16" and find_device(config.device).type != "cuda":
+    if config.amp == "fp16" and device.type != "cuda":
         raise ValueError("amp='fp16' needs a GPU; try amp='bf16'.")
 
 
@@ -86,11 +88,15 @@ def build(config: SupervisedConfig, task: Task) -> Reader:
     )
 
 
+def shared(config: SupervisedConfig) -> dict[str, Any]:
+    """The settings that decide what is learned, apart from the core and its options."""
+    settings = learned_from(config)
+    return {name: settings[name] for name in settings if name not in ("core", "core_options")}
+
+
 def digest(config: SupervisedConfig) -> str:
     """A few letters that differ when cores cannot be compared: other settings or budget."""
-    settings = learned_from(config)
-    shared = {name: settings[name] for name in settings if name not in ("core", "core_options")}
-    return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps(shared(config), sort_keys=True).encode()).hexdigest()[:12]
 
 
 def task_title(config: SupervisedConfig) -> str:

@@ -25,7 +25,7 @@ from rlgates.experiments.supervise import Run
 from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.experiments.supervised_evaluate import observed
 from rlgates.experiments.supervised_saved import load_best
-from rlgates.experiments.tables import Row
+from rlgates.experiments.tables import Row, heading
 
 SEQUENCES = 32
 # Those of Gu et al. 2020, figure 4, and the fast gate.
@@ -52,9 +52,8 @@ def gates_before_and_after(
     return before, observed(run.reader, batch, SEQUENCES, run.device)
 
 
-def gate_rows(title: str, config: SupervisedConfig, seed: int) -> list[Row]:
+def unit_rows(pair: tuple[Observation, Observation] | None) -> list[Row]:
     """A row for each unit: its mean gate and its timescale, before and after training."""
-    pair = gates_before_and_after(config, seed)
     if pair is None:
         return []
     with torch.no_grad():
@@ -63,21 +62,14 @@ def gate_rows(title: str, config: SupervisedConfig, seed: int) -> list[Row]:
             for when, seen in zip(("before", "after"), pair, strict=True)
             for kind, values in (("gate", unit_means), ("timescale", unit_timescales))
         }
-    units = len(columns["gate_before"])
     return [
-        {
-            "title": title,
-            "core": config.core,
-            "seed": str(seed),
-            "unit": str(unit),
-            **{name: f"{column[unit]:.5g}" for name, column in columns.items()},
-        }
-        for unit in range(units)
+        {"unit": str(unit), **{name: f"{column[unit]:.5g}" for name, column in columns.items()}}
+        for unit in range(len(columns["gate_before"]))
     ]
 
 
 def draw_unit_gates(title: str, rows: Sequence[Row], path: Path) -> bool:
-    """Histograms and timescales of the cores of `SHOWN`, out of the rows of `gate_rows`.
+    """Histograms and timescales of the cores of `SHOWN`, out of the rows of `unit_rows`.
 
     Returns:
         whether there was any of them.
@@ -85,7 +77,7 @@ def draw_unit_gates(title: str, rows: Sequence[Row], path: Path) -> bool:
     means: dict[str, Pair] = {}
     scales: dict[str, Pair] = {}
     for core in SHOWN:
-        mine = [row for row in rows if (row["title"], row["core"]) == (title, core)]
+        mine = [row for row in rows if (heading(row), row["core"]) == (title, core)]
         if mine:
             columns = {
                 name: np.array([[float(row[name]) for row in mine]])

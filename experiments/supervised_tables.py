@@ -13,33 +13,25 @@ from rlgates.experiments import logs
 from rlgates.experiments.files import write_atomically
 from rlgates.experiments.supervised_figures import draw_losses
 from rlgates.experiments.supervised_gates import draw_unit_gates
-from rlgates.experiments.supervised_studies import STUDIES
-from rlgates.experiments.tables import Row, read
+from rlgates.experiments.tables import Row, heading, made_by, read
 from rlgates.experiments.text import time_text
 
 
-def redraw_supervised(results: Path) -> list[Path]:
-    """Draw the tables and pictures of all studies again; the files that were written."""
-    return [path for name in STUDIES for path in redraw_study(results, name)]
-
-
-def redraw_study(results: Path, name: str) -> list[Path]:
-    """Draw the table and the pictures of a study again; the files that were written."""
+def redraw_tasks(results: Path, name: str) -> list[Path]:
+    """Draw the table and the pictures of a study of tasks again; the files that were written."""
     rows = read(results / f"{name}.csv")
-    if not rows:
-        return []
     written = [results / f"{name}.md"]
-    titles = list(dict.fromkeys(row["title"] for row in rows))
+    titles = list(dict.fromkeys(map(heading, rows)))
     if len({row["core"] for row in rows}) == 1 < len(titles):
-        text = overview(rows, name)
+        text = overview(rows)
     else:
-        text = "\n".join(table([row for row in rows if row["title"] == t], name) for t in titles)
+        text = "\n".join(table([row for row in rows if heading(row) == t]) for t in titles)
     write_atomically(written[0], text.encode())
     points, gates = (read(results / f"{name}_{kind}.csv") for kind in ("curves", "gates"))
     for title in titles:
         path = results / f"{name}_{_slug(title, titles)}.png"
-        mine = [row for row in points if row["title"] == title]
-        first = next(row for row in rows if row["title"] == title)
+        mine = [row for row in points if heading(row) == title]
+        first = next(row for row in rows if heading(row) == title)
         if _draw_curves(title, mine, first["baseline"], path):
             written.append(path)
         path = path.with_stem(f"{path.stem}_gates")
@@ -69,25 +61,25 @@ def _draw_curves(title: str, points: Sequence[Row], baseline: str, path: Path) -
     return True
 
 
-def table(rows: Sequence[Row], name: str) -> str:
+def table(rows: Sequence[Row]) -> str:
     """What each core came to on one task, the best first."""
     cores = list(dict.fromkeys(row["core"] for row in rows))
     by_core = {core: [row for row in rows if row["core"] == core] for core in cores}
     columns = _columns(rows)
-    heads = [rows[0]["title"], *columns]
+    heads = [heading(rows[0]), *columns]
     lines = [f"| {' | '.join(heads)} |\n", f"|{' --- |' * len(heads)}\n"]
     for core in sorted(cores, key=lambda core: _rank(by_core[core])):
         cells = [f"`{core}`", *(_cell(column, by_core[core]) for column in columns)]
         lines.append(f"| {' | '.join(cells)} |\n")
-    return "".join(lines) + f"\n{_note(rows, name)}\n"
+    return "".join(lines) + f"\n{_note(rows)}\n"
 
 
-def overview(rows: Sequence[Row], name: str) -> str:
+def overview(rows: Sequence[Row]) -> str:
     """What one core came to on many tasks."""
     heads = ("task", "budget", "loss before", "loss", "on test", "published", "time a run")
     lines = [f"| {' | '.join(heads)} |\n", f"|{' --- |' * len(heads)}\n"]
-    for title in dict.fromkeys(row["title"] for row in rows):
-        mine = [row for row in rows if row["title"] == title]
+    for title in dict.fromkeys(map(heading, rows)):
+        mine = [row for row in rows if heading(row) == title]
         metric = mine[0]["metric"]
         cells = (
             *(title, _budget(mine[0]), _cell("loss before", mine), _cell("loss", mine)),
@@ -95,13 +87,12 @@ def overview(rows: Sequence[Row], name: str) -> str:
             *(_cell("published", mine), _cell("time a run", mine)),
         )
         lines.append(f"| {' | '.join(cells)} |\n")
-    commits = ", ".join(dict.fromkeys(row["commit"][:7] for row in rows))
     seeds = ", ".join(dict.fromkeys(row["seed"] for row in rows))
     return "".join(lines) + (
         f"\n`{rows[0]['core']}` with the settings of the laptop tier, seed {seeds}: loss on "
         "sequences that were not trained on, before and after, and the task's metric on the test "
         "set. Published: with the papers' own sizes and budgets. "
-        f"`rlgates supervise --name {name}`, commit {commits}.\n"
+        f"{made_by(rows)}.\n"
     )
 
 
@@ -167,7 +158,7 @@ def _middle(rows: Sequence[Row]) -> float:
     return float(np.median(logs.column(list(rows), "loss")))
 
 
-def _note(rows: Sequence[Row], name: str) -> str:
+def _note(rows: Sequence[Row]) -> str:
     """How the runs were made."""
     first, seeds = rows[0], sorted({int(row["seed"]) for row in rows})
     many = f"median over seeds {seeds[0]} to {seeds[-1]}, or as many as there are"
@@ -188,9 +179,7 @@ def _note(rows: Sequence[Row], name: str) -> str:
     optimizer = {"": "Adam", "adam": "Adam", "radam": "RAdam", "rmsprop": "RMSprop"}
     how = optimizer.get(first.get("optimizer", ""), first.get("optimizer", ""))
     words.append(f"d = {first['hidden_size']}, {how}, rate {first['learning_rate']}")
-    commits = ", ".join(dict.fromkeys(row["commit"][:7] for row in rows))
-    command = "rlgates supervise" + f" --name {name}" * (name != "supervised")
-    return ". ".join(words) + f". `{command}`, commit {commits}."
+    return ". ".join([*words, made_by(rows)]) + "."
 
 
 def _loss(value: float) -> str:

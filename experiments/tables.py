@@ -10,7 +10,7 @@ from rlgates.experiments.files import write_atomically
 from rlgates.experiments.logs import write_rows
 
 Row = dict[str, str]
-Key = tuple[str, str, str]
+Key = tuple[str, ...]
 
 
 def read(path: Path) -> list[Row]:
@@ -23,7 +23,19 @@ def read(path: Path) -> list[Row]:
 
 def key(row: Row) -> Key:
     """Which run a row belongs to."""
-    return row["title"], row["core"], row["seed"]
+    return row["title"], row.get("variant", ""), row["core"], row["seed"]
+
+
+def heading(row: Row) -> str:
+    """What was learned, and which of several settings it was."""
+    return ", ".join(filter(None, (row["title"], row.get("variant", ""))))
+
+
+def made_by(rows: Sequence[Row]) -> str:
+    """The commands and commits that made these rows: "`rlgates sweep music`, commit 1234567"."""
+    commands = dict.fromkeys(f"`{row['command']}`" for row in rows)
+    commits = dict.fromkeys(row["commit"][:7] for row in rows)
+    return f"{', '.join(commands)}, commit {', '.join(commits)}"
 
 
 def merge(path: Path, rows: Sequence[Row]) -> None:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,10 +25,11 @@ from rlgates.experiments.callbacks import (
     ScaledReward,
     Stop,
 )
-from rlgates.experiments.configs import TrainConfig
+from rlgates.experiments.configs import NOT_LEARNED_FROM, TrainConfig
 from rlgates.experiments.evaluate import evaluate, evaluation_seed
 from rlgates.experiments.files import write_atomically
 from rlgates.experiments.runs import chance, check, rollout_steps, run_folder, run_title
+from rlgates.experiments.stopping import InterruptedRun
 from rlgates.experiments.text import steps_text, time_text
 
 GOAL = 0.9
@@ -62,29 +62,15 @@ class Result:
     ended: str
 
 
-class InterruptedRun(Exception):
-    """The run was asked to stop, and saved so that it can be continued.
-
-    Args:
-        folder: of the run.
-        steps: made so far.
-    """
-
-    def __init__(self, folder: Path, steps: int) -> None:
-        super().__init__(f"at {steps:,} steps, saved in {folder}")
-        self.folder, self.steps = folder, steps
-
-
 def finished(config: TrainConfig, seed: int) -> Result | None:
     """The result of the run if it was finished before.
 
     Raises:
         ValueError: the folder holds a run with another config; what differs is named.
     """
-    found = manifest.check_same(run_folder(config, seed), config, seed)
-    if found is None or found["status"] != "finished":
-        return None
-    return Result(**found["result"])
+    folder = run_folder(config, seed)
+    result = manifest.result_of(folder, manifest.plain(config), seed, besides=NOT_LEARNED_FROM)
+    return None if result is None else Result(**result)
 
 
 def build(config: TrainConfig, seed: int) -> tuple[Agent, BatchedVecEnv]:
@@ -172,7 +158,8 @@ def _train(config: TrainConfig, seed: int, stop: Callable[[], bool], bar: bool |
     if saved and not manifest.manifest_path(folder).exists():
         raise ValueError(f"{folder} has a checkpoint, but its manifest.json is missing.")
     logs.rewind(folder, saved and saved["logs"])
-    manifest.begin(folder, config, seed, saved["counters"]["num_timesteps"] if saved else 0)
+    steps = saved["counters"]["num_timesteps"] if saved else 0
+    manifest.begin(folder, manifest.plain(config), seed, steps, config.threads)
     logger = logs.make_logger(folder)
     model.set_logger(logger)
     boundary = Boundary(config, folder, env, saved["seconds"] if saved else 0.0, stop)
@@ -194,7 +181,7 @@ def _train(config: TrainConfig, seed: int, stop: Callable[[], bool], bar: bool |
     boundary.save()
     if ended == "interrupted":
         manifest.end(folder, "interrupted")
-        raise InterruptedRun(folder, model.num_timesteps)
+        raise InterruptedRun(f"at {model.num_timesteps:,} steps, saved in {folder}")
     result = _measure(config, seed, model, boundary.seconds, ended)
     manifest.end(folder, "finished", result=asdict(result))
     path.unlink()

@@ -13,6 +13,7 @@ import rlgates
 from rlgates.experiments import cli, configs
 from rlgates.experiments import train as train_script
 from rlgates.experiments.configs import laid_over, parse_pairs, smoke
+from rlgates.experiments.jobs import Job
 from rlgates.experiments.runs import env_title
 from rlgates.experiments.text import steps_text, time_text
 
@@ -31,7 +32,7 @@ def test_version_and_cores(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["", "train", "demo", "study", "figures", "cores", "play", "film", "bench"]
+    "command", ["", "train", "demo", "sweep", "figures", "cores", "play", "film", "bench"]
 )
 def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
@@ -51,8 +52,8 @@ def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
         ("train --env rlgates/MiniGridMemoryS7-v0", "is a single environment of gymnasium"),
         ("train --env rlgates/popgym-RepeatFirstEasy-v0", "is a single environment of gymnasium"),
         ("train --n-envs 0", "n_envs must be at least 1, got 0."),
-        ("study --presets study91", "Did you mean 'study90'?"),
-        ("study --cores", "cores must not be empty."),
+        ("sweep", "the name of a study is needed; rlgates sweep --list shows all."),
+        ("sweep musik", "unknown study 'musik'. Did you mean 'music'?"),
         ("figures --results nowhere", "no results in nowhere"),
     ],
 )
@@ -95,17 +96,17 @@ def test_settings_are_laid_over_those_of_the_preset(
 ) -> None:
     seen = []
 
-    def run_all(runs: list[tuple[configs.TrainConfig, int]], _: int) -> list[object]:
-        seen.extend(runs)
+    def run_all(jobs: list[Job], _: int) -> list[object]:
+        seen.extend(jobs)
         return []
 
-    monkeypatch.setattr("rlgates.experiments.launch.run_all", run_all)
+    monkeypatch.setattr("rlgates.experiments.workers.run_all", run_all)
     line = (
         "train --preset study90 --env-settings num_apples=0 end_on_choice= --seeds 1 2 --core lstm"
     )
     assert cli.main([*line.split(), "--core-options", "input_scale=", "forget_bias=2"]) == 0
-    (config, first), (_, second) = seen
-    assert (first, second) == (1, 2)
+    assert [job.seed for job in seen] == [1, 2]
+    config = seen[0].config
     assert config.env_settings == {
         "explore_steps": 15,
         "distractor_steps": 90,
@@ -123,12 +124,12 @@ def test_a_core_takes_those_options_of_a_preset_that_it_has(
 ) -> None:
     seen = []
     monkeypatch.setattr(
-        "rlgates.experiments.launch.run_all", lambda runs, _: seen.extend(runs) or []
+        "rlgates.experiments.workers.run_all", lambda jobs, _: seen.extend(jobs) or []
     )
     assert cli.main(["train", "--core", core]) == 0
     assert cli.main(["train", "--core", core, "--core-options", "forget_bias=2"]) == 0
     given = {"input_scale": 8.0} if core == "gru" else {}
-    assert [config.core_options for config, _ in seen] == [given, {**given, "forget_bias": 2}]
+    assert [job.config.core_options for job in seen] == [given, {**given, "forget_bias": 2}]
     assert cli.main(["train", "--core", "rmcc"]) == 2
     assert "Did you mean 'rmc'" in capsys.readouterr().err
 

@@ -37,7 +37,7 @@ def run(folder: Path, core: str = "ur_lstm", **settings: Any) -> TrainConfig:
     """A folder with all that a film needs of a finished run."""
     config = TrainConfig(env_settings={**SETTINGS, **settings}, core=core, eval_deterministic=False)
     folder.mkdir(parents=True, exist_ok=True)
-    manifest.begin(folder, config, 3, 0)
+    manifest.begin(folder, manifest.plain(config), 3, 0, 1)
     agent(config).save(folder / "model.zip")
     return config
 
@@ -264,7 +264,7 @@ def test_what_is_wrong_is_said_before_any_work(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    manifest.begin(tmp_path, TrainConfig(), 0, 0)
+    manifest.begin(tmp_path, manifest.plain(TrainConfig()), 0, 0, 1)
     monkeypatch.setenv("PATH", "")
     assert cli.main(["film", str(tmp_path), *words]) == 2
     assert message in capsys.readouterr().err

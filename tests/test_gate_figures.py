@@ -32,7 +32,8 @@ from rlgates.experiments.gate_figures import (
 from rlgates.experiments.gate_runs import draw_runs, gates_of_run, growth
 from rlgates.experiments.manifest import read_config
 from rlgates.experiments.runs import run_folder
-from rlgates.experiments.train import InterruptedRun, build, train
+from rlgates.experiments.stopping import InterruptedRun
+from rlgates.experiments.train import build, train
 
 
 def gates(d: int, seed: int, *before: int) -> np.ndarray[Any, Any]:

@@ -20,9 +20,11 @@ from rlgates.experiments import files
 from rlgates.experiments.checkpoint import read_checkpoint, write_checkpoint
 from rlgates.experiments.configs import TrainConfig
 from rlgates.experiments.files import write_atomically
-from rlgates.experiments.launch import run_all
+from rlgates.experiments.jobs import Job
 from rlgates.experiments.runs import run_folder
-from rlgates.experiments.train import InterruptedRun, train
+from rlgates.experiments.stopping import InterruptedRun
+from rlgates.experiments.train import train
+from rlgates.experiments.workers import run_all
 
 
 def after(rollouts: int) -> Callable[[], bool]:
@@ -232,7 +234,7 @@ def test_a_failing_run_does_not_stop_the_others(
 ) -> None:
     config = interrupted(tmp_path)
     (run_folder(config, 0) / "checkpoint").write_bytes(b"rubbish")
-    failed, made = run_all([(config, 0), (config, 1)], jobs)
+    failed, made = run_all([Job(config, 0), Job(config, 1)], jobs)
     assert failed.result is None
     assert "is damaged" in failed.error
     assert made.result is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,22 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from rlgates.experiments import cli
 from rlgates.experiments.supervise import Run
 from rlgates.experiments.supervised_check import check
 from rlgates.experiments.supervised_configs import SupervisedConfig
-from rlgates.experiments.supervised_gates import gates_before_and_after
 from rlgates.experiments.supervised_saved import Learned
-from rlgates.experiments.supervised_studies import (
-    CORES,
-    GATES,
-    STUDIES,
-    Comparison,
-    SupervisedStudy,
-)
-from rlgates.experiments.supervised_study import grid, run_supervised_study
-from rlgates.experiments.supervised_tables import overview, redraw_supervised, table
-from rlgates.experiments.tables import read
+from rlgates.experiments.supervised_tables import overview, table
 
 TINY = SupervisedConfig(
     task_settings={"delay": 2},
@@ -100,7 +88,7 @@ def test_a_divergence_is_reported(tmp_path: Path) -> None:
     learned = run.go()
     assert learned is not None
     assert learned.diverged_at == 1
-    assert json.loads((run.folder / "result.json").read_text())["result"]["diverged_at"] == 1
+    assert json.loads((run.folder / "manifest.json").read_text())["result"]["diverged_at"] == 1
 
 
 @pytest.mark.parametrize(
@@ -127,111 +115,12 @@ def test_a_run_ends_when_the_task_is_solved(tmp_path: Path) -> None:
         check(replace(TINY, stop_loss=0.0))
 
 
-def test_every_study_makes_sense(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = grid(SupervisedStudy(seeds=(0,)))
-    assert len(runs) == 2 * len(CORES)
-    assert len(set(CORES)) == len(CORES)
-    runs = grid(SupervisedStudy(name="gates", seeds=(3, 4), tasks=("copy",)))
-    assert [seed for _, seed, _ in runs] == [3] * 2 * len(GATES) + [4] * 2 * len(GATES)
-    assert all(keep == (seed == 3) for _, seed, keep in runs)
-    config = next(config for config, _, _ in runs if config.core == "janet")
-    assert config.core_options == {"t_max": 100}
-    monkeypatch.setattr("rlgates.experiments.supervised_study.check", lambda config: None)
-    for name in STUDIES:  # the data of some are not everywhere
-        assert len(grid(SupervisedStudy(name=name))) == 3 * sum(
-            len(comparison.cores) for comparison in STUDIES[name]
-        )
-        assert grid(SupervisedStudy(name=name, smoke=True))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"name": "gate"}, "Did you mean 'gates'"),
-        ({"tasks": ("ading",)}, "unknown task of the study 'supervised' 'ading'. Did you mean"),
-        ({"cores": ("lstn",)}, "Did you mean 'lstm'"),
-        ({"seeds": ()}, "one or more different numbers"),
-        ({"seeds": (1, 1)}, "one or more different numbers"),
-        ({"seeds": (-1,)}, "seed must be at least 0"),
-        ({"jobs": 0}, "jobs must be at least 1"),
-    ],
-)
-def test_wrong_studies_are_refused(changes: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        run_supervised_study(SupervisedStudy(**changes))
-
-
-def test_a_study_without_its_data_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("RLGATES_DATA", str(tmp_path))
-    assert cli.main(["supervise", "--name", "music", "--seeds", "0"]) == 2
-    message = capsys.readouterr().err
-    assert message.startswith("rlgates: error: jsb: the data file music/")
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_study_writes_tables_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = ["supervise", "--smoke", "--cores", "lstm", "none", "--seeds", "0", "1"]
-    assert cli.main(words) == 0
-    with Path("runs/smoke/supervised.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 2 * 2 * 2
-    for row in rows:
-        assert float(row["loss"]) > 0
-        assert bool(row["accuracy"]) == row["title"].startswith("copy")
-        assert (row["ended"], row["made"]) == ("budget", "4")
-    text = Path("runs/smoke/supervised.md").read_text()
-    assert text.count("| `lstm` |") == text.count("| `none` |") == 2
-    assert "| copy, delay 4 | loss | worst seed |" in text
-    capsys.readouterr()
-    more = SupervisedStudy(cores=("lstm", "none"), seeds=(0, 1, 2), jobs=2, smoke=True)
-    assert [outcome.seed for outcome in run_supervised_study(more)] == [2] * 4
-    printed = capsys.readouterr().out
-    assert printed.count("seed 2: loss") == 4
-    assert "8 of 12 runs are in" in printed
-    pictures = [path for path in redraw_supervised(Path("runs/smoke")) if path.suffix == ".png"]
-    assert [path.name for path in pictures] == ["supervised_copy.png", "supervised_adding.png"]
-    assert all(path.read_bytes()[:4] == b"\x89PNG" for path in pictures)
-    other = replace(TINY, task_settings={"delay": 100}, learning_rate=1.0)
-    changed = (Comparison(other, ("lstm",)),)
-    monkeypatch.setitem(STUDIES, "supervised", changed)
-    with pytest.raises(ValueError, match="with other settings"):
-        run_supervised_study(replace(more, tasks=("copy",), cores=()))
-
-
-def test_gates_are_kept_before_and_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    base = replace(TINY, updates=40, batch_size=32, learning_rate=1e-2, stop_loss=1e-9)
-    row = Comparison(replace(base, folder="runs/gates"), ("lstm", "none"), {}, gates=True)
-    monkeypatch.setitem(STUDIES, "gates", (row,))
-    study = SupervisedStudy(name="gates", seeds=(0, 1), results="results")
-    assert all(outcome.result for outcome in run_supervised_study(study))
-    rows = read(Path("results/gates_gates.csv"))
-    assert [(one["core"], one["seed"], one["unit"]) for one in rows] == [
-        ("lstm", "0", str(unit)) for unit in range(8)
-    ]
-    pair = gates_before_and_after(row.of("lstm"), 0)
-    assert pair is not None
-    for when, seen in zip(("before", "after"), pair, strict=True):
-        means = seen.forget[0].double().mean(dim=(0, 1))
-        scales = -1 / seen.forget[0].double().log().mean(dim=(0, 1))
-        for name, expected in (("gate", means), ("timescale", scales)):
-            given = torch.tensor([float(one[f"{name}_{when}"]) for one in rows]).double()
-            torch.testing.assert_close(given, expected, rtol=1e-3, atol=1e-4)
-    assert any(one["gate_before"] != one["gate_after"] for one in rows)
-    assert Path("results/gates_copy_gates.png").read_bytes()[:4] == b"\x89PNG"
-
-
 def test_tables_say_who_solved_it_and_what_is_published() -> None:
     common = {
         "title": "some, steps 3", "baseline": "0.5", "diverged_at": "", "updates": "900",
         "batch_size": "7", "hidden_size": "8", "learning_rate": "0.1", "parameters": "1234",
         "seconds": "5", "commit": "abcdef0123", "stop_loss": "0.01",
+        "command": "rlgates sweep some",
     }  # fmt: skip
     ends = {"slow": ("solved", "800"), "fast": ("solved", "200"), "never": ("budget", "900")}
     rows = [
@@ -240,7 +129,7 @@ def test_tables_say_who_solved_it_and_what_is_published() -> None:
         for seed in (0, 1)
     ]
     rows[-1]["loss"] = "0.3"
-    text = table(rows, "some")
+    text = table(rows)
     assert [line.split("`")[1] for line in text.splitlines()[2:5]] == ["fast", "slow", "never"]
     assert "| `fast` | 2 of 2, after 200 | 0.0050 | 0.0050 | 0 of 2 | 1,234 | 5.0 s |" in text
     assert "| `never` | 0 of 2 | 0.1525 | 0.3000 |" in text
@@ -251,13 +140,13 @@ def test_tables_say_who_solved_it_and_what_is_published() -> None:
          "optimizer": "radam"}
         for row, test in zip(rows, ("8", "9", "7", "7.5", "10", "11"), strict=True)
     ]  # fmt: skip
-    text = table(music, "some")
+    text = table(music)
     assert "| loss before | loss | worst seed | nll on test | published | diverged |" in text
     assert "| `fast` | 9.0000 | 0.0050 | 0.0050 | 7.25 [7, 7.5] | 7.72, 3 |" in text
     some = [{**row, "title": title} for row, title in zip(music[:2], ("a, b 1", "c"), strict=True)]
-    text = overview(some, "epochs")
+    text = overview(some)
     assert "| a, b 1 | 4 epochs | 9.0000 | 0.0050 | nll 8 | " in text
     assert "`slow` with the settings of the laptop tier, seed 0, 1: loss" in text
-    text = table(music, "some")
+    text = table(music)
     assert "after 4 epochs, 7 sequences at a time" in text
     assert "RAdam" in text

@@ -18,12 +18,12 @@ from toy_tasks import Parity, Text
 
 from rlgates.experiments import files, logs
 from rlgates.experiments.checkpoint import read_checkpoint
+from rlgates.experiments.studies import STUDIES
 from rlgates.experiments.supervise import Run
 from rlgates.experiments.supervised_check import check, digest
 from rlgates.experiments.supervised_configs import SupervisedConfig, learned_from
 from rlgates.experiments.supervised_feed import Feed
 from rlgates.experiments.supervised_progress import Progress
-from rlgates.experiments.supervised_studies import ADDING, COPY
 from rlgates.experiments.tables import read
 from rlgates.tasks import TASKS, Batch, make_task
 
@@ -55,10 +55,11 @@ def weights(run: Run) -> list[Tensor]:
 
 
 def test_committed_rows_are_recognised() -> None:
-    rows = read(ROOT / "experiments" / "results" / "supervised.csv")
+    rows = read(ROOT / "experiments" / "results" / "all_cores.csv")
     digests = {row["title"].partition(",")[0]: row["config"] for row in rows}
-    assert digests == {"copy": digest(COPY), "adding": digest(ADDING)}
-    assert digest(replace(COPY, weight_decay=1e-6)) != digests["copy"]
+    copy, adding = (arm.config for arm in STUDIES["all_cores"].laptop)
+    assert digests == {"copy": digest(copy), "adding": digest(adding)}
+    assert digest(replace(copy, weight_decay=1e-6)) != digests["copy"]
 
 
 @pytest.mark.parametrize(
@@ -240,7 +241,7 @@ def test_early_stopping_keeps_the_best_weights(tmp_path: Path) -> None:
     assert all(map(torch.equal, weights(run), run.kept[1]))
     assert set(learned.test) == {"loss", "accuracy"}
     assert not (run.folder / "checkpoint").exists()
-    result = json.loads((run.folder / "result.json").read_text())["result"]
+    result = json.loads((run.folder / "manifest.json").read_text())["result"]
     assert (result["ended"], result["best_update"]) == ("patience", 4)
 
 
@@ -273,7 +274,7 @@ def test_a_full_disk_is_said_and_the_last_checkpoint_is_whole(
     sync, left = os.fsync, itertools.count()
 
     def fsync(file: int) -> None:
-        if next(left) > 5:  # in the evaluation after the second epoch
+        if next(left) > 6:  # in the evaluation after the second epoch
             raise OSError(errno.ENOSPC, "No space left on device")
         sync(file)
 

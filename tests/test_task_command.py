@@ -14,9 +14,9 @@ import pytest
 from toy_tasks import Parity, Text
 
 from rlgates.experiments import cli
+from rlgates.experiments.jobs import Job
 from rlgates.experiments.supervise import Run
 from rlgates.experiments.supervised_check import build, check
-from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.experiments.supervised_tiers import task_config
 from rlgates.tasks import TASKS, Generated
 from rlgates.tasks.protocols import PROTOCOLS, Protocol
@@ -77,14 +77,16 @@ def test_runs_are_made_once_and_held_against_published_figures(
     assert label in printed
     assert "loss without memory 1.6094" in printed
     assert printed.count("published: perplexity 4.5 of gru on test (nobody, table 1)") == 2
-    assert Path("runs/smoke/text-gru/seed-1/result.json").exists()
+    assert Path("runs/smoke/text-gru/seed-1/manifest.json").exists()
     table = Path("runs/smoke/text-gru/seed-0/progress.csv")
     before = table.stat().st_mtime_ns
     assert cli.main(words) == 0
-    assert capsys.readouterr().out == printed
+    again = capsys.readouterr().out
+    assert again.count(" (made before)\n") == 2
+    assert again.replace(" (made before)", "") == printed
     assert table.stat().st_mtime_ns == before
-    assert cli.main([*words, "--hidden-size", "5"]) == 1
-    assert "hidden_size was 8 and is now 5" in capsys.readouterr().out
+    assert cli.main([*words, "--hidden-size", "5"]) == 2
+    assert "hidden_size was 8 and is now 5" in capsys.readouterr().err
 
 
 def test_a_stopped_run_says_how_to_go_on(
@@ -153,13 +155,13 @@ def test_the_tiers_of_each_task_make_sense(name: str) -> None:
 
 
 def test_options_are_laid_over_those_of_the_tier(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[SupervisedConfig] = []
+    seen: list[Any] = []
 
-    def run_tasks(config: SupervisedConfig, seeds: Sequence[int], jobs: int) -> list[Any]:
-        seen.append(config)
+    def run_all(jobs: Sequence[Job], _: int) -> list[Any]:
+        seen.extend(job.config for job in jobs)
         return []
 
-    monkeypatch.setattr("rlgates.experiments.supervised_launch.run_tasks", run_tasks)
+    monkeypatch.setattr("rlgates.experiments.workers.run_all", run_all)
     line = "task copy --core lstm --core-options forget_bias=2 --task-settings delay=7"
     assert cli.main([*line.split(), "--decay-at", "3", "5"]) == 0
     assert cli.main(["task", "parity", "--epochs", "2"]) == 0

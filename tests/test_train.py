@@ -24,10 +24,11 @@ from rlgates.experiments import train as training
 from rlgates.experiments.callbacks import ScaledReward
 from rlgates.experiments.configs import PRESETS, TrainConfig
 from rlgates.experiments.film import film
-from rlgates.experiments.launch import run_all
+from rlgates.experiments.jobs import Job
 from rlgates.experiments.manifest import read_config
 from rlgates.experiments.runs import chance, check, env_title, run_folder
 from rlgates.experiments.train import build, describe, train
+from rlgates.experiments.workers import run_all
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,7 @@ def test_a_finished_run_is_not_made_again(
     finished: TrainConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(training, "_train", None)
-    (outcome,) = run_all([(finished, 3)])
+    (outcome,) = run_all([Job(finished, 3)])
     assert outcome.before
     assert outcome.result == train(finished, 3)
     assert outcome.result is not None
@@ -300,7 +301,7 @@ def test_a_wrong_config_is_refused_before_any_work(
 ) -> None:
     good, bad = tiny(tmp_path), tiny(tmp_path / "bad", **changes)
     with pytest.raises(ValueError, match=message):
-        run_all([(good, 0), (bad, 0)])
+        run_all([Job(good, 0), Job(bad, 0)])
     assert not list(tmp_path.iterdir())
 
 

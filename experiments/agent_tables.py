@@ -1,0 +1,85 @@
+"""The tables and pictures of studies of agents, out of their CSV files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rlgates.experiments import logs
+from rlgates.experiments.configs import TrainConfig, parse_pairs
+from rlgates.experiments.figures import Curve, draw_panels
+from rlgates.experiments.files import write_atomically
+from rlgates.experiments.pictures import draw_readme
+from rlgates.experiments.runs import chance
+from rlgates.experiments.stats import iqm, iqm_interval, median_reached
+from rlgates.experiments.tables import Row, heading, made_by, read
+from rlgates.experiments.text import steps_text, time_text
+from rlgates.experiments.train import GOAL
+
+
+def redraw_agents(results: Path, name: str) -> list[Path]:
+    """Draw the table and the pictures of a study of agents again; the files that were written."""
+    rows = read(results / f"{name}.csv")
+    panels = read_curves(results / f"{name}_curves.csv")
+    settings = parse_pairs(rows[0]["env_settings"].split())
+    env = rows[0]["env"]
+    level = chance(TrainConfig(env=env, env_settings=settings))
+    picture, readme, table = (results / f"{name}{end}" for end in (".png", "_readme.png", ".md"))
+    draw_panels(panels, picture, level)
+    write_atomically(table, summary(rows).encode())
+    if len({row["env"] for row in rows}) > 1:
+        return [picture, table]
+    draw_readme(panels, env, settings, readme, level)
+    return [picture, table, readme]
+
+
+def read_curves(path: Path) -> dict[str, list[Curve]]:
+    """The curves in a table, by the title of their environment."""
+    panels: dict[str, list[Curve]] = {}
+    runs: dict[tuple[str, str, str], list[Row]] = {}
+    for row in read(path):
+        runs.setdefault((heading(row), row["core"], row["seed"]), []).append(row)
+    for (title, core, seed), rows in runs.items():
+        steps, success = logs.column(rows, "steps"), logs.column(rows, "success")
+        panels.setdefault(title, []).append(Curve(core, int(seed), steps, success))
+    return panels
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """The tables of a study: IQM and interval over seeds, steps to the goal, time."""
+    titles = dict.fromkeys(map(heading, rows))
+    return "\n".join(_table([row for row in rows if heading(row) == title]) for title in titles)
+
+
+def _table(rows: Sequence[Row]) -> str:
+    """The table of one environment, with all that is needed to make it again."""
+    first, seeds = rows[0], sorted({int(row["seed"]) for row in rows})
+    lines = [[heading(first), "success", f"steps to {GOAL}", "time a run"], ["---"] * 4]
+    for core in dict.fromkeys(row["core"] for row in rows):
+        lines.append([f"`{core}`", *_cells([row for row in rows if row["core"] == core])])
+    stop = first["stop_success"]
+    early = f"; a run ends sooner when {float(stop):.0%} succeed" if stop else ""
+    note = (
+        f"Success on {int(first['episodes']):,} fresh episodes a seed: interquartile mean over "
+        f"seeds {seeds[0]} to {seeds[-1]} with its 95 % bootstrap interval. Steps of training "
+        f"until {GOAL:.0%} of the last training episodes succeeded: median, and how many seeds "
+        f"got there. Budget {steps_text(float(first['budget']))} steps{early}. Time: median, with "
+        f"{first['threads']} thread a run. {made_by(rows)}.\n"
+    )
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n" + note
+
+
+def _cells(rows: Sequence[Row]) -> list[str]:
+    success = logs.column(list(rows), "success")
+    low, high = iqm_interval(success)
+    reached = [float(row[f"steps_to_{GOAL}"]) if row[f"steps_to_{GOAL}"] else None for row in rows]
+    median, count = median_reached(reached)
+    seconds = float(np.median(logs.column(list(rows), "seconds")))
+    when = steps_text(median) if median else f"> {steps_text(float(rows[0]['budget']))}"
+    return [
+        f"{iqm(success):.2f} [{low:.2f}, {high:.2f}]",
+        f"{when} ({count} of {len(rows)})",
+        time_text(seconds),
+    ]

@@ -1,0 +1,17 @@
+"""The STUDIES table: what `rlgates sweep NAME` makes, one file for each paper."""
+
+from __future__ import annotations
+
+from rlgates.experiments.studies import gato2020, gu2020, janet2018, ohno2022, ours, zakovskis2023
+from rlgates.experiments.studies.study import Arm, Published, Study
+
+__all__ = ["STUDIES", "Arm", "Published", "Study"]
+
+STUDIES: dict[str, Study] = {
+    **ours.STUDIES,
+    **gu2020.STUDIES,
+    **ohno2022.STUDIES,
+    **gato2020.STUDIES,
+    **zakovskis2023.STUDIES,
+    **janet2018.STUDIES,
+}

@@ -1,0 +1,79 @@
+"""GATO: Gates are not the only option (anonymous authors, under review in 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from rlgates.experiments.studies.study import Arm, Published, Study
+from rlgates.experiments.supervised_configs import SupervisedConfig
+from rlgates.experiments.supervised_tiers import task_config
+
+CORES = ("gato", "gru", "lstm")
+LENGTHS = (100, 200, 400, 750)
+TWO = {"gato": {"depth": 2}}
+
+
+def _adding(length: int) -> SupervisedConfig:
+    """As published, but for the sizes: 3,125 updates of 64 sequences, no clipping."""
+    return SupervisedConfig(
+        task="adding",
+        task_settings={"steps": length},
+        updates=200_000 // 64,
+        batch_size=64,
+        halve_block=10_000,
+        max_grad_norm=None,
+        eval_every=125,
+    )
+
+
+def _without(s_update: str, words: str) -> Arm:
+    return Arm(_adding(200), ("gato",), {"gato": {"depth": 2, "s_update": s_update}}, words)
+
+
+_DEPTH: dict[str, Any] = {"gato": {"input_start": "default"}}
+
+STUDIES: dict[str, Study] = {
+    "adding_lengths": Study(
+        title="Adding at four lengths, and GATO without what carries its sum",
+        source="GATO 2020, figure 2, appendix A",
+        laptop=(
+            *(Arm(_adding(length), CORES, TWO) for length in LENGTHS),
+            _without("zero", "s' = 0"),
+            _without("increment", "s' = increment"),
+        ),
+        full=(
+            *(Published(f"adding-gato-{length}") for length in LENGTHS),
+            Published("adding-gato-zero", variant="s' = 0"),
+            Published("adding-gato-increment", variant="s' = increment"),
+        ),
+    ),
+    "copy_aba": Study(
+        title="Copy without a marker",
+        source="GATO 2020, figure 1",
+        laptop=(Arm(replace(task_config("copy_aba"), updates=5_000), CORES, TWO),),
+        full=(Published("copy_aba-gato"),),
+    ),
+    "icu": Study(
+        title="Length of stay",
+        source="GATO 2020, table 1",
+        laptop=tuple(
+            Arm(
+                replace(task_config("icu"), learning_rate=rate),
+                CORES,
+                _DEPTH,
+                variant=f"rate {rate:g}",
+            )
+            for rate in (4e-3, 1e-4)
+        ),
+        full=(Published("icu-gato", changes={"epochs": 100, "patience": 10}),),
+        seeds=(0, 1, 2),
+    ),
+    "ptb": Study(
+        title="Words of the Penn Treebank",
+        source="GATO 2020, table 2",
+        laptop=(Arm(replace(task_config("ptb_words"), epochs=3), CORES, _DEPTH),),
+        full=(Published("ptb_words-gato", changes={"epochs": 100, "patience": 10}),),
+        seeds=(0, 1, 2),
+    ),
+}

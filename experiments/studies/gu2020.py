@@ -1,0 +1,169 @@
+"""Gu, Gulcehre, Paine, Hoffman, Pascanu 2020: Improving the gating mechanism of recurrent
+neural networks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from rlgates.experiments.configs import PRESETS, STUDY, TrainConfig
+from rlgates.experiments.studies.study import Arm, Published, Study
+from rlgates.experiments.supervised_configs import SupervisedConfig
+from rlgates.experiments.supervised_tiers import task_config
+from rlgates.tasks import make_task
+
+NINE = (
+    *("lstm", "c_lstm", "o_lstm", "u_lstm", "r_lstm", "om_lstm", "or_lstm", "um_lstm", "ur_lstm"),
+)
+# The nine gates, those of Ohno et al., and other cells.
+GATES = (*NINE, "f_lstm", "s_lstm", "janet", "nru", "gato", "rru", "gru")
+AGENTS = ("lstm", "c_lstm", "om_lstm", "u_lstm", "r_lstm", "ur_lstm", "f_lstm", "none")
+# The paper says neither how many updates nor how many sequences.
+LONG: dict[str, Any] = {"updates": 50_000, "eval_every": 500}
+SATURATED = {core: {"forget_bias": 6.0} for core in ("lstm", "r_lstm")}
+
+
+def _gates(task: str, setting: str, length: int) -> Arm:
+    """A run ends when a twentieth of what can be had without memory is left."""
+    baseline = make_task(task).baseline
+    assert baseline is not None
+    config = SupervisedConfig(
+        task=task,
+        task_settings={setting: length},
+        updates=5_000 if length <= 200 else 3_000,
+        stop_loss=round(baseline / 20, 4),
+    )
+    options = {"janet": {"t_max": length}, "gato": {"depth": 2}}
+    return Arm(config, GATES, options, gates=True)
+
+
+def _match(config: TrainConfig, preset: str, gamma: float, steps: int) -> TrainConfig:
+    """At the published length, with the published discount; the paper's agent is A3C."""
+    settings = {"preset": preset}
+    return replace(config, env_settings=settings, gamma=gamma, total_steps=steps, threads=4)
+
+
+_ACTIVE = PRESETS["study30_active"]
+_PROGRAMS = ("lte_addition", "lte_control", "lte_program")
+# A memory as long as an episode, and a latent about as wide as the core.
+MEMORY: dict[str, dict[str, Any]] = {
+    **{core: {"latent_size": 32, "num_slots": 60, "top_k": 8} for core in ("rma", "ur_rma")},
+    **{core: {"num_slots": 16, "word_size": 16, "num_reads": 2} for core in ("dnc", "ur_dnc")},
+}
+
+
+def _apples(reward: float, cores: tuple[str, ...]) -> Arm:
+    settings = {**_ACTIVE.env_settings, "apple_reward": reward}
+    return Arm(replace(_ACTIVE, env_settings=settings), cores, MEMORY)
+
+
+STUDIES: dict[str, Study] = {
+    "copy_adding": Study(
+        title="Copy and Adding with every gate, and the gates before and after",
+        source="Gu et al. 2020, figures 3 and 4; Ohno et al. 2022, figures 3 and 4",
+        laptop=(
+            *(_gates("copy", "delay", delay) for delay in (100, 500)),
+            *(_gates("adding", "steps", steps) for steps in (200, 750)),
+        ),
+        full=(Published("copy-gu", changes=LONG), Published("adding-gu", changes=LONG)),
+    ),
+    "forgetting": Study(
+        title="Adding from forget gates that are saturated at the start",
+        source="Gu et al. 2020, appendix E.1, figure 9",
+        laptop=(
+            Arm(
+                SupervisedConfig(
+                    task="forgetting",
+                    task_settings={"steps": 500},
+                    learning_rate=1e-4,
+                    updates=10_000,
+                    eval_every=250,
+                    stop_loss=0.0083,
+                ),
+                ("lstm", "r_lstm", "ur_lstm"),
+                SATURATED,
+                gates=True,
+            ),
+        ),
+        full=(Published("forgetting-gu"),),
+    ),
+    "match": Study(
+        title="Passive and Active Match without distractor rewards",
+        source="Gu et al. 2020, figure 7",
+        laptop=(Arm(PRESETS["study30"], AGENTS), Arm(_ACTIVE, AGENTS)),
+        full=(
+            Arm(_match(STUDY, "long", 0.96, 100_000_000), AGENTS),
+            Arm(_match(_ACTIVE, "long", 0.96, 200_000_000), AGENTS),
+        ),
+        seeds=(10, 11, 12, 13, 14),
+    ),
+    "match_small_apples": Study(
+        title="Active Match with small distractor rewards",
+        source="Gu et al. 2020, figure 8",
+        laptop=(_apples(1.0, ("lstm", "ur_lstm", "rma", "ur_rma")),),
+        full=(
+            Arm(
+                _match(_ACTIVE, "long_small", 0.998, 200_000_000),
+                ("lstm", "ur_lstm", "rma", "ur_rma"),
+            ),
+        ),
+        seeds=(10, 11, 12, 13, 14),
+    ),
+    "match_large_apples": Study(
+        title="Active Match with large distractor rewards",
+        source="Gu et al. 2020, figure 10",
+        laptop=(_apples(5.0, ("lstm", "ur_lstm", "dnc", "ur_dnc")),),
+        full=(
+            Arm(
+                _match(_ACTIVE, "long_large", 0.96, 200_000_000),
+                ("lstm", "ur_lstm", "dnc", "ur_dnc"),
+            ),
+        ),
+        seeds=(10, 11, 12, 13, 14),
+    ),
+    "programs": Study(
+        title="Learning to Execute",
+        source="Gu et al. 2020, figure 11",
+        laptop=tuple(
+            Arm(task_config(task), ("lstm", "c_lstm", "u_lstm", "om_lstm", "ur_lstm"))
+            for task in _PROGRAMS
+        ),
+        full=tuple(
+            Published(f"{task}-gu-{size}", variant=size)
+            for task in _PROGRAMS
+            for size in ("lstm-1024", "lstm-2048", "rmc-2-2", "rmc-2-4", "rmc-4-2", "rmc-4-4")
+        ),
+        seeds=(0, 1, 2),
+    ),
+    "words": Study(
+        title="Words of WikiText",
+        source="Gu et al. 2020, figure 6",
+        laptop=(
+            Arm(
+                replace(task_config("ptb_words"), epochs=3),
+                ("lstm", "c_lstm", "om_lstm", "u_lstm", "ur_lstm"),
+            ),
+        ),
+        full=(Published("wikitext103-gu", changes={"epochs": 20}),),
+        seeds=(0, 1, 2),
+    ),
+    "pixels": Study(
+        title="Images pixel by pixel",
+        source="Gu et al. 2020, figure 5, tables 2 and 3",
+        laptop=(
+            Arm(
+                replace(task_config("smnist"), hidden_size=64, epochs=2),
+                ("lstm", "ur_lstm", "f_lstm"),
+            ),
+        ),
+        full=(
+            *(Published(f"{task}-gu") for task in ("pmnist", "scifar")),
+            *(
+                Published(f"{task}-gu-large{end}", variant=f"large{end}")
+                for task in ("smnist", "pmnist", "scifar")
+                for end in ("", "-zoneout")
+            ),
+        ),
+        seeds=(0, 1, 2),
+    ),
+}

@@ -1,0 +1,75 @@
+"""Van der Westhuizen and Lasenby 2018: The unreasonable effectiveness of the forget gate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rlgates.experiments.studies.study import Arm, Options, Study
+from rlgates.experiments.supervised_configs import SupervisedConfig
+from rlgates.experiments.supervised_tiers import task_config
+
+CORES = ("janet", "lstm", "c_lstm")
+
+
+def _times(length: int) -> Options:
+    """The cores with chrono gates are told the length of the task."""
+    return {core: {"t_max": length} for core in ("janet", "c_lstm")}
+
+
+def _synthetic(task: str, setting: str, length: int, stop: float, beta: bool) -> Arm:
+    """As in the authors' code, but for the sequences, which are fresh ones here."""
+    config = SupervisedConfig(
+        task=task,
+        task_settings={setting: length},
+        learning_rate=1e-3,
+        batch_size=50,
+        hidden_size=128 if length > 200 else 64,
+        max_grad_norm=5.0,
+        updates=5_000,
+        stop_loss=stop,
+    )
+    if beta:
+        return Arm(config, ("janet",), {"janet": {"t_max": length, "beta": 0.0}}, "beta 0")
+    return Arm(config, CORES, _times(length))
+
+
+_PIXELS = replace(
+    task_config("smnist"),
+    hidden_size=128,
+    num_layers=2,
+    decoder_size=None,
+    batch_size=200,
+    learning_rate=1e-3,
+    max_grad_norm=5.0,
+    output_dropout=0.1,
+    weight_decay=1e-5,
+    epochs=100,
+)
+
+STUDIES: dict[str, Study] = {
+    "janet": Study(
+        title="JANET and the LSTM",
+        source="van der Westhuizen and Lasenby 2018, abstract and code",
+        laptop=(
+            *(_synthetic("copy", "delay", 100, 0.104, beta) for beta in (False, True)),
+            *(_synthetic("adding", "steps", 200, 0.0083, beta) for beta in (False, True)),
+            Arm(
+                replace(task_config("digits"), hidden_size=64),
+                CORES,
+                _times(64),
+            ),
+        ),
+        full=(
+            *(_synthetic("copy", "delay", 200, 0.104, beta) for beta in (False, True)),
+            *(_synthetic("adding", "steps", 750, 0.0083, beta) for beta in (False, True)),
+            *(
+                Arm(
+                    replace(_PIXELS, task=task, num_layers=layers),
+                    CORES,
+                    _times(784),
+                )
+                for task, layers in (("smnist", 2), ("pmnist", 1))
+            ),
+        ),
+    ),
+}

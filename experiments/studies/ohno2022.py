@@ -1,0 +1,80 @@
+"""Ohno, Kanai, Ida 2022: Fast saturating gate for learning long time scales with recurrent
+neural networks. Its figure 2 is `rlgates analyse saturation`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rlgates.experiments.studies.study import Arm, Options, Published, Study
+from rlgates.experiments.supervised_configs import SupervisedConfig
+from rlgates.experiments.supervised_tiers import PARTS, task_config
+
+CORES = ("s_lstm", "lstm", "r_lstm", "f_lstm", "ff_lstm", "c_lstm", "janet", "nru")
+LONG = {"updates": 50_000, "eval_every": 500}
+
+
+def _options(length: int) -> Options:
+    """The LSTMs have tied gates, and those that are told the length of the task, are."""
+    return {
+        "lstm": {"tied": True},
+        "c_lstm": {"tied": True, "t_max": length},
+        "janet": {"t_max": length},
+    }
+
+
+def _tied(task: str, setting: str, length: int, stop: float) -> Arm:
+    config = SupervisedConfig(
+        task=task,
+        task_settings={setting: length},
+        optimizer="rmsprop",
+        learning_rate=1e-3,
+        updates=5_000,
+        stop_loss=stop,
+    )
+    return Arm(config, CORES, _options(length), gates=True)
+
+
+_DIGITS = replace(task_config("digits"), hidden_size=64)
+_SPEECH = task_config("speech_commands")
+
+STUDIES: dict[str, Study] = {
+    "tied_gates": Study(
+        title="Copy and Adding with tied gates",
+        source="Ohno et al. 2022, figures 3, 4 and 5",
+        laptop=(_tied("copy", "delay", 100, 0.104), _tied("adding", "steps", 200, 0.0083)),
+        full=(
+            Published("copy-ohno", changes=LONG),
+            Published("adding-ohno", changes=LONG),
+            Published("adding-ohno-timescales", variant="timescales", changes=LONG),
+        ),
+    ),
+    "tied_pixels": Study(
+        title="Images pixel by pixel with tied gates",
+        source="Ohno et al. 2022, figure 6, tables 2, 4 and 5",
+        laptop=(Arm(_DIGITS, (*CORES, "ur_lstm", "uf_lstm"), _options(64)),),
+        full=tuple(
+            Published(f"{task}-ohno{size}", variant=size.strip("-"))
+            for size in ("", "-small")
+            for task in ("smnist", "pmnist", "scifar")
+        ),
+    ),
+    "speech": Study(
+        title="Raw speech",
+        source="Ohno et al. 2022, table 6",
+        laptop=(
+            Arm(
+                replace(_SPEECH, task_settings=PARTS["speech_commands"], epochs=1),
+                ("lstm", "r_lstm", "ur_lstm", "f_lstm"),
+            ),
+        ),
+        full=tuple(
+            Published(
+                "speech_commands-ohno",
+                variant=f"clip {clip:g}",
+                changes={"max_grad_norm": clip, "epochs": 100},
+            )
+            for clip in (1.0, 0.1)
+        ),
+        seeds=(0, 1, 2),
+    ),
+}

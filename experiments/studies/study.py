@@ -1,0 +1,112 @@
+"""What a study is: rows of settings, each with the cores that are compared in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any, Literal
+
+from rlgates.experiments.configs import TrainConfig, fitting, laid_over
+from rlgates.experiments.supervised_configs import SupervisedConfig
+from rlgates.experiments.supervised_protocols import as_published, of_published_size
+from rlgates.experiments.supervised_tiers import task_config
+from rlgates.tasks.protocols import PROTOCOLS
+
+Options = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Cores with the same settings.
+
+    Attributes:
+        config: of all of them, but for the core.
+        cores: that are compared.
+        core_options: for some of them, what differs from the options of `config`.
+        variant: tells it from other arms of the same title.
+        gates: whether the forget gates of the first seed are kept, before and after training.
+    """
+
+    config: TrainConfig | SupervisedConfig
+    cores: tuple[str, ...]
+    core_options: Options = field(default_factory=dict)
+    variant: str = ""
+    gates: bool = False
+
+    def of(self, core: str) -> TrainConfig | SupervisedConfig:
+        """The config of one core.
+
+        Raises:
+            ValueError: an unknown core (the nearest is named).
+        """
+        base = fitting(self.config.core_options, core)
+        options = laid_over(base, self.core_options.get(core, {}))
+        return replace(self.config, core=core, core_options=options)
+
+
+@dataclass(frozen=True)
+class Published:
+    """The arms of a paper's protocol: each of its cores, learning rates and dropout rates.
+
+    Attributes:
+        protocol: one of `rlgates.tasks.protocols.PROTOCOLS`.
+        cores: those of the paper if none is given.
+        variant: goes before what tells the arms apart.
+        changes: of the config, where the paper says nothing.
+    """
+
+    protocol: str
+    cores: tuple[str, ...] = ()
+    variant: str = ""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def arms(self) -> Iterator[Arm]:
+        """One arm for each core, rate and dropout."""
+        row = PROTOCOLS[self.protocol]
+        for core in self.cores or row.cores:
+            whole = as_published(replace(task_config(row.task), core=core), row)
+            size = of_published_size(whole, row).hidden_size
+            rates, dropouts = row.rates(core), row.dropouts(core)
+            for rate, dropout in product(rates, dropouts):
+                one = replace(row, dropout=(dropout,), core_dropout={})
+                config = as_published(whole, one)
+                changes = {"hidden_size": size, "learning_rate": rate, **self.changes}
+                words = [self.variant] if self.variant else []
+                words += [f"rate {rate:g}"] * (len(rates) > 1)
+                words += [f"dropout {dropout:g}"] * (len(dropouts) > 1)
+                yield Arm(replace(config, **changes), (core,), variant=", ".join(words))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A comparison of cores behind a table and a picture.
+
+    Attributes:
+        title: what is compared.
+        source: the figures and tables of the papers that it repeats.
+        laptop: what two CPU cores make in an hour or two.
+        full: what the papers did.
+        seeds: of each run.
+        chart: how the results are drawn.
+    """
+
+    title: str
+    source: str = ""
+    laptop: tuple[Arm | Published, ...]
+    full: tuple[Arm | Published, ...] = ()
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    chart: Literal["curves", "heat", "lengths"] = "curves"
+
+    def arms(self, tier: Literal["laptop", "full"]) -> list[Arm]:
+        """All arms of a tier.
+
+        Raises:
+            ValueError: the study has no such tier.
+        """
+        rows = self.laptop if tier == "laptop" else self.full
+        if not rows:
+            raise ValueError(f"{self.title}: there is no tier {tier!r}.")
+        return [
+            arm for row in rows for arm in (row.arms() if isinstance(row, Published) else (row,))
+        ]

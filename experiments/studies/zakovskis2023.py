@@ -1,0 +1,100 @@
+"""Zakovskis, Draguns, Gaile, Ozolins, Freivalds 2023: Gates are not what you need in RNNs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from rlgates.experiments.studies.study import Arm, Published, Study
+from rlgates.experiments.supervised_tiers import task_config
+from rlgates.tasks.protocols_cores import HEAT_SIZES
+
+CORES = ("rru", "gru", "lstm", "mogrifier")
+MUSIC = ("jsb", "nottingham", "musedata", "piano")
+# The paper ends a run after so many epochs without gain.
+LONG: dict[str, Any] = {"epochs": 1_000}
+_NOTTINGHAM = task_config("nottingham")
+# Option of the RRU, the protocol of its full size, and words for it.
+ABLATIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "no-normalization": ({"normalize": False}, "no normalization"),
+    "scalar-z": ({"scalar_z": True}, "one scalar Z"),
+    "relu": ({"relu_candidate": True, "relu_output": True}, "ReLU on c and o"),
+    "fixed-decay": ({"fixed_decay": True}, "S = 1"),
+    "start-0.95": ({"start_decay": 0.95}, "S from 0.95"),
+}
+# Where an LSTM and a GRU have dropout, too.
+_DROPOUT = {"rru": "dropout", **dict.fromkeys(("gru", "lstm", "mogrifier"), "recurrent_dropout")}
+
+
+def _dropout(rate: float) -> Arm:
+    options = {core: {name: rate} for core, name in _DROPOUT.items()}
+    return Arm(_NOTTINGHAM, CORES, options, variant=f"dropout {rate:g}")
+
+
+STUDIES: dict[str, Study] = {
+    "music": Study(
+        title="Polyphonic music",
+        source="Zakovskis et al. 2023, table 1, figure 8",
+        laptop=tuple(Arm(task_config(task), CORES) for task in ("jsb", "nottingham")),
+        full=tuple(Published(f"{task}-rru", changes=LONG) for task in MUSIC),
+    ),
+    "residual": Study(
+        title="Text, reviews and pixels with the residual cell",
+        source="Zakovskis et al. 2023, table 1",
+        laptop=(Arm(replace(task_config("digits"), optimizer="radam"), CORES),),
+        full=tuple(
+            Published(f"{task}-rru", changes=LONG)
+            for task in (
+                *("ptb_words", "ptb_chars", "enwik8", "text8", "imdb", "smnist", "pmnist"),
+            )
+        ),
+    ),
+    "rru_ablation": Study(
+        title="The residual cell without its parts",
+        source="Zakovskis et al. 2023, table 2",
+        laptop=(
+            Arm(_NOTTINGHAM, ("rru",)),
+            *(
+                Arm(_NOTTINGHAM, ("rru",), {"rru": options}, words)
+                for options, words in ABLATIONS.values()
+            ),
+        ),
+        full=(
+            Published("nottingham-rru", ("rru",), changes=LONG),
+            *(
+                Published(f"nottingham-rru-{name}", variant=words, changes=LONG)
+                for name, (_, words) in ABLATIONS.items()
+            ),
+        ),
+    ),
+    "rate_size": Study(
+        title="Learning rate and size",
+        source="Zakovskis et al. 2023, figure 2",
+        laptop=tuple(
+            Arm(
+                replace(_NOTTINGHAM, hidden_size=size, learning_rate=rate, epochs=10),
+                CORES,
+                variant=f"rate {rate:g}, size {size}",
+            )
+            for size in (32, 64, 128)
+            for rate in (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+        ),
+        full=tuple(
+            Published(f"{task}-rru-heat-{size:g}M", variant=f"size {size:g}M", changes=LONG)
+            for task, sizes in HEAT_SIZES.items()
+            for size in sizes
+        ),
+        seeds=(0,),
+        chart="heat",
+    ),
+    "dropout": Study(
+        title="Dropout inside the cells",
+        source="Zakovskis et al. 2023, figures 3 and 4",
+        laptop=tuple(_dropout(rate) for rate in (0.0, 0.3, 0.5, 0.7, 0.9)),
+        full=(
+            Published("nottingham-rru-dropout", changes=LONG),
+            Published("ptb_chars-rru", changes=LONG),
+        ),
+        seeds=(0, 1, 2),
+    ),
+}

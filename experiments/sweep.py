@@ -1,0 +1,155 @@
+"""`rlgates sweep`: make what is missing of a study, wherever runs are made, and gather it."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rlgates.errors import check_choice, unknown
+from rlgates.experiments.backends import Backend
+from rlgates.experiments.jobs import Config, Job, Outcome, check_all, check_seeds, kind_of, told
+from rlgates.experiments.stopping import StopRequest
+from rlgates.experiments.studies import STUDIES, Study
+from rlgates.experiments.supervised_tiers import TIERS, Tier
+from rlgates.experiments.sweep_book import Book
+from rlgates.experiments.sweep_clock import Clock
+from rlgates.experiments.sweep_config import SweepConfig
+from rlgates.experiments.sweep_tables import redraw_study
+
+
+class Part(NamedTuple):
+    """One arm of a study with one core."""
+
+    config: Config
+    variant: str
+    gates: bool
+
+
+def find_study(name: str) -> tuple[str, Study]:
+    """The study of that name, or the one called STUDY in a file of Python.
+
+    Returns:
+        its name and the study.
+
+    Raises:
+        ValueError: there is none.
+    """
+    path = Path(name)
+    if path.suffix != ".py":
+        return check_choice("study", name, STUDIES), STUDIES[name]
+    if not path.exists():
+        raise ValueError(f"there is no file {name}.")
+    found = runpy.run_path(name).get("STUDY")
+    if not isinstance(found, Study):
+        raise ValueError(f"{name} must define STUDY, a Study of rlgates.experiments.studies.")
+    return path.stem, found
+
+
+def parts(name: str, study: Study, sweep: SweepConfig) -> list[Part]:
+    """All rows of a study with all cores, without the seeds.
+
+    Raises:
+        ValueError: nothing is left to be made.
+    """
+    check_choice("tier", sweep.tier, TIERS)
+    small = sweep.tier == "smoke"
+    arms = study.arms("full" if sweep.tier == "full" else "laptop")
+    found = [(arm, arm.of(core)) for arm in arms for core in sweep.cores or arm.cores]
+    titles = list(dict.fromkeys(kind_of(config).title(config) for _, config in found))
+    for task in sweep.tasks:
+        if not any(title.startswith(task) for title in titles):
+            raise unknown(f"task of the study {name!r}", task, titles)
+    chosen = []
+    for arm, config in found:
+        kind, variant = kind_of(config), arm.variant
+        title = kind.title(config)
+        if sweep.tasks and not title.startswith(sweep.tasks):
+            continue
+        if small:  # in which what had different titles may have the same
+            config, variant = kind.smoke(config), f"{variant} of {title}".strip()
+        slug = re.sub(r"[^\w.=+-]+", "_", variant)
+        folder = Path(sweep.folder, file_name(name, sweep.tier), slug)
+        changes: dict[str, Any] = {"folder": str(folder), "device": sweep.device or config.device}
+        config = replace(config, **changes)
+        chosen.append(Part(config, variant, arm.gates))
+    labels = [
+        (kind_of(part.config).title(part.config), part.variant, part.config.core) for part in chosen
+    ]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise ValueError(f"{name} has {' '.join(filter(None, label))} twice: give variants.")
+    return chosen
+
+
+def file_name(name: str, tier: Tier) -> str:
+    """Of the folder of a study's runs, and of its tables."""
+    return name if tier == "laptop" else f"{name}_{tier}"
+
+
+def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
+    """Make what is missing of a study, and write its tables and pictures.
+
+    Runs that are in the tables, or whose folders say that they are finished, are not made again;
+    those that were stopped, or whose process was killed, go on from their last checkpoint. A run
+    that fails or diverges is written down and does not stop the others.
+
+    Returns:
+        how the runs ended that were not in the tables.
+
+    Raises:
+        ValueError: before any work starts, if the study or the grid makes no sense, its data are
+            not there, or its tables are of another version of it.
+    """
+    words, (name, study) = name, find_study(name)
+    seeds = sweep.seeds or study.seeds
+    check_seeds(seeds)
+    found = parts(name, study, sweep)
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    at_once = sweep.jobs
+    if at_once is None:
+        at_once = max(1, cpus // max(part.config.threads for part in found))
+    file, folder = file_name(name, sweep.tier), Path(sweep.folder, file_name(name, sweep.tier))
+    backend = Backend(sweep.backend, at_once, sweep.backend_options, folder)
+    jobs = _jobs(found, seeds, first=study.seeds[0], threads=max(1, cpus // at_once))
+    results = folder if sweep.tier == "smoke" else Path(sweep.results)
+    tier = "" if sweep.tier == "laptop" else f" --tier {sweep.tier}"
+    book = Book(results, file, f"rlgates sweep {words}{tier}")
+    book.check(jobs)
+    missing = [job for job in jobs if not book.has(job)]
+    if len(missing) < len(jobs):
+        print(f"{len(jobs) - len(missing)} of {len(jobs)} runs are in {book.table}", flush=True)
+    outcomes = check_all(missing)
+    for outcome in outcomes:
+        book.add(outcome)
+    left = [job for job in missing if not book.has(job)]
+    clock = Clock(left, at_once, book)
+    with StopRequest().listening() as stop:
+        for outcome in backend.ended(left, stop):
+            outcomes.append(outcome)
+            print(f"[{clock.after(outcome)}] {told(outcome)[0]}", flush=True)
+            if outcome.result is not None:
+                book.add(outcome)
+    redraw_study(results, file)
+    return outcomes
+
+
+def _jobs(found: Sequence[Part], seeds: Sequence[int], first: int, threads: int) -> list[Job]:
+    """Seed by seed, so that what is there early covers all cores.
+
+    Args:
+        found: what is compared.
+        seeds: of each.
+        first: seed whose gates are kept.
+        threads: the most that a run may have.
+    """
+    configs = [replace(part.config, threads=min(part.config.threads, threads)) for part in found]
+    return [
+        Job(config, seed, part.variant, ("gates",) * (part.gates and seed == first))
+        for seed in seeds
+        for part, config in zip(found, configs, strict=True)
+    ]

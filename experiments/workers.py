@@ -1,0 +1,131 @@
+"""Runs side by side on this machine, in processes that each make one after the other."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, NamedTuple
+
+from rlgates.errors import check_size
+from rlgates.experiments import manifest
+from rlgates.experiments.jobs import Job, Outcome, Stop, check_all, kind_of, make, told
+from rlgates.experiments.stopping import StopRequest
+
+
+def run_all(jobs: Sequence[Job], workers: int = 1) -> list[Outcome]:
+    """Make the runs, and say how each of them ended.
+
+    Runs that were finished before are looked up; those that were stopped go on. A run that fails
+    is written down in its manifest and does not stop the others. After Ctrl-C or SIGTERM the
+    present runs are saved, and the others are not begun.
+
+    Args:
+        jobs: the runs.
+        workers: runs at a time; with more than one, each in a process of its own.
+
+    Returns:
+        the outcomes, in the order of the runs.
+
+    Raises:
+        ValueError: before any work starts, if a config makes no sense, a folder holds a run with
+            another config, or there are no data.
+    """
+    check_size("jobs", workers)
+    outcomes = check_all(jobs)
+    for outcome in outcomes:
+        print("\n".join(told(outcome)), flush=True)
+    made = [outcome.job for outcome in outcomes]
+    left = [job for job in jobs if job not in made]
+    with StopRequest().listening() as stop:
+        for outcome in side_by_side(left, stop, workers):
+            print("\n".join(told(outcome)), flush=True)
+            outcomes.append(outcome)
+    return sorted(outcomes, key=lambda outcome: jobs.index(outcome.job))
+
+
+class _Worker(NamedTuple):
+    process: BaseProcess
+    pipe: Connection
+
+
+def side_by_side(jobs: Sequence[Job], stop: Stop, workers: int) -> Iterator[Outcome]:
+    """How each run ended, as they end.
+
+    A process that dies takes no other run with it: another one takes its place. After `stop`
+    the runs under way are saved, and the others are not begun.
+
+    Args:
+        jobs: the runs.
+        stop: asked now and then.
+        workers: runs at a time; with more than one, each in a process of its own.
+    """
+    if workers == 1 or len(jobs) == 1:
+        yield from (make(job, stop) for job in jobs)
+        return
+    context = multiprocessing.get_context("spawn")
+    event = context.Event()
+    waiting = list(reversed(jobs))
+    idle: list[_Worker] = []
+    busy: dict[Connection, tuple[_Worker, Job]] = {}
+    try:
+        while busy or (waiting and not stop()):
+            while waiting and len(busy) < workers and not stop():
+                worker, job = idle.pop() if idle else _begin(context, event), waiting.pop()
+                worker.pipe.send(job)
+                busy[worker.pipe] = worker, job
+            for pipe in wait(list(busy), timeout=0.5):
+                assert isinstance(pipe, Connection)
+                worker, job = busy.pop(pipe)
+                try:
+                    outcome = pipe.recv()
+                except (EOFError, ConnectionResetError):
+                    yield _died(worker, job)
+                else:
+                    idle.append(worker)
+                    yield outcome
+            if stop():
+                event.set()
+        for job in reversed(waiting):
+            yield Outcome(job, error="not begun", interrupted=True)
+    finally:
+        event.set()
+        for worker in (*idle, *(worker for worker, _ in busy.values())):
+            worker.pipe.close()
+            worker.process.join()
+
+
+def _begin(context: Any, event: Any) -> _Worker:
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve, args=(theirs, event))
+    process.start()
+    theirs.close()
+    return _Worker(process, ours)
+
+
+def _died(worker: _Worker, job: Job) -> Outcome:
+    worker.process.join()
+    error = f"the process ended with exit code {worker.process.exitcode}"
+    manifest.end(kind_of(job.config).folder(job), "failed", error=error)
+    return Outcome(job, error=error)
+
+
+def _serve(pipe: Connection, event: Any) -> None:
+    """What a worker does until there is nothing more to do."""
+    parent = multiprocessing.parent_process()
+    with StopRequest().listening() as asked:
+
+        def stop() -> bool:
+            return asked() or event.is_set() or (parent is not None and not parent.is_alive())
+
+        while True:
+            try:
+                job = pipe.recv()
+            except EOFError:
+                return
+            outcome = make(job, stop, bar=False)
+            try:
+                pipe.send(outcome)
+            except BrokenPipeError:
+                return
