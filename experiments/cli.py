@@ -137,6 +137,7 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
         return _code(run_all([Job(config, seed) for seed in seeds], jobs))
 
     app.command(name="sweep")(_sweep)
+    app.command(name="ledger")(_ledger)
     app.command(name="figures")(_figures)
     app.command(name="gates")(_gates)
     app.command(name="analyse")(_analyse)
@@ -219,6 +220,18 @@ def _sweep(
     return _code(run_sweep(study, config))
 
 
+def _ledger(results: Path = Path("experiments/results")) -> int:
+    """Hold the claims of the papers against the tables of the studies, in LEDGER.md.
+
+    Args:
+        results: folder of the tables.
+    """
+    from rlgates.experiments.ledger import write_ledger
+
+    print(write_ledger(results))
+    return FINISHED
+
+
 def _figures(results: Path = Path("experiments/results"), readme: Path = Path("README.md")) -> int:
     """Draw all pictures and tables again from the small CSV files of the studies.
 
@@ -231,6 +244,7 @@ def _figures(results: Path = Path("experiments/results"), readme: Path = Path("R
     from rlgates.experiments.env_bench import redraw_env_speed
     from rlgates.experiments.growth_bench import redraw_growth
     from rlgates.experiments.learning import redraw_learning
+    from rlgates.experiments.ledger import write_ledger
     from rlgates.experiments.pictures import draw_environments
     from rlgates.experiments.ppo_bench import redraw_ppo
     from rlgates.experiments.readme import filled_in
@@ -249,6 +263,7 @@ def _figures(results: Path = Path("experiments/results"), readme: Path = Path("R
     )
     for path in (*studies, *(path for write in speeds for path in write(results))):
         print(path)
+    print(write_ledger(results))
     sheet = results / "environments.png"
     try:
         draw_environments(sheet)

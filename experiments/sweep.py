@@ -76,7 +76,7 @@ def parts(name: str, study: Study, sweep: SweepConfig) -> list[Part]:
         folder = Path(sweep.folder, file_name(name, sweep.tier), slug)
         changes: dict[str, Any] = {"folder": str(folder), "device": sweep.device or config.device}
         config = replace(config, **changes)
-        chosen.append(Part(config, variant, arm.gates))
+        chosen.append(Part(config, variant, config.core in arm.gates))
     labels = [
         (kind_of(part.config).title(part.config), part.variant, part.config.core) for part in chosen
     ]
@@ -115,7 +115,7 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
         at_once = max(1, cpus // max(part.config.threads for part in found))
     file, folder = file_name(name, sweep.tier), Path(sweep.folder, file_name(name, sweep.tier))
     backend = Backend(sweep.backend, at_once, sweep.backend_options, folder)
-    jobs = _jobs(found, seeds, first=study.seeds[0], threads=max(1, cpus // at_once))
+    jobs = _jobs(found, seeds, threads=max(1, cpus // at_once))
     results = folder if sweep.tier == "smoke" else Path(sweep.results)
     tier = "" if sweep.tier == "laptop" else f" --tier {sweep.tier}"
     book = Book(results, file, f"rlgates sweep {words}{tier}")
@@ -138,18 +138,11 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
     return outcomes
 
 
-def _jobs(found: Sequence[Part], seeds: Sequence[int], first: int, threads: int) -> list[Job]:
-    """Seed by seed, so that what is there early covers all cores.
-
-    Args:
-        found: what is compared.
-        seeds: of each.
-        first: seed whose gates are kept.
-        threads: the most that a run may have.
-    """
+def _jobs(found: Sequence[Part], seeds: Sequence[int], threads: int) -> list[Job]:
+    """Seed by seed, so that what is there early covers all cores; at most so many threads each."""
     configs = [replace(part.config, threads=min(part.config.threads, threads)) for part in found]
     return [
-        Job(config, seed, part.variant, ("gates",) * (part.gates and seed == first))
+        Job(config, seed, part.variant, ("gates",) * part.gates)
         for seed in seeds
         for part, config in zip(found, configs, strict=True)
     ]

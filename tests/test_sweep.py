@@ -52,7 +52,7 @@ def agents(monkeypatch: pytest.MonkeyPatch) -> Study:
 def networks(monkeypatch: pytest.MonkeyPatch) -> Study:
     """Two tiny tasks, one of them twice."""
     arms = (
-        Arm(TINY, ("lstm", "none"), gates=True),
+        Arm(TINY, ("lstm", "none"), gates=("lstm",)),
         Arm(TINY, ("lstm",), {"lstm": {"forget_bias": 3.0}}, "bias 3"),
         Arm(ADDING, ("lstm",)),
     )
@@ -120,7 +120,7 @@ def test_gates_are_kept_before_and_after() -> None:
     assert all(outcome.result for outcome in run_sweep("networks", sweep))
     rows = read(Path("results/networks_gates.csv"))
     assert [(one["core"], one["seed"], one["variant"], one["unit"]) for one in rows] == [
-        ("lstm", "4", "", str(unit)) for unit in range(8)
+        ("lstm", seed, "", str(unit)) for seed in ("4", "5") for unit in range(8)
     ]
     pair = gates_before_and_after(replace(TINY, core="lstm", folder="runs/networks"), 4)
     assert pair is not None
@@ -128,7 +128,8 @@ def test_gates_are_kept_before_and_after() -> None:
         means = seen.forget[0].double().mean(dim=(0, 1))
         scales = -1 / seen.forget[0].double().log().mean(dim=(0, 1))
         for name, expected in (("gate", means), ("timescale", scales)):
-            given = torch.tensor([float(one[f"{name}_{when}"]) for one in rows]).double()
+            first = [float(one[f"{name}_{when}"]) for one in rows if one["seed"] == "4"]
+            given = torch.tensor(first).double()
             torch.testing.assert_close(given, expected, rtol=1e-3, atol=1e-4)
     assert any(one["gate_before"] != one["gate_after"] for one in rows)
     assert Path("results/networks_copy_delay_2_gates.png").read_bytes()[:4] == b"\x89PNG"
@@ -297,7 +298,7 @@ def test_cores_that_lack_an_option_can_be_compared() -> None:
     assert kind.digest(one) != kind.digest(replace(one, core_options={"input_scale": 1.0}))
 
 
-@pytest.mark.parametrize("name", ["passive_match", "match_agents", "all_cores"])
+@pytest.mark.parametrize("name", ["passive_match", "match", "all_cores"])
 def test_committed_tables_are_of_the_present_studies(name: str) -> None:
     results = ROOT / "experiments" / "results"
     found = parts(*find_study(name), SweepConfig())

@@ -21,7 +21,8 @@ from dataclasses import replace
 from rlgates.experiments.studies import Arm, Study
 from rlgates.experiments.supervised_tiers import task_config
 SMALL = replace(task_config("copy", "smoke"), updates={updates}, eval_every=10, save_minutes=1e-3)
-STUDY = Study(title="mine", laptop=(Arm(SMALL, {cores}, gates=True),), seeds=tuple(range({seeds})))
+ARM = Arm(SMALL, {cores}, gates={cores})
+STUDY = Study(title="mine", laptop=(ARM,), seeds=tuple(range({seeds})))
 """
 NOT_THE_SAME = ("seconds", "dirty", "command")
 COMMAND = [sys.executable, "-m", "rlgates.experiments.cli", "sweep", "mine.py"]

@@ -17,6 +17,8 @@ NINE = (
 )
 # The nine gates, those of Ohno et al., and other cells.
 GATES = (*NINE, "f_lstm", "s_lstm", "janet", "nru", "gato", "rru", "gru")
+# Of figure 4, and the fast gate.
+SHOWN = ("lstm", "c_lstm", "u_lstm", "r_lstm", "ur_lstm", "f_lstm")
 AGENTS = ("lstm", "c_lstm", "om_lstm", "u_lstm", "r_lstm", "ur_lstm", "f_lstm", "none")
 # The paper says neither how many updates nor how many sequences.
 LONG: dict[str, Any] = {"updates": 50_000, "eval_every": 500}
@@ -34,7 +36,7 @@ def _gates(task: str, setting: str, length: int) -> Arm:
         stop_loss=round(baseline / 20, 4),
     )
     options = {"janet": {"t_max": length}, "gato": {"depth": 2}}
-    return Arm(config, GATES, options, gates=True)
+    return Arm(config, GATES, options, gates=SHOWN)
 
 
 def _match(config: TrainConfig, preset: str, gamma: float, steps: int) -> TrainConfig:
@@ -82,15 +84,20 @@ STUDIES: dict[str, Study] = {
                 ),
                 ("lstm", "r_lstm", "ur_lstm"),
                 SATURATED,
-                gates=True,
+                gates=SHOWN,
             ),
         ),
         full=(Published("forgetting-gu"),),
     ),
     "match": Study(
-        title="Passive and Active Match without distractor rewards",
+        title="Passive and Active Match without distractor rewards, PPO and A2C",
         source="Gu et al. 2020, figure 7",
-        laptop=(Arm(PRESETS["study30"], AGENTS), Arm(_ACTIVE, AGENTS)),
+        laptop=(
+            Arm(PRESETS["study30"], AGENTS),
+            Arm(_ACTIVE, AGENTS),
+            Arm(PRESETS["study30_a2c"], ("lstm", "ur_lstm", "none")),
+            Arm(PRESETS["study30_active_a2c"], ("lstm", "ur_lstm", "none")),
+        ),
         full=(
             Arm(_match(STUDY, "long", 0.96, 100_000_000), AGENTS),
             Arm(_match(_ACTIVE, "long", 0.96, 200_000_000), AGENTS),

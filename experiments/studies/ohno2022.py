@@ -31,7 +31,7 @@ def _tied(task: str, setting: str, length: int, stop: float) -> Arm:
         updates=5_000,
         stop_loss=stop,
     )
-    return Arm(config, CORES, _options(length), gates=True)
+    return Arm(config, CORES, _options(length), gates=("lstm", "r_lstm", "f_lstm", "c_lstm"))
 
 
 _DIGITS = replace(task_config("digits"), hidden_size=64)

@@ -55,12 +55,4 @@ STUDIES: dict[str, Study] = {
         ),
         seeds=(10, 11, 12, 13, 14),
     ),
-    "match_agents": Study(
-        title="Passive and Active Match with PPO and A2C",
-        laptop=tuple(
-            Arm(PRESETS[name], ("ur_lstm", "lstm", "none"))
-            for name in ("study30", "study30_active", "study30_a2c", "study30_active_a2c")
-        ),
-        seeds=(10, 11, 12, 13, 14),
-    ),
 }

@@ -25,14 +25,14 @@ class Arm:
         cores: that are compared.
         core_options: for some of them, what differs from the options of `config`.
         variant: tells it from other arms of the same title.
-        gates: whether the forget gates of the first seed are kept, before and after training.
+        gates: cores whose forget gates are kept, before and after training.
     """
 
     config: TrainConfig | SupervisedConfig
     cores: tuple[str, ...]
     core_options: Options = field(default_factory=dict)
     variant: str = ""
-    gates: bool = False
+    gates: tuple[str, ...] = ()
 
     def of(self, core: str) -> TrainConfig | SupervisedConfig:
         """The config of one core.

@@ -1,0 +1,229 @@
+"""Claims of Gu et al. 2020."""
+
+from __future__ import annotations
+
+from rlgates.experiments.claims.claim import All, Claim, Runs
+from rlgates.experiments.claims.exact import (
+    Exact,
+    first_timescales,
+    ordered_start,
+    reach_of_refine,
+)
+from rlgates.experiments.claims.gates import Moves
+from rlgates.experiments.claims.learned import Better, Solves, Sooner, StaysAtBaseline
+
+COPY, ADDING = ("copy, delay 100", "copy, delay 500"), ("adding, steps 200", "adding, steps 750")
+_PAPER = "Gu et al. 2020"
+_SMALL = "64 units and 3,000 updates at most; the paper has 256 and does not say how many"
+
+
+def _copy(core: str, title: str = COPY[1]) -> Runs:
+    return Runs("copy_adding", title, core)
+
+
+def _match(core: str, active: bool = False) -> Runs:
+    return Runs("match", f"{'Active' if active else 'Passive'}Match 15/30/15", core)
+
+
+def _programs(task: str, core: str) -> Runs:
+    return Runs("programs", f"lte_{task}", core)
+
+
+def _sooner(core: str, than: str, titles: tuple[str, ...]) -> All:
+    return All(tuple(Sooner(_copy(core, title), _copy(than, title)) for title in titles))
+
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim(
+        f"{_PAPER}, section 2.3, figure 2",
+        "A refine gate can turn 0.9 into 0.99, and a timescale D into anything from about D/2 to "
+        "D squared.",
+        Exact("bounds of the effective gate", reach_of_refine),
+    ),
+    Claim(
+        f"{_PAPER}, proposition 1",
+        "A uniform start spreads timescales as 1/x; chrono gates spread them evenly.",
+        Exact("timescales of 200,000 units at the start", first_timescales),
+    ),
+    Claim(
+        f"{_PAPER}, appendix B.4",
+        "Master gates start with f + i = 5/6 on average, and tied and rescaled they are refine "
+        "gates.",
+        Exact("master gates at zero, and tied at 10,000 points", ordered_start),
+    ),
+    Claim(
+        f"{_PAPER}, figure 3",
+        "With UR gates the LSTM copies over 500 steps, the plain LSTM learns nothing.",
+        All((Solves(_copy("ur_lstm")), StaysAtBaseline(_copy("lstm")))),
+        note=_SMALL,
+    ),
+    Claim(
+        f"{_PAPER}, figure 3",
+        "Ordered gates copy over 500 steps; with master gates, ordered or uniform, nothing is "
+        "learned.",
+        All(
+            (
+                Solves(_copy("o_lstm")),
+                StaysAtBaseline(_copy("om_lstm")),
+                StaysAtBaseline(_copy("um_lstm")),
+            )
+        ),
+        note=_SMALL,
+    ),
+    Claim(
+        f"{_PAPER}, figure 3",
+        "Refining alone is not enough to copy over 500 steps: R learns nothing.",
+        StaysAtBaseline(_copy("r_lstm")),
+        note=_SMALL,
+    ),
+    Claim(
+        f"{_PAPER}, figure 3",
+        "The uniform start alone makes progress on Copy, but is slower than with a refine gate.",
+        _sooner("ur_lstm", "u_lstm", COPY),
+        note=_SMALL,
+    ),
+    Claim(
+        f"{_PAPER}, figure 3",
+        "Of the gates that solve Copy, ordered refine ones are sooner than ordered ones.",
+        _sooner("or_lstm", "o_lstm", COPY),
+        note=_SMALL,
+    ),
+    Claim(
+        f"{_PAPER}, figure 3",
+        "Every changed gate solves Adding.",
+        All(
+            tuple(
+                Solves(_copy(f"{gate}_lstm", ADDING[1]))
+                for gate in ("c", "o", "u", "r", "om", "or", "um", "ur")
+            )
+        ),
+        note="750 steps in place of 2,000",
+    ),
+    Claim(
+        f"{_PAPER}, figure 3",
+        "The plain LSTM does not solve Adding.",
+        Solves(_copy("lstm", ADDING[1]), never=True),
+        note="750 steps in place of 2,000",
+    ),
+    Claim(
+        f"{_PAPER}, figure 3",
+        "On Adding each gate is sooner with refining than without: UR and U, OR and O.",
+        All((_sooner("ur_lstm", "u_lstm", ADDING), _sooner("or_lstm", "o_lstm", ADDING))),
+    ),
+    Claim(
+        f"{_PAPER}, figure 4",
+        "Training on Copy moves UR's gates far, and U's hardly at all.",
+        Moves(_copy("ur_lstm"), _copy("u_lstm"), "moved"),
+    ),
+    Claim(
+        f"{_PAPER}, figure 4",
+        "Chrono gates barely move in training, less than UR's.",
+        Moves(_copy("ur_lstm"), _copy("c_lstm"), "moved"),
+    ),
+    Claim(
+        f"{_PAPER}, appendix E.1",
+        "From saturated gates a refine gate learns Adding over 500 steps, the plain LSTM is stuck "
+        "after 10,000 updates.",
+        All(
+            (
+                Solves(Runs("forgetting", "forgetting, steps 500", "r_lstm")),
+                Solves(Runs("forgetting", "forgetting, steps 500", "lstm"), never=True),
+            )
+        ),
+    ),
+    Claim(
+        f"{_PAPER}, figure 9",
+        "The smallest timescale after that is over 10 times smaller with UR gates.",
+        Moves(
+            Runs("forgetting", "forgetting, steps 500", "lstm"),
+            Runs("forgetting", "forgetting, steps 500", "ur_lstm"),
+            "shortest",
+            factor=10,
+        ),
+    ),
+    Claim(
+        f"{_PAPER}, table 2",
+        "UR gates read images pixel by pixel better than the plain LSTM.",
+        Better(Runs("pixels", "smnist", "ur_lstm"), Runs("pixels", "smnist", "lstm"), "test"),
+        note="two epochs of sMNIST, 64 units",
+    ),
+    Claim(
+        f"{_PAPER}, figure 7",
+        "UR gates learn Passive Match sooner than the plain LSTM.",
+        Sooner(_match("ur_lstm"), _match("lstm")),
+        note="30 steps between cue and choice, PPO; the paper has 450 and A3C",
+    ),
+    Claim(
+        f"{_PAPER}, figure 7",
+        "On Active Match UR gates are better than the plain LSTM.",
+        Better(_match("ur_lstm", active=True), _match("lstm", active=True)),
+        note="as above",
+    ),
+    Claim(
+        f"{_PAPER}, figure 7",
+        "On Active Match UR gates alone get above chance: not the chrono, ordered master or plain "
+        "ones.",
+        All(
+            tuple(
+                Better(_match("none", active=True), _match(core, active=True), margin=-0.05)
+                for core in ("lstm", "c_lstm", "om_lstm")
+            )
+        ),
+        note="as above; within 0.05 of the agent without memory",
+    ),
+    Claim(
+        f"{_PAPER}, figure 8",
+        "With small apples on the way UR gates are better on Active Match, in an LSTM and in RMA.",
+        All(
+            tuple(
+                Better(
+                    Runs("match_small_apples", "ActiveMatch 15/30/15", f"ur_{core}"),
+                    Runs("match_small_apples", "ActiveMatch 15/30/15", core),
+                )
+                for core in ("lstm", "rma")
+            )
+        ),
+        note="the recurrent core of RMA, without its reconstruction",
+    ),
+    Claim(
+        f"{_PAPER}, figure 10",
+        "With large apples UR gates are better on Active Match, in an LSTM and in a DNC.",
+        All(
+            tuple(
+                Better(
+                    Runs("match_large_apples", "ActiveMatch 15/30/15", f"ur_{core}"),
+                    Runs("match_large_apples", "ActiveMatch 15/30/15", core),
+                )
+                for core in ("lstm", "dnc")
+            )
+        ),
+    ),
+    Claim(
+        f"{_PAPER}, figure 11",
+        "On the control and program tasks of Learning to Execute UR is better than plain gates.",
+        All(
+            tuple(
+                Better(_programs(task, "ur_lstm"), _programs(task, "lstm"), "test")
+                for task in ("control", "program")
+            )
+        ),
+    ),
+    Claim(
+        f"{_PAPER}, figure 11",
+        "Chrono gates are poor in Learning to Execute: worse than plain ones on addition.",
+        Better(_programs("addition", "lstm"), _programs("addition", "c_lstm"), "test"),
+    ),
+    Claim(
+        f"{_PAPER}, figure 6",
+        "On words UR gates have a lower perplexity than plain ones, chrono gates a higher one.",
+        All(
+            tuple(
+                Better(
+                    Runs("words", "ptb_words", good), Runs("words", "ptb_words", bad), "test", True
+                )
+                for good, bad in (("ur_lstm", "lstm"), ("lstm", "c_lstm"))
+            )
+        ),
+        note="PTB in place of WikiText-103",
+    ),
+)

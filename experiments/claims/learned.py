@@ -1,0 +1,157 @@
+"""Tests of what runs learned: who solves a task, who is sooner, who is better."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlgates.experiments.claims.claim import OverRuns, Runs, Verdict
+from rlgates.experiments.comparisons import paired_difference, probability_of_improvement
+from rlgates.experiments.logs import column
+from rlgates.experiments.tables import Row
+from rlgates.experiments.train import GOAL
+
+AT_BASELINE = 0.95  # of the loss that can be had without memory
+
+
+def steps(row: Row) -> float:
+    """Updates or environment steps until the task was solved; infinity where it was not."""
+    if "ended" in row:
+        return float(row["made"]) if row["ended"] == "solved" else math.inf
+    return float(row[f"steps_to_{GOAL}"] or math.inf)
+
+
+@dataclass(frozen=True)
+class Solves(OverRuns):
+    """A core solves a task on every seed, or (`never`) on none."""
+
+    where: Runs
+    never: bool = False
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        return f"{'never' if self.never else 'always'} solved:", str(self.where)
+
+    def runs(self) -> Sequence[Runs]:
+        return (self.where,)
+
+    def compare(self, groups: Sequence[list[Row]]) -> tuple[Verdict, str]:
+        (rows,) = groups
+        times = [time for time in map(steps, rows) if time < math.inf]
+        found = f"{self.where.core} solves it on {len(times)} of {len(rows)}"
+        if times:
+            found += f", after {np.median(times):,.0f}"
+        every, none = len(times) == len(rows), not times
+        if self.never:
+            every, none = none, every
+        return "reproduced" if every else "contradicted" if none else "open", found
+
+
+@dataclass(frozen=True)
+class StaysAtBaseline(OverRuns):
+    """A core stays at what can be had without memory, on every seed."""
+
+    where: Runs
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        return f"above {AT_BASELINE:g} of the loss without memory:", str(self.where)
+
+    def runs(self) -> Sequence[Runs]:
+        return (self.where,)
+
+    def compare(self, groups: Sequence[list[Row]]) -> tuple[Verdict, str]:
+        (rows,) = groups
+        shares = column(rows, "loss") / column(rows, "baseline")
+        there = shares > AT_BASELINE
+        found = f"{self.where.core} ends at {shares.min():.2f} to {shares.max():.2f} of it"
+        if there.all():
+            return "reproduced", found
+        return "contradicted" if not there.any() else "open", found
+
+
+@dataclass(frozen=True)
+class Sooner(OverRuns):
+    """A core solves a task in fewer steps than another; runs that do not solve it are last."""
+
+    where: Runs
+    than: Runs
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        return f"{self.where} is solved sooner than with", _other(self.where, self.than)
+
+    def runs(self) -> Sequence[Runs]:
+        return self.where, self.than
+
+    def compare(self, groups: Sequence[list[Row]]) -> tuple[Verdict, str]:
+        ours, theirs = ([-steps(row) for row in rows] for rows in groups)
+        chance = probability_of_improvement([(ours, theirs)])
+        found = (
+            f"P({self.where.core} sooner than {_name(self.where, self.than)}) = "
+            f"{chance.value:.2f} [{chance.low:.2f}, {chance.high:.2f}]"
+        )
+        return _decided(chance.low - 0.5, chance.high - 0.5), found
+
+
+@dataclass(frozen=True)
+class Better(OverRuns):
+    """A core is better than another, by more than `margin`, seed for seed.
+
+    Attributes:
+        column: of the tables.
+        lower: whether smaller is better.
+        margin: in the unit of the column.
+    """
+
+    where: Runs
+    than: Runs
+    column: str = "success"
+    lower: bool = False
+    margin: float = 0.0
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        kind = "lower" if self.lower else "higher"
+        by = f" by more than {self.margin:g}" if self.margin > 0 else ""
+        by = f", or at most {-self.margin:g} worse," if self.margin < 0 else by
+        what = {"test": "test figure"}.get(self.column, self.column)
+        head = f"{self.where}: a {kind} {what}{by} than with"
+        return head, _other(self.where, self.than)
+
+    def runs(self) -> Sequence[Runs]:
+        return self.where, self.than
+
+    def compare(self, groups: Sequence[list[Row]]) -> tuple[Verdict, str]:
+        both = {row["seed"] for row in groups[0]} & {row["seed"] for row in groups[1]}
+        if not both:
+            return "open", "no seed of both"
+        kept = [[row for row in rows if row["seed"] in both] for rows in groups]
+        ours, theirs = (column(rows, self.column) for rows in kept)
+        gained = paired_difference(ours, theirs)
+        found = (
+            f"{self.where.core} {np.median(ours):.4g}, {_name(self.where, self.than)} "
+            f"{np.median(theirs):.4g}: difference {gained.value:.3g} "
+            f"[{gained.low:.3g}, {gained.high:.3g}]"
+        )
+        low, high = (-gained.high, -gained.low) if self.lower else (gained.low, gained.high)
+        return _decided(low - self.margin, high - self.margin), found
+
+
+def _decided(low: float, high: float) -> Verdict:
+    return "reproduced" if low > 0 else "contradicted" if high < 0 else "open"
+
+
+def _name(one: Runs, other: Runs) -> str:
+    """The core, or what else tells the other runs from these."""
+    if other.variant != one.variant:
+        return f"{other.core} ({other.variant or 'whole'})"
+    return other.core if other.title == one.title else f"{other.core} on {other.title}"
+
+
+def _other(one: Runs, other: Runs) -> str:
+    name = _name(one, other)
+    return name.replace(other.core, f"`{other.core}`", 1)
