@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import CensoredData, ecdf
+from scipy.stats import CensoredData, ecdf, permutation_test, rankdata
 
 from rlgates.experiments.stats import Floats, interval
 
@@ -81,6 +81,52 @@ def paired_difference(ours: ArrayLike, theirs: ArrayLike) -> Estimate:
     gained = one - other
     low, high = interval(lambda values, axis: values.mean(axis=axis), gained)
     return Estimate(float(gained.mean()), float(low), float(high))
+
+
+def p_greater(ours: ArrayLike, theirs: ArrayLike) -> float:
+    """One-sided p of the permutation test of `probability_of_improvement`: ours are greater.
+
+    Without ties it is the exact p of Mann and Whitney; from some 10 runs of each on, it is that
+    of 9,999 permutations, always the same ones. Few runs can say little: of 3 and 3 the least p
+    is 0.05, of 5 and 5 it is 0.004.
+
+    Raises:
+        ValueError: no runs of one of them.
+    """
+    one, other = _checked([ours, theirs])
+    ranks = rankdata(np.concatenate([one, other]))  # whose sum is that share, but for constants
+    groups = ranks[: len(one)], ranks[len(one) :]
+
+    def statistic(x: Floats, y: Floats, axis: int) -> Any:
+        return x.mean(axis=axis) - y.mean(axis=axis)
+
+    return _p(groups, statistic, "independent")
+
+
+def p_gained(gained: ArrayLike) -> float:
+    """One-sided p of the sign-flip test of `paired_difference`: the mean is above 0.
+
+    Of n pairs the least p is 2^-n: 0.03 of 5.
+
+    Raises:
+        ValueError: no pairs.
+    """
+    (data,) = _checked([gained])
+    return _p((data,), lambda values, axis: values.mean(axis=axis), "samples")
+
+
+def _p(groups: tuple[Floats, ...], statistic: Any, kind: Any) -> float:
+    if any(len(group) < 2 for group in groups):
+        return 1.0
+    found = permutation_test(
+        groups,
+        statistic,
+        permutation_type=kind,
+        alternative="greater",
+        vectorized=True,
+        rng=np.random.default_rng(0),
+    )
+    return float(found.pvalue)
 
 
 class Waiting(NamedTuple):

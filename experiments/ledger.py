@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlgates.experiments.claims import CLAIMS, Claim, Finding, Results
-from rlgates.experiments.claims.claim import SEEDS
+from rlgates.experiments.claims.claim import LEVEL, SEEDS
 from rlgates.experiments.files import write_atomically
 
 NAME = "LEDGER.md"
@@ -29,11 +29,12 @@ def ledger(claims: Sequence[Claim], findings: Sequence[Finding]) -> str:
     parts = [
         "# Claims of the papers, and what was found here\n",
         f"{len(claims)} claims: {summary}. A verdict is about the sizes and budgets of our own "
-        f"tests, which are named; it needs {SEEDS} seeds of each core and a 95 % interval that "
-        "leaves no doubt of the direction, and is open otherwise. P(a sooner than b): how often a "
-        "run of a is sooner than one of b, runs that never get there being last. Differences are "
-        "means over runs with the same seed. `rlgates ledger` writes this page from the tables "
-        "beside it.\n",
+        f"tests, which are named. It needs {SEEDS} seeds of each core and, where two are compared, "
+        f"an exact permutation test with a one-sided p of at most {LEVEL:g}; else it is open. Of "
+        "so many tests some err. P(a sooner than b): how often a run of a is sooner than one of "
+        "b, runs that never get there being last. Differences are means over runs with the same "
+        "seed. In brackets: 95 % bootstrap intervals. `rlgates ledger` writes this page from the "
+        "tables beside it.\n",
     ]
     papers = dict.fromkeys(claim.source.partition(",")[0] for claim in claims)
     for paper in papers:

@@ -14,6 +14,16 @@ Verdict = Literal["reproduced", "contradicted", "open"]
 SEEDS = 5  # that a verdict about learning needs
 
 
+LEVEL = 0.05  # of an error, one-sided, for each verdict
+
+
+def decided(reproduced: float, contradicted: float) -> Verdict:
+    """A verdict from the p of both directions."""
+    if reproduced <= LEVEL:
+        return "reproduced"
+    return "contradicted" if contradicted <= LEVEL else "open"
+
+
 class Finding(NamedTuple):
     """What a test found.
 

@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.stats import wasserstein_distance
 
-from rlgates.experiments.claims.claim import OverRuns, Runs, Verdict
-from rlgates.experiments.comparisons import probability_of_improvement
+from rlgates.experiments.claims.claim import OverRuns, Runs, Verdict, decided
+from rlgates.experiments.comparisons import p_greater, probability_of_improvement
 from rlgates.experiments.logs import column
 from rlgates.experiments.stats import Floats
 from rlgates.experiments.tables import Row
@@ -56,9 +56,8 @@ class Moves(OverRuns):
             f"{self.where.core} {np.median(ours):.3g}, {self.than.core} {np.median(theirs):.3g} "
             f"(P = {chance.value:.2f} [{chance.low:.2f}, {chance.high:.2f}])"
         )
-        if chance.low > 0.5:
-            return "reproduced", found
-        return "contradicted" if chance.high < 0.5 else "open", found
+        theirs = self.factor * theirs
+        return decided(p_greater(ours, theirs), p_greater(theirs, ours)), found
 
     def _values(self, rows: Sequence[Row]) -> Floats:
         """The measure of each seed."""

@@ -8,8 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlgates.experiments.claims.claim import OverRuns, Runs, Verdict
-from rlgates.experiments.comparisons import paired_difference, probability_of_improvement
+from rlgates.experiments.claims.claim import OverRuns, Runs, Verdict, decided
+from rlgates.experiments.comparisons import (
+    p_gained,
+    p_greater,
+    paired_difference,
+    probability_of_improvement,
+)
 from rlgates.experiments.logs import column
 from rlgates.experiments.tables import Row
 from rlgates.experiments.train import GOAL
@@ -94,7 +99,7 @@ class Sooner(OverRuns):
             f"P({self.where.core} sooner than {_name(self.where, self.than)}) = "
             f"{chance.value:.2f} [{chance.low:.2f}, {chance.high:.2f}]"
         )
-        return _decided(chance.low - 0.5, chance.high - 0.5), found
+        return decided(p_greater(ours, theirs), p_greater(theirs, ours)), found
 
 
 @dataclass(frozen=True)
@@ -137,12 +142,8 @@ class Better(OverRuns):
             f"{np.median(theirs):.4g}: difference {gained.value:.3g} "
             f"[{gained.low:.3g}, {gained.high:.3g}]"
         )
-        low, high = (-gained.high, -gained.low) if self.lower else (gained.low, gained.high)
-        return _decided(low - self.margin, high - self.margin), found
-
-
-def _decided(low: float, high: float) -> Verdict:
-    return "reproduced" if low > 0 else "contradicted" if high < 0 else "open"
+        above = (theirs - ours if self.lower else ours - theirs) - self.margin
+        return decided(p_gained(above), p_gained(-above)), found
 
 
 def _name(one: Runs, other: Runs) -> str:
