@@ -51,12 +51,25 @@ def interval(
         groups, level: see `iqm_interval`.
     """
     data = [np.asarray(group, dtype=float) for group in groups]
-    if all(len(group) == 1 for group in data):
+    several = [group for group in data if len(group) > 1]
+    if not several:
         only = np.asarray(statistic(*data, axis=0))
         return only, only
+
+    def with_single(*resampled: Floats, axis: int) -> Any:
+        # Of a group of one value there is nothing to draw, which scipy refuses.
+        drawn, parts = iter(resampled), []
+        for group in data:
+            if len(group) > 1:
+                parts.append(next(drawn))
+            else:
+                value = np.moveaxis(group, 0, -1)[..., None, :]  # beside the resamples
+                parts.append(np.broadcast_to(value, (*resampled[0].shape[:-1], 1)))
+        return statistic(*parts, axis=axis)
+
     found = bootstrap(
-        data,
-        statistic,
+        several,
+        with_single,
         n_resamples=RESAMPLES,
         vectorized=True,
         axis=0,

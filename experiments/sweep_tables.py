@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rlgates.experiments.against import write_against
 from rlgates.experiments.agent_tables import redraw_agents
 from rlgates.experiments.supervised_tables import redraw_tasks
 from rlgates.experiments.tables import read
@@ -14,7 +15,8 @@ def redraw_study(results: Path, name: str) -> list[Path]:
     rows = read(results / f"{name}.csv")
     if not rows:
         return []
-    return redraw_agents(results, name) if "env" in rows[0] else redraw_tasks(results, name)
+    redraw = redraw_agents if "env" in rows[0] else redraw_tasks
+    return [*redraw(results, name), *write_against(results, name, rows)]
 
 
 def redraw_studies(results: Path) -> list[Path]:

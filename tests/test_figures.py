@@ -13,7 +13,7 @@ from scipy.stats import trim_mean
 from rlgates.experiments.agent_tables import summary
 from rlgates.experiments.figures import Curve, draw_curves, draw_panels, styles
 from rlgates.experiments.pictures import phase_pictures
-from rlgates.experiments.stats import iqm, iqm_interval, median_reached
+from rlgates.experiments.stats import interval, iqm, iqm_interval, median_reached
 
 
 def test_iqm_by_hand() -> None:
@@ -34,6 +34,19 @@ def test_interval_keeps_groups_apart() -> None:
     # Drawn over both groups at once, the mean of the middle would vary.
     low, high = iqm_interval(np.zeros(4), np.ones(4))
     assert (low, high) == (0.5, 0.5)
+
+
+def test_groups_of_one_value_are_as_they_are() -> None:
+    few, one = np.array([0.0, 1.0, 2.0, 3.0]), np.array([7.0])
+    mean = [
+        float(bound) for bound in interval(lambda a, b, axis: a.mean(axis) + b.mean(axis), few, one)
+    ]
+    alone = [float(bound) for bound in interval(lambda a, axis: a.mean(axis), few)]
+    assert mean == [bound + 7 for bound in alone]
+    curves, single = np.random.default_rng(0).random((4, 3)), np.ones((1, 3))
+    low, high = iqm_interval(curves, single)
+    assert low.shape == high.shape == (3,)
+    assert (low < high).all()
 
 
 def test_interval_over_a_curve() -> None:

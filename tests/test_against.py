@@ -1,0 +1,76 @@
+"""Cores against one of them: by hand, from made-up rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from matplotlib.image import imread
+
+from rlgates.experiments.against import score, steps, write_against
+
+COMMON = {"title": "Match", "variant": "", "command": "rlgates sweep some", "commit": "abcdef01"}
+
+
+def agents(core: str, successes: list[float], reached: list[int | None]) -> list[dict[str, str]]:
+    return [
+        {
+            **COMMON,
+            "core": core,
+            "seed": str(seed),
+            "success": str(success),
+            "steps_to_0.9": "" if when is None else str(when),
+            "budget": "1000",
+        }
+        for seed, (success, when) in enumerate(zip(successes, reached, strict=True))
+    ]
+
+
+def networks(core: str, figures: list[str]) -> list[dict[str, str]]:
+    row: dict[str, Any] = {**COMMON, "core": core, "task": "jsb", "metric": "nll", "epochs": "3"}
+    return [{**row, "seed": str(seed), "test": test} for seed, test in enumerate(figures)]
+
+
+def test_agents(tmp_path: Path) -> None:
+    rows = [
+        *agents("ur_lstm", [1.0, 0.9, 0.8], [100, 300, None]),
+        *agents("lstm", [0.5, 0.6, 0.7], [None, None, None]),
+        *agents("f_lstm", [0.5, 0.6], [None, None]),
+    ]
+    table, picture = write_against(tmp_path, "some", rows)
+    lines = table.read_text().splitlines()
+    assert lines[0] == "| Match | better than `lstm` | gain in success | steps |"
+    assert lines[2] == "| `lstm` |  |  | 1.0 k [1.0 k, 1.0 k], 0 of 3 |"
+    assert lines[3].startswith(
+        "| `ur_lstm` | 1 [1, 1] | +0.3 [+0.1, +0.5] | 467 [100, 1.0 k], 2 of"
+    )
+    assert "f_lstm" not in table.read_text()  # of two seeds nothing is said
+    assert "`rlgates sweep some`, commit abcdef0" in lines[-1]
+    assert imread(picture).std() > 0.05
+
+
+def test_networks_whose_figure_is_better_if_lower(tmp_path: Path) -> None:
+    rows = [*networks("lstm", ["8", "9", "10"]), *networks("rru", ["7", "8", "11"])]
+    (table,) = write_against(tmp_path, "some", rows)
+    lines = table.read_text().splitlines()
+    assert lines[0] == "| Match | better than `lstm` | gain in nll |"
+    # 7 is below 8, 9 and 10, 8 below two and level with one, 11 below none.
+    assert lines[3].startswith("| `rru` | 0.611 [")
+    assert "| +0.333 [-1, +1] |" in lines[3]
+
+
+def test_what_cannot_be_compared(tmp_path: Path) -> None:
+    assert write_against(tmp_path, "some", networks("rru", ["7", "8", "9"])) == []
+    diverged = networks("rru", ["", "", ""])
+    assert write_against(tmp_path, "some", [*networks("lstm", ["7", "8", "9"]), *diverged]) == []
+    assert not list(tmp_path.iterdir())
+
+
+def test_runs_of_both_kinds() -> None:
+    (agent,) = agents("lstm", [0.5], [None])
+    assert (score(agent), steps(agent)) == (0.5, (1000.0, False))
+    (network,) = networks("lstm", ["8"])
+    assert score(network) == -8.0
+    assert steps({**network, "made": "70", "ended": "solved"}) == (70.0, True)
+    earlier = {"loss": "0.25", "updates": "2000"}
+    assert (score(earlier), steps(earlier)) == (-0.25, (2000.0, False))
