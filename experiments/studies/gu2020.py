@@ -25,17 +25,19 @@ LONG: dict[str, Any] = {"updates": 50_000, "eval_every": 500}
 SATURATED = {core: {"forget_bias": 6.0} for core in ("lstm", "r_lstm")}
 
 
-def _gates(task: str, setting: str, length: int) -> Arm:
+def _gates(task: str, setting: str, length: int, updates: int, hidden_size: int = 64) -> Arm:
     """A run ends when a twentieth of what can be had without memory is left."""
     baseline = make_task(task).baseline
     assert baseline is not None
     config = SupervisedConfig(
         task=task,
         task_settings={setting: length},
-        updates=5_000 if length <= 200 else 3_000,
+        hidden_size=hidden_size,
+        updates=updates,
         stop_loss=round(baseline / 20, 4),
     )
-    options = {"janet": {"t_max": length}, "gato": {"depth": 2}}
+    masters = {core: {"chunk_size": hidden_size // 16} for core in ("om_lstm", "um_lstm")}
+    options = {"janet": {"t_max": length}, "gato": {"depth": 2}, **masters}
     return Arm(config, GATES, options, gates=SHOWN)
 
 
@@ -64,8 +66,10 @@ STUDIES: dict[str, Study] = {
         title="Copy and Adding with every gate, and the gates before and after",
         source="Gu et al. 2020, figures 3 and 4; Ohno et al. 2022, figures 3 and 4",
         laptop=(
-            *(_gates("copy", "delay", delay) for delay in (100, 500)),
-            *(_gates("adding", "steps", steps) for steps in (200, 750)),
+            _gates("copy", "delay", 100, updates=15_000),
+            _gates("copy", "delay", 500, updates=6_000, hidden_size=128),
+            _gates("adding", "steps", 200, updates=5_000),
+            _gates("adding", "steps", 750, updates=5_000),
         ),
         full=(Published("copy-gu", changes=LONG), Published("adding-gu", changes=LONG)),
     ),
