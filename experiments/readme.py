@@ -78,6 +78,7 @@ def filled_in(text: str, results: Path) -> str:
     """A README with its tables of what there is, and those of the results by their names."""
     parts = {path.stem: path.read_text().strip() for path in results.glob("*.md")}
     parts |= {"cores": cores_table(results), "gates": gates_table(), "envs": envs_table()}
+    parts["ledger"] = parts.pop("LEDGER", "").partition("\n\n")[2].partition(". ")[0] + "."
     for name, part in parts.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         if begin in text and end in text:
