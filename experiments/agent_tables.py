@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from rlgates.experiments import logs
 from rlgates.experiments.configs import TrainConfig, parse_pairs
 from rlgates.experiments.figures import Curve, draw_panels
-from rlgates.experiments.files import write_atomically
 from rlgates.experiments.pictures import draw_readme
 from rlgates.experiments.runs import chance
 from rlgates.experiments.stats import iqm, iqm_interval, median_reached
@@ -19,27 +19,41 @@ from rlgates.experiments.text import steps_text, time_text
 from rlgates.experiments.train import GOAL
 
 
-def redraw_agents(results: Path, name: str) -> list[Path]:
-    """Draw the table and the pictures of a study of agents again; the files that were written."""
-    rows = read(results / f"{name}.csv")
+def draw_agents(results: Path, name: str, rows: Sequence[Row]) -> list[Path]:
+    """Draw the learning curves of a study of agents; the files that were written."""
     panels = read_curves(results / f"{name}_curves.csv")
-    settings = parse_pairs(rows[0]["env_settings"].split())
-    env = rows[0]["env"]
-    level = chance(TrainConfig(env=env, env_settings=settings))
-    picture, readme, table = (results / f"{name}{end}" for end in (".png", "_readme.png", ".md"))
-    draw_panels(panels, picture, level)
-    write_atomically(table, summary(rows).encode())
+    if not panels:
+        return []
+    picture, readme = (results / f"{name}{end}" for end in (".png", "_readme.png"))
+    levels = chances(rows)
+    draw_panels(panels, picture, levels)
     if len({row["env"] for row in rows}) > 1:
-        return [picture, table]
-    draw_readme(panels, env, settings, readme, level)
-    return [picture, table, readme]
+        return [picture]
+    draw_readme(panels, rows[0]["env"], env_settings(rows[0]), readme, levels)
+    return [picture, readme]
+
+
+def env_settings(row: Row) -> dict[str, Any]:
+    """Of the environment of a run."""
+    return parse_pairs(row["env_settings"].split())
+
+
+def chances(rows: Sequence[Row]) -> dict[str, float | None]:
+    """Success without memory in each environment, by its heading; None where it is unknown."""
+    first = {heading(row): row for row in reversed(rows)}
+    return {
+        title: chance(TrainConfig(env=row["env"], env_settings=env_settings(row)))
+        for title, row in first.items()
+    }
 
 
 def read_curves(path: Path) -> dict[str, list[Curve]]:
-    """The curves in a table, by the title of their environment."""
+    """The curves of agents in a table, by the heading of their environment."""
     panels: dict[str, list[Curve]] = {}
     runs: dict[tuple[str, str, str], list[Row]] = {}
     for row in read(path):
+        if not row.get("steps"):
+            continue  # of a network
         runs.setdefault((heading(row), row["core"], row["seed"]), []).append(row)
     for (title, core, seed), rows in runs.items():
         steps, success = logs.column(rows, "steps"), logs.column(rows, "success")

@@ -26,6 +26,8 @@ STYLES: tuple[tuple[str, str | tuple[int, tuple[int, ...]]], ...] = (
 )
 MUTED = "#777777"
 POINTS = 120  # of a curve over seeds
+ENTRIES = 7  # of a legend in a line
+Levels = Mapping[str, float | None]
 LOOK: Any = {
     "font.size": 11,
     "font.family": "DejaVu Sans",
@@ -51,11 +53,12 @@ class Curve(NamedTuple):
 
 
 def styles(cores: Sequence[str]) -> dict[str, tuple[str, Any]]:
-    """A colour and a dash for each core; no memory is grey."""
+    """A colour and a dash for each core, no pair of them twice; no memory is grey."""
     named = [core for core in cores if core != "none"]
-    table: dict[str, tuple[str, Any]] = {
-        core: STYLES[k % len(STYLES)] for k, core in enumerate(named)
-    }
+    table: dict[str, tuple[str, Any]] = {}
+    for k, core in enumerate(named):
+        dash = k + k // len(STYLES)  # each further round through the colours has other dashes
+        table[core] = STYLES[k % len(STYLES)][0], STYLES[dash % len(STYLES)][1]
     return {**table, "none": (MUTED, (0, (1, 1)))}
 
 
@@ -138,12 +141,18 @@ def draw_curves(curves: Sequence[Curve], path: Path, title: str, chance: float |
         save(figure, path)
 
 
-def draw_panels(panels: Mapping[str, Sequence[Curve]], path: Path, chance: float | None) -> None:
-    """The same, in panels of three a line at most, or two if there are more, with one legend."""
+def draw_panels(panels: Mapping[str, Sequence[Curve]], path: Path, chances: Levels) -> None:
+    """The same, in panels of three a line at most, or two if there are more, with one legend.
+
+    Args:
+        panels: the runs of each panel, by its title.
+        path: the PNG to be written.
+        chances: success without memory in each panel, by its title, where it is known.
+    """
     lines, columns = _grid(len(panels))
     with rc_context(LOOK):
         figure = Figure(figsize=(1 + 4.6 * columns, 0.8 + 3.4 * lines), layout="constrained")
-        plot_panels(figure, panels, chance)
+        plot_panels(figure, panels, chances)
         save(figure, path)
 
 
@@ -152,16 +161,16 @@ def _grid(panels: int) -> tuple[int, int]:
     return (1, panels) if panels < 4 else (-(-panels // 2), 2)
 
 
-def plot_panels(figure: Any, panels: Mapping[str, Sequence[Curve]], chance: float | None) -> None:
-    """Into a figure or a part of one."""
+def plot_panels(figure: Any, panels: Mapping[str, Sequence[Curve]], chances: Levels) -> None:
+    """As `draw_panels`, into a figure or a part of one."""
     grid = figure.subplots(*_grid(len(panels)), sharey=True, squeeze=False)
     all_axes = grid.ravel()
     for axes in all_axes[len(panels) :]:
         axes.set_axis_off()
     for axes, (title, curves) in zip(all_axes, panels.items(), strict=False):
-        plot_curves(axes, curves, chance)
+        plot_curves(axes, curves, chances.get(title))
         axes.set_title(title, loc="left")
     for axes in grid[:, 0]:
         axes.set_ylabel("success rate in training")
     handles, labels = all_axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), ENTRIES))

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from rlgates.envs import BatchedEnv, make_task
 from rlgates.envs.players import MemoryPlayer
 from rlgates.envs.render import BACKGROUND, draw_rows
-from rlgates.experiments.figures import LOOK, Curve, plot_panels, save
+from rlgates.experiments.figures import LOOK, Curve, Levels, plot_panels, save
 from rlgates.experiments.play import make_env, picture
 
 SEED = 3
@@ -112,7 +112,7 @@ def draw_readme(
     env: str,
     settings: Mapping[str, Any],
     path: Path,
-    chance: float | None,
+    chances: Levels,
 ) -> None:
     """The phases on the left, one below the other, and the learning curves on the right."""
     pictures = phase_pictures(env, settings)
@@ -128,7 +128,7 @@ def draw_readme(
         top = left.axes[0]
         for x, words in ((0.02, "agent's view"), (0.41, "whole board")):
             top.text(x, 1.06, words, transform=top.transAxes, fontsize=10)
-        plot_panels(right, panels, chance)
+        plot_panels(right, panels, chances)
         save(figure, path)
 
 

@@ -10,23 +10,24 @@ from pathlib import Path
 import numpy as np
 
 from rlgates.experiments import logs
-from rlgates.experiments.files import write_atomically
 from rlgates.experiments.supervised_figures import draw_losses
 from rlgates.experiments.supervised_gates import draw_unit_gates
 from rlgates.experiments.tables import Row, heading, made_by, read
 from rlgates.experiments.text import time_text
 
 
-def redraw_tasks(results: Path, name: str) -> list[Path]:
-    """Draw the table and the pictures of a study of tasks again; the files that were written."""
-    rows = read(results / f"{name}.csv")
-    written = [results / f"{name}.md"]
+def tables(rows: Sequence[Row]) -> str:
+    """A table for each task of a study, or one of all tasks if there is a single core."""
     titles = list(dict.fromkeys(map(heading, rows)))
     if len({row["core"] for row in rows}) == 1 < len(titles):
-        text = overview(rows)
-    else:
-        text = "\n".join(table([row for row in rows if heading(row) == t]) for t in titles)
-    write_atomically(written[0], text.encode())
+        return overview(rows)
+    return "\n".join(table([row for row in rows if heading(row) == t]) for t in titles)
+
+
+def draw_tasks(results: Path, name: str, rows: Sequence[Row]) -> list[Path]:
+    """Draw losses and gates of a study of tasks; the files that were written."""
+    written = []
+    titles = list(dict.fromkeys(map(heading, rows)))
     points, gates = (read(results / f"{name}_{kind}.csv") for kind in ("curves", "gates"))
     for title in titles:
         path = results / f"{name}_{_slug(title, titles)}.png"

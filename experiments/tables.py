@@ -39,10 +39,15 @@ def made_by(rows: Sequence[Row]) -> str:
 
 
 def merge(path: Path, rows: Sequence[Row]) -> None:
-    """Write rows into a table, in place of those of the same runs."""
+    """Write rows into a table, in place of those of the same runs.
+
+    A column that some of the runs do not have is empty there.
+    """
     new = set(map(key, rows))
-    kept = [row for row in read(path) if key(row) not in new]
-    write_rows(path, [*kept, *rows], list(rows[0]))
+    there = read(path)
+    kept = [row for row in there if key(row) not in new]
+    columns = dict.fromkeys(name for row in (*there[:1], *rows[:1]) for name in row)
+    write_rows(path, [*kept, *rows], list(columns))
 
 
 def redraw_table(results: Path, name: str, table: Callable[[list[Row]], str]) -> list[Path]:

@@ -95,6 +95,8 @@ def test_the_same_curves_are_the_same_picture(tmp_path: Path) -> None:
 def test_cores_look_different() -> None:
     cores = ("ur_lstm", "lstm", "f_lstm", "c_lstm", "none")
     assert len(set(styles(cores).values())) == len(cores)
+    many = [*map(str, range(36)), "none"]
+    assert len(set(styles(many).values())) == len(many)
 
 
 def test_pictures_of_the_phases() -> None:
@@ -106,7 +108,7 @@ def test_pictures_of_the_phases() -> None:
 
 @pytest.mark.parametrize(("number", "lines"), [(1, 1), (3, 1), (4, 2), (5, 3)])
 def test_panels_in_lines(number: int, lines: int, tmp_path: Path) -> None:
-    draw_panels({str(k): [curve("none", 0)] for k in range(number)}, tmp_path / "p.png", None)
+    draw_panels({str(k): [curve("none", 0)] for k in range(number)}, tmp_path / "p.png", {})
     height, width = imread(tmp_path / "p.png").shape[:2]
     assert height == pytest.approx(160 * (0.8 + 3.4 * lines), abs=2)
     assert width == pytest.approx(160 * (1 + 4.6 * (number if lines == 1 else 2)), abs=2)

@@ -15,7 +15,7 @@ from test_supervise import TINY
 from tiny import tiny
 
 from rlgates.experiments import cli
-from rlgates.experiments.agent_tables import read_curves
+from rlgates.experiments.agent_tables import chances, read_curves
 from rlgates.experiments.configs import PRESETS
 from rlgates.experiments.jobs import Job, kind_of
 from rlgates.experiments.studies import STUDIES, Arm, Published, Study
@@ -145,6 +145,35 @@ def test_runs_are_gathered_from_their_folders(networks: Study) -> None:
     assert {file: file.read_bytes() for file in Path("results").iterdir()} == before
     assert len(outcomes) == 8
     assert networks.seeds == (4, 5)
+
+
+def test_a_study_of_networks_and_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    arms = (
+        Arm(TINY, ("lstm",)),
+        Arm(tiny("runs", total_steps=112, eval_every=None), ("none",)),
+        Arm(tiny("runs", env="rlgates/PassiveTMaze-v0", env_settings={}, n_envs=8), ("lstm",)),
+    )
+    study = Study(title="tiny mixture", laptop=arms, seeds=(0, 1))
+    monkeypatch.setitem(STUDIES, "mixture", study)
+    assert len(run_sweep("mixture", SweepConfig(results="results", jobs=1))) == 6
+    results = Path("results")
+    rows = read(results / "mixture.csv")
+    assert [bool(row["env"]) for row in rows] == [bool(row["success"]) for row in rows]
+    assert [bool(row["env"]) for row in rows] == [not row["loss"] for row in rows]
+    text = (results / "mixture.md").read_text()
+    for head in ("copy, delay 2 | loss", "PassiveMatch 1/1/5 | success", "PassiveTMaze 11 | suc"):
+        assert text.count(f"| {head}") == 1
+    assert chances([row for row in rows if row["env"]]) == {
+        "PassiveMatch 1/1/5": 1 / 3,
+        "PassiveTMaze 11": 1 / 2,
+    }
+    before = {file: file.read_bytes() for file in results.iterdir()}
+    pictures = set(results.glob("*.png"))
+    assert {file.name for file in pictures} == {"mixture.png", "mixture_copy.png"}
+    for file in (*pictures, results / "mixture.md"):
+        file.unlink()
+    redraw_studies(results)
+    assert {file: file.read_bytes() for file in results.iterdir()} == before
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
