@@ -13,6 +13,7 @@ import numpy as np
 from rlgates.experiments import logs, manifest
 from rlgates.experiments.configs import NOT_LEARNED_FROM, STUDY, TrainConfig, laid_over, smoke
 from rlgates.experiments.gate_runs import gates_of_run
+from rlgates.experiments.horizon import agent_rows
 from rlgates.experiments.jobs import Job, Kind, Stop
 from rlgates.experiments.runs import check, run_folder, run_title
 from rlgates.experiments.supervised_gates import unit_rows
@@ -95,6 +96,9 @@ class _Agents(Kind):
     def gates(self, job: Job, result: Result) -> list[Row]:
         before, after = gates_of_run(self.folder(job), _config(job), job.seed)
         return unit_rows((before, after)) if after.forget else []
+
+    def horizon(self, job: Job, result: Result) -> list[Row]:
+        return agent_rows(_config(job), job.seed, job.horizon)
 
 
 def _config(job: Job) -> TrainConfig:

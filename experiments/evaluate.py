@@ -74,6 +74,13 @@ def evaluate(
     """
     rows = min(check_size("episodes", episodes), MAX_ROWS)
     venv = fresh_env(model, env, env_settings, rows, seed)
+    return evaluate_in(model, venv, episodes, seed, deterministic)
+
+
+def evaluate_in(
+    model: Any, venv: VecEnv, episodes: int, seed: int, deterministic: bool
+) -> Evaluation:
+    """As `evaluate`, in given environments and with whatever has a model's `predict`."""
     seen = evaluate_policy(model, venv, episodes, deterministic, seed)
     wins = int(seen.metrics["is_success"].sum())
     interval = binomtest(wins, episodes).proportion_ci(method="wilson")

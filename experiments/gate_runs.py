@@ -18,7 +18,7 @@ from rlgates.experiments.evaluate import evaluation_seed, fresh_env
 from rlgates.experiments.gate_figures import Growth, draw_gates
 from rlgates.experiments.manifest import read_config
 from rlgates.experiments.runs import run_title
-from rlgates.experiments.train import Agent, build
+from rlgates.experiments.train import Agent, build, trained
 
 EPISODES = 32
 
@@ -61,11 +61,8 @@ def gates_of_run(folder: Path, config: TrainConfig, seed: int) -> tuple[Observat
 
     The untrained agent is built again from the seed; the trained one plays.
     """
-    weights = folder / "model.zip"
-    if not weights.exists():
-        raise ValueError(f"{folder} holds no finished run: it has no model.zip.")
-    (before, _), (after, _) = build(config, seed), build(config, seed)
-    after.set_parameters(str(weights), device=after.device)
+    after = trained(folder, config, seed)
+    before, _ = build(config, seed)
     final = evaluation_seed(seed, final=True)
     env = fresh_env(after, config.env, config.env_settings, EPISODES, final)
     steps = make_task(config.env, **config.env_settings).max_episode_length

@@ -14,13 +14,14 @@ from rlgates.errors import check_size
 from rlgates.experiments import logs, manifest
 from rlgates.experiments.configs import TrainConfig
 from rlgates.experiments.files import alone
+from rlgates.experiments.horizon import check_horizon
 from rlgates.experiments.stopping import InterruptedRun
 from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.experiments.tables import Row, read
 
 Config = TrainConfig | SupervisedConfig
 Stop = Callable[[], bool]
-EXTRAS = ("gates",)
+EXTRAS = ("gates", "horizon")
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,14 @@ class Job:
         seed: of all that is drawn.
         variant: what tells it from other runs of the same title, core and seed.
         extras: what is measured beside its result, some of `EXTRAS`.
+        horizon: the setting that is stretched for the extra of this name.
     """
 
     config: Config
     seed: int
     variant: str = ""
     extras: tuple[str, ...] = ()
+    horizon: str = ""
 
 
 @dataclass(frozen=True)
@@ -134,6 +137,10 @@ class Kind(ABC):
     def gates(self, job: Job, result: Any) -> list[Row]:
         """The forget gates of a finished run before and after training, unit by unit."""
 
+    @abstractmethod
+    def horizon(self, job: Job, result: Any) -> list[Row]:
+        """A finished run tested at longer lengths, see `rlgates.experiments.horizon`."""
+
 
 def kind_of(config: Config) -> Kind:
     """Of a config."""
@@ -158,23 +165,33 @@ def check_all(jobs: Sequence[Job]) -> list[Outcome]:
     """Find what is wrong with any run before work starts, and have the data of all.
 
     Returns:
-        the outcomes of those that were finished before.
+        the outcomes of those that were finished and measured before.
 
     Raises:
         ValueError: what it is; also if a folder holds a run with another config.
     """
     configs = {id(job.config): job.config for job in jobs}.values()
+    horizons = {id(job.config): job for job in jobs if job.horizon}.values()
     try:
         for config in configs:
             kind_of(config).check(config)
+        for job in horizons:
+            check_horizon(job.config, job.horizon)
         found = [(job, kind_of(job.config).finished(job)) for job in jobs]
-        missing = [job for job, result in found if result is None]
+        done = [(job, result) for job, result in found if result is not None and _measured(job)]
+        missing = [job for job, result in found if result is None or not _measured(job)]
         titles = {kind_of(job.config).title(job.config): job.config for job in missing}
         for config in titles.values():
             kind_of(config).prepare(config)
     except (TypeError, OSError, ImportError) as error:
         raise ValueError(str(error)) from error
-    return [Outcome(job, result, before=True) for job, result in found if result is not None]
+    return [Outcome(job, result, before=True) for job, result in done]
+
+
+def _measured(job: Job) -> bool:
+    """Whether all extras of a finished run are there: it may have been killed before."""
+    folder = kind_of(job.config).folder(job)
+    return all((folder / f"{extra}.csv").exists() for extra in job.extras)
 
 
 def make(job: Job, stop: Stop = lambda: False, bar: bool | None = None) -> Outcome:

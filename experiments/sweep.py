@@ -28,6 +28,7 @@ class Part(NamedTuple):
     config: Config
     variant: str
     gates: bool
+    horizon: str
 
 
 def find_study(name: str) -> tuple[str, Study]:
@@ -76,7 +77,7 @@ def parts(name: str, study: Study, sweep: SweepConfig) -> list[Part]:
         folder = Path(sweep.folder, file_name(name, sweep.tier), slug)
         changes: dict[str, Any] = {"folder": str(folder), "device": sweep.device or config.device}
         config = replace(config, **changes)
-        chosen.append(Part(config, variant, config.core in arm.gates))
+        chosen.append(Part(config, variant, config.core in arm.gates, arm.horizon))
     labels = [
         (kind_of(part.config).title(part.config), part.variant, part.config.core) for part in chosen
     ]
@@ -142,7 +143,11 @@ def _jobs(found: Sequence[Part], seeds: Sequence[int], threads: int) -> list[Job
     """Seed by seed, so that what is there early covers all cores; at most so many threads each."""
     configs = [replace(part.config, threads=min(part.config.threads, threads)) for part in found]
     return [
-        Job(config, seed, part.variant, ("gates",) * part.gates)
+        Job(config, seed, part.variant, _extras(part), part.horizon)
         for seed in seeds
         for part, config in zip(found, configs, strict=True)
     ]
+
+
+def _extras(part: Part) -> tuple[str, ...]:
+    return ("gates",) * part.gates + ("horizon",) * bool(part.horizon)

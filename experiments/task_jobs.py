@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlgates.experiments import manifest
+from rlgates.experiments.horizon import network_rows
 from rlgates.experiments.jobs import Job, Kind, Stop
 from rlgates.experiments.stopping import InterruptedRun
 from rlgates.experiments.supervise import Run, finished
@@ -122,6 +123,9 @@ class _Networks(Kind):
         if result.best_update is None:
             return []
         return unit_rows(gates_before_and_after(_config(job), job.seed))
+
+    def horizon(self, job: Job, result: Learned) -> list[Row]:
+        return network_rows(_config(job), job.seed, job.horizon, result)
 
 
 def _config(job: Job) -> SupervisedConfig:

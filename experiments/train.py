@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,20 @@ def build(config: TrainConfig, seed: int) -> tuple[Agent, BatchedVecEnv]:
         **own,
     )
     return model, env
+
+
+def trained(folder: Path, config: TrainConfig, seed: int) -> Agent:
+    """The agent of the finished run in `folder`.
+
+    Raises:
+        ValueError: there is none.
+    """
+    weights = folder / "model.zip"
+    if not weights.exists():
+        raise ValueError(f"{folder} holds no finished run: it has no model.zip.")
+    model, _ = build(config, seed)
+    model.set_parameters(str(weights), device=model.device)
+    return model
 
 
 def train(

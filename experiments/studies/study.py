@@ -26,6 +26,8 @@ class Arm:
         core_options: for some of them, what differs from the options of `config`.
         variant: tells it from other arms of the same title.
         gates: cores whose forget gates are kept, before and after training.
+        horizon: setting of the task or environment that is stretched to test each seed at longer
+            lengths, `rlgates.experiments.horizon.FACTORS` times as long; none if it is empty.
     """
 
     config: TrainConfig | SupervisedConfig
@@ -33,6 +35,7 @@ class Arm:
     core_options: Options = field(default_factory=dict)
     variant: str = ""
     gates: tuple[str, ...] = ()
+    horizon: str = ""
 
     def of(self, core: str) -> TrainConfig | SupervisedConfig:
         """The config of one core.

@@ -151,6 +151,9 @@ def cross_entropy(predictions: Tensor, batch: Batch) -> Tensor:
 
 
 def accuracy(predictions: Tensor, batch: Batch) -> Tensor:
-    """The share of targets that count and have the largest logit."""
-    right = predictions.argmax(dim=-1) == batch.targets
+    """The share of targets that count and have the largest logit.
+
+    Where a logit is not finite, none of them has.
+    """
+    right = (predictions.argmax(dim=-1) == batch.targets) & predictions.isfinite().all(dim=-1)
     return (right if batch.mask is None else right[batch.mask]).float().mean()
