@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from rlgates.experiments.configs import PRESETS
+from rlgates.cores import CORES as TABLE
+from rlgates.experiments.configs import PRESETS, TrainConfig, match
 from rlgates.experiments.studies.study import Arm, Study
 from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.experiments.supervised_tiers import PARTS, task_config
@@ -22,6 +24,13 @@ _OTHERS = (
     *("scifar", "ptb_words", "ptb_chars", "wikitext2", "enwik8", "text8", "musedata", "piano"),
     *("imdb", "speech_commands", "icu"),
 )
+# Gated cores, linear ones, and those with a memory or a sum of another kind.
+_HORIZON = (
+    *("lstm", "ur_lstm", "f_lstm", "c_lstm", "gru", "janet"),
+    *("mingru", "ur_mingru", "lru", "nru", "gato", "dnc", "none"),
+)
+_LENGTHS = (15, 30, 60, 120, 240, 450)
+_EVERY_GATE = tuple(f"{gate}_lstm".lstrip("_") for gate in TABLE["lstm"].gates)
 
 
 def _epoch(task: str) -> SupervisedConfig:
@@ -31,6 +40,24 @@ def _epoch(task: str) -> SupervisedConfig:
         return replace(config, updates=500)
     settings = {**config.task_settings, **PARTS.get(task, {})}
     return replace(config, task_settings=settings, epochs=1, updates=None, patience=None)
+
+
+def _stretched(config: TrainConfig | SupervisedConfig, setting: str, length: int) -> Arm:
+    """What a core is told of the length is that of the training."""
+    options: dict[str, dict[str, Any]] = {
+        **{core: {"t_max": length} for core in ("c_lstm", "janet")},
+        "gato": {"depth": 2},
+        "dnc": {"num_slots": 16, "word_size": 16, "num_reads": 2},
+    }
+    return Arm(config, _HORIZON, options, horizon=setting)
+
+
+def _distracted(steps: int, around: int, **changes: Any) -> Arm:
+    """Passive Match with so many steps of distraction, and so many before it and after it."""
+    settings = {**match(steps), "explore_steps": around, "reward_steps": around}
+    config = replace(PRESETS["study30"], env_settings=settings, **changes)
+    options = {"c_lstm": {"t_max": 2 * around + steps}}
+    return Arm(config, (*_EVERY_GATE, "none"), options)
 
 
 STUDIES: dict[str, Study] = {
@@ -54,5 +81,39 @@ STUDIES: dict[str, Study] = {
             for name in ("study30", "study90")
         ),
         seeds=(10, 11, 12, 13, 14),
+    ),
+    "horizon": Study(
+        title="Trained at one length, tested at up to 16 times it",
+        laptop=(
+            _stretched(
+                SupervisedConfig(
+                    task="copy", task_settings={"delay": 25}, updates=10_000, stop_loss=0.02
+                ),
+                "delay",
+                25 + 20,
+            ),
+            _stretched(
+                replace(
+                    PRESETS["tmaze"],
+                    env_settings={"corridor_length": 10},
+                    stop_success=0.97,
+                    eval_every=None,
+                ),
+                "corridor_length",
+                11,
+            ),
+            _stretched(PRESETS["study30"], "distractor_steps", 60),
+        ),
+        seeds=(10, 11, 12, 13, 14),
+    ),
+    "distractor_lengths": Study(
+        title="Every gate of the LSTM against the length of the distraction",
+        laptop=tuple(_distracted(steps, 15, total_steps=2_000_000) for steps in _LENGTHS),
+        full=tuple(
+            _distracted(steps, 75, total_steps=20_000_000, gamma=0.96, threads=4)
+            for steps in _LENGTHS
+        ),
+        seeds=(10, 11, 12, 13, 14),
+        chart="lengths",
     ),
 }
