@@ -53,7 +53,7 @@ def write_against(results: Path, name: str, rows: Sequence[Row]) -> list[Path]:
 
 def score(row: Row) -> float:
     """Success of an agent, or the metric of a task on its test set; more is better."""
-    if "success" in row:
+    if row.get("success"):
         return float(row["success"])
     if not row.get("task"):  # of an earlier version, which had no test set
         return -float(row["loss"])
@@ -63,7 +63,7 @@ def score(row: Row) -> float:
 
 def steps(row: Row) -> tuple[float, bool]:
     """Steps or updates of a run, and whether it had reached its goal then."""
-    if "success" in row:
+    if row.get("success"):
         reached = row[f"steps_to_{GOAL}"]
         return float(reached or row["budget"]), bool(reached)
     return float(row.get("made") or row["updates"]), row.get("ended") == "solved"
@@ -78,7 +78,7 @@ def _table(rows: Sequence[Row]) -> str:
         return ""
     goal = any(row.get("stop_loss") or row.get(f"steps_to_{GOAL}") for row in rows)
     first = rows[0]
-    what = "success" if "success" in first else first.get("metric") or "loss"
+    what = "success" if first.get("success") else first.get("metric") or "loss"
     heads = [heading(first), f"better than `{BASE}`", f"gain in {what}", *["steps"] * goal]
     lines = [heads, ["---"] * len(heads)]
     for core in (BASE, *cores):
@@ -120,8 +120,7 @@ def _interval(estimate: Estimate, sign: str = "") -> str:
 
 def _draw_profile(rows: Sequence[Row], path: Path) -> bool:
     """The share of runs above each success, over the environments that all cores have."""
-    if "success" not in rows[0]:
-        return False
+    rows = [row for row in rows if row.get("success")]
     titles = list(dict.fromkeys(map(heading, rows)))
     groups = {
         core: [

@@ -87,16 +87,21 @@ def plot_curves(
         low, high = iqm_interval(over)
         axes.fill_between(grid, low, high, color=color, alpha=0.15, lw=0)
         axes.plot(grid, iqm(over), color=color, ls=dash, lw=2.2, label=core)
-    _levels(axes, chance, last)
+    mark_levels(axes, chance)
+    axes.set_xlim(0, 1.02 * last)
+    axes.xaxis.set_major_formatter(FuncFormatter(steps_label))
+    axes.set_xlabel("environment steps")
 
 
-def _levels(axes: Axes, chance: float | None, last: float) -> None:
-    """The ceiling and the floor, with their names, and the axes."""
+def mark_levels(axes: Axes, chance: float | None, named: bool = True) -> None:
+    """The ceiling and the floor, with their names if there is room, and the axis of shares."""
     levels = {"ceiling: perfect memory": 1.0, "floor: chance, no memory": chance}
     for name, level in levels.items():
         if level is None:
             continue
         axes.axhline(level, color="#222222", lw=0.9, ls=(0, (4, 3)), zorder=1)
+        if not named:
+            continue
         axes.annotate(
             f"{name} ({level:.2f})",
             (0.99, level),
@@ -108,11 +113,8 @@ def _levels(axes: Axes, chance: float | None, last: float) -> None:
             fontsize=9,
             color="#222222",
         )
-    axes.set_xlim(0, 1.02 * last)
     axes.set_ylim(0, 1.08)
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
-    axes.xaxis.set_major_formatter(FuncFormatter(steps_label))
-    axes.set_xlabel("environment steps")
 
 
 def steps_label(steps: float, _: Any = None) -> str:

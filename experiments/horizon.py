@@ -87,8 +87,8 @@ def network_rows(config: SupervisedConfig, seed: int, setting: str, learned: Lea
         learned: what the run came to.
 
     Returns:
-        for each of `FACTORS`, the sequences' length in steps, score, loss, and the score without
-        memory.
+        for each of `FACTORS`, the sequences' length in steps and number, score, loss, and the
+        score without memory.
 
     Raises:
         ValueError: the weights are gone, damaged, or of another run.
@@ -108,6 +108,7 @@ def network_rows(config: SupervisedConfig, seed: int, setting: str, learned: Lea
         rows.append(
             {
                 **_where(run.task, setting, factor, len(batches[0].inputs)),
+                "count": str(sum(batch.inputs.shape[1] for batch in batches)),
                 "score": f"{score:.6g}",
                 "loss": f"{figures['loss']:.6g}",
                 "floor": f"{floor:.6g}",
@@ -136,8 +137,8 @@ def agent_rows(config: TrainConfig, seed: int, setting: str) -> list[Row]:
         setting: that is stretched.
 
     Returns:
-        for each of `FACTORS`, the episodes' length in steps, score with its 95 % interval
-        (Wilson), and the score without memory, empty where it is not known.
+        for each of `FACTORS`, the episodes' length in steps and number, score with its 95 %
+        interval (Wilson), and the score without memory, empty where it is not known.
 
     Raises:
         ValueError: there is no finished run.
@@ -156,6 +157,7 @@ def agent_rows(config: TrainConfig, seed: int, setting: str) -> list[Row]:
             rows.append(
                 {
                     **_where(task, setting, factor, task.max_episode_length),
+                    "count": str(episodes),
                     "score": f"{seen.success:.6g}",
                     "low": f"{seen.low:.6g}",
                     "high": f"{seen.high:.6g}",

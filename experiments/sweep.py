@@ -135,7 +135,7 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
             print(f"[{clock.after(outcome)}] {told(outcome)[0]}", flush=True)
             if outcome.result is not None:
                 book.add(outcome)
-    redraw_study(results, file)
+    redraw_study(results, file, study.chart)
     return outcomes
 
 

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from rlgates.experiments.against import write_against
 from rlgates.experiments.agent_tables import draw_agents, summary
 from rlgates.experiments.files import write_atomically
+from rlgates.experiments.length_tables import draw_horizon, draw_lengths
+from rlgates.experiments.studies import STUDIES
+from rlgates.experiments.studies.study import Chart
 from rlgates.experiments.supervised_tables import draw_tasks, tables
 from rlgates.experiments.tables import read
 
 
-def redraw_study(results: Path, name: str) -> list[Path]:
-    """Draw the tables and pictures of a study again; the files that were written.
+def redraw_study(results: Path, name: str, chart: Chart | None = None) -> list[Path]:
+    """Draw the tables and pictures of a study again.
 
     A study may hold networks and agents.
+
+    Args:
+        results: folder of its CSV files, from which alone all is drawn.
+        name: of its files.
+        chart: how the results are drawn; by default, as the study of that name has it.
+
+    Returns:
+        the files that were written.
     """
     rows = read(results / f"{name}.csv")
+    if not rows:
+        return []
+    study = STUDIES.get(re.sub("_(full|smoke)$", "", name))
+    chart = chart or (study.chart if study else "curves")
     agents = [row for row in rows if row.get("env")]
     networks = [row for row in rows if not row.get("env")]
     text, written = [], []
@@ -25,11 +41,12 @@ def redraw_study(results: Path, name: str) -> list[Path]:
         written += draw_tasks(results, name, networks)
     if agents:
         text.append(summary(agents))
-        written += draw_agents(results, name, agents)
-    if text:
-        written.append(results / f"{name}.md")
-        write_atomically(written[-1], "\n".join(text).encode())
-    return [*written, *write_against(results, name, rows)]
+        against = draw_lengths(results, name, agents) if chart == "lengths" else []
+        written += against or draw_agents(results, name, agents)
+    written += draw_horizon(results, name, rows)
+    table = results / f"{name}.md"
+    write_atomically(table, "\n".join(text).encode())
+    return [*written, table, *write_against(results, name, rows)]
 
 
 def redraw_studies(results: Path) -> list[Path]:

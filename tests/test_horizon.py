@@ -61,9 +61,10 @@ def test_at_the_length_of_training_the_figures_are_those_of_the_run(tmp_path: Pa
     assert [row["setting"] for row in rows] == ["delay 2", "delay 4", "delay 8", "delay 32"]
     # Ten symbols, the blanks, ten cues.
     assert numbers(rows, "length") == [22, 24, 28, 52]
+    assert numbers(rows, "count") == [config.eval_sequences] * 4
     assert numbers(rows, "floor") == pytest.approx([1 / 8] * 4, rel=1e-5)
     assert [list(row) for row in rows] == [
-        ["factor", "setting", "length", "score", "loss", "floor"]
+        ["factor", "setting", "length", "count", "score", "loss", "floor"]
     ] * 4
 
 
@@ -137,6 +138,7 @@ def test_an_agent_in_the_episodes_of_its_run(agent: tuple[TrainConfig, Result]) 
     for column, value in (("score", result.success), ("low", result.low), ("high", result.high)):
         assert float(first[column]) == pytest.approx(value, rel=1e-5)
     assert numbers(rows, "length") == [1 + 1 * factor + 5 for factor in FACTORS]
+    assert numbers(rows, "count") == [20] * 4
     assert numbers(rows, "floor") == pytest.approx([1 / 3] * 4, rel=1e-5)
     assert rows == agent_rows(config, 3, "distractor_steps")
 

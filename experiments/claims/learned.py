@@ -24,7 +24,7 @@ AT_BASELINE = 0.95  # of the loss that can be had without memory
 
 def steps(row: Row) -> float:
     """Updates or environment steps until the task was solved; infinity where it was not."""
-    if "ended" in row:
+    if row.get("ended"):
         return float(row["made"]) if row["ended"] == "solved" else math.inf
     return float(row[f"steps_to_{GOAL}"] or math.inf)
 

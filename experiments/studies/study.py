@@ -14,6 +14,7 @@ from rlgates.experiments.supervised_tiers import task_config
 from rlgates.tasks.protocols import PROTOCOLS
 
 Options = Mapping[str, Mapping[str, Any]]
+Chart = Literal["curves", "heat", "lengths"]
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,9 @@ class Study:
         laptop: what two CPU cores make in an hour or two.
         full: what the papers did.
         seeds: of each run.
-        chart: how the results are drawn.
+        chart: how the results are drawn: learning curves, or in their place the loss of networks
+            over learning rates and sizes, or the success of agents over the one number in which
+            their environments differ.
     """
 
     title: str
@@ -99,7 +102,7 @@ class Study:
     laptop: tuple[Arm | Published, ...]
     full: tuple[Arm | Published, ...] = ()
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
-    chart: Literal["curves", "heat", "lengths"] = "curves"
+    chart: Chart = "curves"
 
     def arms(self, tier: Literal["laptop", "full"]) -> list[Arm]:
         """All arms of a tier.
