@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,11 @@ STEPS = "time/total_timesteps"
 EVENTS = "events.out.tfevents.*"
 # Counted anew in each session; "time/seconds" goes on.
 NOT_IN_TABLE = ("time/iterations", "time/time_elapsed")
+# What the charts of a study show of each task.
+TIMESCALE = r"gates/log10_timescale(_\d+)?/median"
+_CHARTED = re.compile(
+    rf"rollout/success_rate|match/last_phase_reward|train/loss|eval/\w+|{TIMESCALE}"
+)
 Row = dict[str, str]
 
 
@@ -56,6 +62,35 @@ class CSVFormat(KVWriter):
         """Nothing stays open."""
 
 
+def task_tag(title: str) -> str:
+    """What the tags of a task begin with: "copy, delay 100" -> "copy-delay-100"."""
+    return re.sub(r"[^\w.-]+|/", "-", title).strip("-")
+
+
+class TaskFormat(TensorBoardOutputFormat):
+    """Event files in which what the charts of a study show is there twice.
+
+    The second time its tag begins with the name of the task, because a chart of TensorBoard
+    chooses what it shows by tags and not by runs.
+
+    Args:
+        folder: of the run.
+        title: of its task or environment.
+    """
+
+    def __init__(self, folder: Path, title: str) -> None:
+        super().__init__(str(folder))
+        self.task = task_tag(title)
+
+    def write(
+        self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0
+    ) -> None:
+        charted = {key: f"{self.task}/{key}" for key in key_values if _CHARTED.fullmatch(key)}
+        values = {new: key_values[key] for key, new in charted.items()}
+        excluded = {new: key_excluded[key] for key, new in charted.items()}
+        super().write({**key_values, **values}, {**key_excluded, **excluded}, step)
+
+
 def _plain(value: Any) -> Any:
     """A number of any kind as Python's own."""
     return value.item() if hasattr(value, "item") else value
@@ -86,9 +121,14 @@ def column(rows: list[Row], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.array([float(row.get(name) or "nan") for row in rows])
 
 
-def make_logger(folder: Path) -> Logger:
-    """SB3's logger into `progress.csv` and event files, going on after what is there."""
-    formats = [CSVFormat(folder / "progress.csv"), TensorBoardOutputFormat(str(folder))]
+def make_logger(folder: Path, title: str) -> Logger:
+    """SB3's logger into `progress.csv` and event files, going on after what is there.
+
+    Args:
+        folder: of the run.
+        title: of its task or environment.
+    """
+    formats = [CSVFormat(folder / "progress.csv"), TaskFormat(folder, title)]
     return Logger(str(folder), formats)
 
 

@@ -13,7 +13,7 @@ from stable_baselines3.common.logger import Logger
 from torch import Tensor
 
 from rlgates.errors import check_size
-from rlgates.experiments import logs, manifest
+from rlgates.experiments import hparams, logs, manifest
 from rlgates.experiments.checkpoint import write_checkpoint
 from rlgates.experiments.devices import find_device
 from rlgates.experiments.supervised_check import build, check, run_folder
@@ -276,7 +276,17 @@ class Run:
             None if self.best is None else self.best[1],
             ended,
         )
+        metrics = {
+            f"test_{self.task.metric}": test.get(self.task.metric),
+            "loss": self.losses[-1][1],
+            "steps": self.update,
+            "seconds": learned.seconds,
+        }
+        diverged = ended == "diverged"
+        hparams.write_hparams(
+            self.folder, self.config, self.seed, metrics, self.update, diverged=diverged
+        )
         manifest.end(self.folder, "finished", result=asdict(learned))
-        if ended != "diverged":
+        if not diverged:
             (self.folder / "checkpoint").unlink(missing_ok=True)
         return learned

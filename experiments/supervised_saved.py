@@ -11,6 +11,7 @@ from stable_baselines3.common.logger import Logger
 from rlgates.experiments import logs
 from rlgates.experiments.checkpoint import FORMAT, read_checkpoint
 from rlgates.experiments.manifest import same_settings
+from rlgates.experiments.supervised_check import task_title
 
 if TYPE_CHECKING:
     from rlgates.experiments.supervise import Run
@@ -93,7 +94,7 @@ def restore(run: Run) -> Logger:
             raise ValueError(f"{path} was written by another version of rlgates: remove it.")
     run.folder.mkdir(parents=True, exist_ok=True)
     logs.rewind(run.folder, saved["logs"] if saved else None)
-    logger = logs.make_logger(run.folder)
+    logger = logs.make_logger(run.folder, task_title(run.config))
     if saved is None:
         return logger
     logs.restore_waiting(logger, saved["logs"])

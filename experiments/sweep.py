@@ -16,6 +16,7 @@ from rlgates.experiments.jobs import Config, Job, Outcome, check_all, check_seed
 from rlgates.experiments.stopping import StopRequest
 from rlgates.experiments.studies import STUDIES, Study
 from rlgates.experiments.supervised_tiers import TIERS, Tier
+from rlgates.experiments.sweep_board import write_board
 from rlgates.experiments.sweep_book import Book
 from rlgates.experiments.sweep_clock import Clock
 from rlgates.experiments.sweep_config import SweepConfig
@@ -128,6 +129,9 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
     for outcome in outcomes:
         book.add(outcome)
     left = [job for job in missing if not book.has(job)]
+    if left:
+        whole = replace(sweep, tasks=(), cores=())
+        write_board(folder, [part.config for part in parts(name, study, whole)])
     clock = Clock(left, at_once, book)
     with StopRequest().listening() as stop:
         for outcome in backend.ended(left, stop):

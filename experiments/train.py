@@ -18,7 +18,7 @@ from stable_baselines3.common.preprocessing import is_image_space
 
 from rlgates.agents import GateCallback, RecurrentA2C, RecurrentPPO
 from rlgates.envs.sb3 import BatchedVecEnv, make_vec_env
-from rlgates.experiments import checkpoint, logs, manifest
+from rlgates.experiments import checkpoint, hparams, logs, manifest
 from rlgates.experiments.callbacks import (
     Boundary,
     Measure,
@@ -175,7 +175,7 @@ def _train(config: TrainConfig, seed: int, stop: Callable[[], bool], bar: bool |
     logs.rewind(folder, saved and saved["logs"])
     steps = saved["counters"]["num_timesteps"] if saved else 0
     manifest.begin(folder, manifest.plain(config), seed, steps, config.threads)
-    logger = logs.make_logger(folder)
+    logger = logs.make_logger(folder, run_title(config))
     model.set_logger(logger)
     boundary = Boundary(config, folder, env, saved["seconds"] if saved else 0.0, stop)
     progress = Progress(f"{config.core} seed {seed}", config.total_steps, bar)
@@ -198,6 +198,8 @@ def _train(config: TrainConfig, seed: int, stop: Callable[[], bool], bar: bool |
         manifest.end(folder, "interrupted")
         raise InterruptedRun(f"at {model.num_timesteps:,} steps, saved in {folder}")
     result = _measure(config, seed, model, boundary.seconds, ended)
+    metrics = {name: getattr(result, name) for name in hparams.AGENT_METRICS}
+    hparams.write_hparams(folder, config, seed, metrics, result.steps)
     manifest.end(folder, "finished", result=asdict(result))
     path.unlink()
     return result

@@ -10,7 +10,7 @@ from rlgates.experiments.configs import TrainConfig
 from rlgates.experiments.runs import run_folder
 from rlgates.experiments.train import AGENTS
 
-TIMES = ("time/seconds", "time/fps")
+TIMES = ("time/seconds", "time/fps", "final/seconds")
 SETTINGS = {"explore_steps": 1, "distractor_steps": 1, "reward_steps": 5, "end_on_choice": True}
 
 
