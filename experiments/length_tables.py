@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rlgates.cores import list_cores
 from rlgates.experiments.agent_tables import chances, env_settings
 from rlgates.experiments.files import write_atomically
 from rlgates.experiments.length_figures import Panel, draw_grid, draw_one, table
-from rlgates.experiments.tables import Row, heading, key, made_by, read
+from rlgates.experiments.tables import Row, heading, key, made_by, ordered, read
 
 
 def draw_horizon(results: Path, name: str, rows: Sequence[Row]) -> list[Path]:
@@ -45,9 +44,7 @@ def _panel(
     title: str, axis: str, places: Mapping[float, str], scores: Scores, floor: float | None
 ) -> Panel:
     """With lengths and cores in an order that does not hang on which run was over first."""
-    known = list_cores()
-    cores = sorted(scores, key=lambda core: known.index(core) if core in known else len(known))
-    in_order = {core: scores[core] for core in cores}
+    in_order = {core: scores[core] for core in ordered(scores)}
     return Panel(title, axis, dict(sorted(places.items())), in_order, floor)
 
 

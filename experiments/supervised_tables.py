@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import numpy as np
 from rlgates.experiments import logs
 from rlgates.experiments.supervised_figures import draw_losses
 from rlgates.experiments.supervised_gates import draw_unit_gates
-from rlgates.experiments.tables import Row, heading, made_by, read
+from rlgates.experiments.tables import Row, heading, made_by, read, slug
 from rlgates.experiments.text import time_text
 
 
@@ -30,7 +29,7 @@ def draw_tasks(results: Path, name: str, rows: Sequence[Row]) -> list[Path]:
     titles = list(dict.fromkeys(map(heading, rows)))
     points, gates = (read(results / f"{name}_{kind}.csv") for kind in ("curves", "gates"))
     for title in titles:
-        path = results / f"{name}_{_slug(title, titles)}.png"
+        path = results / f"{name}_{slug(title, titles)}.png"
         mine = [row for row in points if heading(row) == title]
         first = next(row for row in rows if heading(row) == title)
         if _draw_curves(title, mine, first["baseline"], path):
@@ -39,13 +38,6 @@ def draw_tasks(results: Path, name: str, rows: Sequence[Row]) -> list[Path]:
         if draw_unit_gates(title, gates, path):
             written.append(path)
     return written
-
-
-def _slug(title: str, titles: Sequence[str]) -> str:
-    """The task, or where it is there with several settings, all of the title."""
-    task = title.partition(",")[0]
-    alone = [other.partition(",")[0] for other in titles].count(task) == 1
-    return task if alone else re.sub(r"\W+", "_", title)
 
 
 def _draw_curves(title: str, points: Sequence[Row], baseline: str, path: Path) -> bool:

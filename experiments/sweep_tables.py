@@ -8,6 +8,7 @@ from pathlib import Path
 from rlgates.experiments.against import write_against
 from rlgates.experiments.agent_tables import draw_agents, summary
 from rlgates.experiments.files import write_atomically
+from rlgates.experiments.heat_figures import draw_heat, heat_table
 from rlgates.experiments.length_tables import draw_horizon, draw_lengths
 from rlgates.experiments.studies import STUDIES
 from rlgates.experiments.studies.study import Chart
@@ -36,7 +37,10 @@ def redraw_study(results: Path, name: str, chart: Chart | None = None) -> list[P
     agents = [row for row in rows if row.get("env")]
     networks = [row for row in rows if not row.get("env")]
     text, written = [], []
-    if networks:
+    if networks and chart == "heat":
+        text.append(heat_table(results, name, networks))
+        written += draw_heat(results, name, networks)
+    elif networks:
         text.append(tables(networks))
         written += draw_tasks(results, name, networks)
     if agents:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from rlgates.cores import list_cores
 from rlgates.experiments.files import write_atomically
 from rlgates.experiments.logs import write_rows
 
@@ -29,6 +31,19 @@ def key(row: Row) -> Key:
 def heading(row: Row) -> str:
     """What was learned, and which of several settings it was."""
     return ", ".join(filter(None, (row["title"], row.get("variant", ""))))
+
+
+def ordered(cores: Iterable[str]) -> list[str]:
+    """Each core once, in the order of `list_cores`, whichever run was over first."""
+    place = {core: number for number, core in enumerate(list_cores())}
+    return sorted(dict.fromkeys(cores), key=lambda core: place.get(core, len(place)))
+
+
+def slug(title: str, titles: Sequence[str]) -> str:
+    """For a file: the task, or where it is there with several settings, all of the title."""
+    task = title.partition(",")[0]
+    alone = [other.partition(",")[0] for other in titles].count(task) == 1
+    return task if alone else re.sub(r"\W+", "_", title)
 
 
 def made_by(rows: Sequence[Row]) -> str:
