@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rlgates.experiments.against import write_against
 from rlgates.experiments.agent_tables import draw_agents, summary
+from rlgates.experiments.cost_tables import draw_costs
 from rlgates.experiments.files import write_atomically
 from rlgates.experiments.heat_figures import draw_heat, heat_table
 from rlgates.experiments.length_tables import draw_horizon, draw_lengths
@@ -14,6 +15,8 @@ from rlgates.experiments.studies import STUDIES
 from rlgates.experiments.studies.study import Chart
 from rlgates.experiments.supervised_tables import draw_tasks, tables
 from rlgates.experiments.tables import read
+
+WITH_COSTS = ("all_cores", "horizon")  # studies that hold every kind of core
 
 
 def redraw_study(results: Path, name: str, chart: Chart | None = None) -> list[Path]:
@@ -48,6 +51,8 @@ def redraw_study(results: Path, name: str, chart: Chart | None = None) -> list[P
         against = draw_lengths(results, name, agents) if chart == "lengths" else []
         written += against or draw_agents(results, name, agents)
     written += draw_horizon(results, name, rows)
+    if name in WITH_COSTS:
+        written += draw_costs(results, name, rows)
     table = results / f"{name}.md"
     write_atomically(table, "\n".join(text).encode())
     return [*written, table, *write_against(results, name, rows)]
