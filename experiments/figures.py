@@ -169,10 +169,18 @@ def plot_panels(figure: Any, panels: Mapping[str, Sequence[Curve]], chances: Lev
     all_axes = grid.ravel()
     for axes in all_axes[len(panels) :]:
         axes.set_axis_off()
+    order = list(dict.fromkeys(curve.core for curves in panels.values() for curve in curves))
+    named: dict[str, Any] = {}
     for axes, (title, curves) in zip(all_axes, panels.items(), strict=False):
-        plot_curves(axes, curves, chances.get(title))
+        plot_curves(axes, curves, chances.get(title), order)
         axes.set_title(title, loc="left")
+        handles, labels = axes.get_legend_handles_labels()
+        named |= dict(zip(labels, handles, strict=True))
     for axes in grid[:, 0]:
         axes.set_ylabel("success rate in training")
-    handles, labels = all_axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), ENTRIES))
+    figure.legend(
+        list(named.values()),
+        list(named),
+        loc="outside lower center",
+        ncols=min(len(named), ENTRIES),
+    )

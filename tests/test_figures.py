@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 from scipy.stats import trim_mean
 
 from rlgates.experiments.agent_tables import summary
-from rlgates.experiments.figures import Curve, draw_curves, draw_panels, styles
+from rlgates.experiments.figures import Curve, draw_curves, draw_panels, plot_panels, styles
 from rlgates.experiments.pictures import phase_pictures
 from rlgates.experiments.stats import interval, iqm, iqm_interval, median_reached
 
@@ -104,6 +105,23 @@ def test_pictures_of_the_phases() -> None:
     pictures = phase_pictures("rlgates/PassiveMatch-v0", settings)
     assert len(pictures) == 3
     assert len({picture.tobytes() for picture in pictures}) == 3
+
+
+def test_a_core_has_one_colour_in_all_panels() -> None:
+    panels = {
+        "one": [curve("lstm", 0), curve("c_lstm", 0), curve("ur_lstm", 0)],
+        "other": [curve("ur_lstm", 0), curve("none", 0), curve("f_lstm", 0)],
+    }
+    figure = Figure()
+    plot_panels(figure, panels, {})
+    lines = [
+        dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)) for axes in figure.axes
+    ]
+    assert lines[0]["ur_lstm"].get_color() == lines[1]["ur_lstm"].get_color()
+    (legend,) = figure.legends
+    assert {text.get_text() for text in legend.get_texts()} == {
+        *("lstm", "c_lstm", "ur_lstm", "none", "f_lstm")
+    }
 
 
 @pytest.mark.parametrize(("number", "lines"), [(1, 1), (3, 1), (4, 2), (5, 3)])
