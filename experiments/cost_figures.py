@@ -145,10 +145,12 @@ def _plot(axes: Axes, account: Account, cost: str, looks: Look) -> None:
         )
     if account.floor is not None:
         axes.axhline(account.floor, color="#222222", lw=0.9, ls=(0, (4, 3)), zorder=1)
-    _scale(axes, account, cost, [one.costs[cost] for one in known], least)
+    _scale(axes, account, cost, [one.costs[cost] for one in known])
+    if not account.agent:
+        axes.set_ylim(least / 4, 2 * max(*height.values(), account.floor or 0.0))
 
 
-def _scale(axes: Axes, account: Account, cost: str, values: Sequence[float], least: float) -> None:
+def _scale(axes: Axes, account: Account, cost: str, values: Sequence[float]) -> None:
     axes.set_xscale("log")
     axes.set_xlabel(COSTS[cost])
     axes.set_xlim(min(values) / 2, max(values) * 1.5)
@@ -162,7 +164,6 @@ def _scale(axes: Axes, account: Account, cost: str, values: Sequence[float], lea
         axes.set_ylabel("success rate")
     else:
         axes.set_yscale("log")
-        axes.set_ylim(bottom=least / 4)
         axes.set_ylabel("loss")
 
 

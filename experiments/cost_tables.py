@@ -15,6 +15,8 @@ from rlgates.experiments.stats import iqm
 from rlgates.experiments.tables import Row, heading, made_by, ordered
 from rlgates.experiments.text import time_text
 
+SHORTEST = 0.1  # second, to which times are rounded
+
 
 def draw_costs(results: Path, name: str, rows: Sequence[Row]) -> list[Path]:
     """Draw each core's score against its costs, and write them into a table.
@@ -61,7 +63,7 @@ def _spent(core: str, rows: list[Row]) -> Spent:
         score = float(iqm(logs.column(rows, "success")))
     else:
         score = float(np.median(logs.column(rows, "loss")))
-    medians = {cost: float(np.median(logs.column(rows, cost))) for cost in COSTS}
+    medians = {cost: max(float(np.median(logs.column(rows, cost))), SHORTEST) for cost in COSTS}
     known = {cost: median for cost, median in medians.items() if np.isfinite(median)}
     return Spent(core, score, known)
 

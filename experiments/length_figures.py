@@ -123,7 +123,8 @@ def _plot(axes: Axes, panel: Panel, shown: Sequence[str], style: Mapping[str, An
         axes.fill_between(places, lows, highs, color=color, alpha=0.15, lw=0, zorder=2)
         line = {"color": color, "ls": dash, "lw": 2, "label": core}
         axes.plot(places, middles, marker="o", ms=4, clip_on=False, zorder=3, **line)
-    axes.set_xscale("log", base=2)
+    if min(panel.places) > 0:
+        axes.set_xscale("log", base=2)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(list(panel.places), list(panel.places.values()))
 

@@ -35,7 +35,8 @@ def redraw_study(results: Path, name: str, chart: Chart | None = None) -> list[P
     rows = read(results / f"{name}.csv")
     if not rows:
         return []
-    study = STUDIES.get(re.sub("_(full|smoke)$", "", name))
+    known = re.sub("_(full|smoke)$", "", name)
+    study = STUDIES.get(known)
     chart = chart or (study.chart if study else "curves")
     agents = [row for row in rows if row.get("env")]
     networks = [row for row in rows if not row.get("env")]
@@ -51,7 +52,7 @@ def redraw_study(results: Path, name: str, chart: Chart | None = None) -> list[P
         against = draw_lengths(results, name, agents) if chart == "lengths" else []
         written += against or draw_agents(results, name, agents)
     written += draw_horizon(results, name, rows)
-    if name in WITH_COSTS:
+    if known in WITH_COSTS:
         written += draw_costs(results, name, rows)
     table = results / f"{name}.md"
     write_atomically(table, "\n".join(text).encode())

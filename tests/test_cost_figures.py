@@ -58,6 +58,13 @@ def test_medians_over_seeds_and_what_is_known() -> None:
     assert agents.cores[0] == Spent("lstm", 0.9, {"seconds": 90.0})
 
 
+def test_runs_of_no_time_can_be_drawn(tmp_path: Path) -> None:
+    rows = [row("gru", "1.9", "0.0", "300"), row("none", "2.1", "0.0", "10")]
+    (account,) = accounts_of(rows)
+    assert [one.costs["seconds"] for one in account.cores] == [0.1, 0.1]
+    assert draw_costs(tmp_path, "some", rows)[0].exists()
+
+
 def test_the_front_is_what_nobody_beats_for_less() -> None:
     networks, agents = accounts_of([*NETWORKS, *AGENTS])
     assert [one.core for one in networks.front("seconds")] == ["gru", "lstm", "dnc"]

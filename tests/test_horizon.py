@@ -305,6 +305,18 @@ def test_arms_that_ask_for_it_can_be_stretched(name: str) -> None:
             check_horizon(jobs.kind_of(arm.config).smoke(arm.config), arm.horizon)
 
 
+@pytest.mark.slow
+def test_the_budget_of_the_study_is_enough_to_solve_copy(tmp_path: Path) -> None:
+    arm, *_ = STUDIES["horizon"].arms("laptop")
+    config = replace(arm.of("ur_lstm"), folder=str(tmp_path))
+    assert isinstance(config, SupervisedConfig)
+    result = learned(config)
+    assert result.ended == "solved"
+    scores = numbers(network_rows(config, 0, arm.horizon, result), "score")
+    assert scores[0] > 0.95
+    assert scores[-1] < scores[0]
+
+
 def test_stretched_tasks_have_longer_sequences() -> None:
     for factor in FACTORS:
         config = stretched(replace(TINY, task_settings={"delay": 25}), "delay", factor)

@@ -109,6 +109,12 @@ def test_lengths_that_were_not_made_leave_a_gap(figures: list[Figure], tmp_path:
     assert text.splitlines()[3] == "| `gru` |  | 0.70 [0.70, 0.70] |"
 
 
+def test_there_may_be_a_length_of_nothing(figures: list[Figure], tmp_path: Path) -> None:
+    one = panel(["lstm"])
+    draw_one(one._replace(places={0.0: "0", 2.0: "2"}), tmp_path / "a.png", "success rate")
+    assert figures[0].axes[0].get_xscale() == "linear"
+
+
 RUN = {"variant": "", "command": "rlgates sweep some", "commit": "0123456789", "seconds": "3"}
 
 

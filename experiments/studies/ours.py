@@ -87,7 +87,7 @@ STUDIES: dict[str, Study] = {
         laptop=(
             _stretched(
                 SupervisedConfig(
-                    task="copy", task_settings={"delay": 25}, updates=10_000, stop_loss=0.02
+                    task="copy", task_settings={"delay": 25}, updates=15_000, stop_loss=0.104
                 ),
                 "delay",
                 25 + 20,
