@@ -31,9 +31,9 @@ from rlgates.experiments.figures import LOOK, MUTED, Curve, plot_curves, save
 from rlgates.experiments.files import write_atomically
 from rlgates.experiments.manifest import git_state
 from rlgates.experiments.ppo_bench import cartpole
-from rlgates.experiments.stats import iqm, iqm_interval
+from rlgates.experiments.stats import iqm, iqm_interval, median_reached
 from rlgates.experiments.tables import Row, merge, read
-from rlgates.experiments.text import time_text
+from rlgates.experiments.text import steps_text, time_text
 
 NAME = "learning"
 EVALUATIONS, EPISODES = 10, 20
@@ -263,16 +263,19 @@ def _runs(rows: list[Row], task: str, agent: str) -> dict[str, list[Row]]:
 
 def table(rows: list[Row]) -> str:
     """A line for each task and agent."""
-    lines = ["| task | agent | return at the end | learned | CPU time a run |", f"|{' --- |' * 5}"]
+    heads = ("task", "agent", "return at the end", "learned", "first there", "CPU time a run")
+    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
     for task, agent in dict.fromkeys((row["title"], row["core"]) for row in rows):
         runs = list(_runs(rows, task, agent).values())
         ends = [float(run[-1]["mean_return"]) for run in runs]
         low, high = iqm_interval(ends)
         good = sum(end >= TASKS[task].goal for end in ends)
+        first, count = median_reached([_reached(run, TASKS[task].goal) for run in runs])
+        when = "never" if first is None else f"{steps_text(first)} ({count})"
         seconds = float(np.median([float(run[-1]["seconds"]) for run in runs]))
         lines.append(
             f"| {TASKS[task].title} | `{agent}` | {iqm(ends):.3g} [{float(low):.3g}, "
-            f"{float(high):.3g}] | {good} of {len(ends)} | {time_text(seconds)} |"
+            f"{float(high):.3g}] | {good} of {len(ends)} | {when} | {time_text(seconds)} |"
         )
     seeds = sorted({int(row["seed"]) for row in rows})
     commits = ", ".join(dict.fromkeys(row["commit"][:7] for row in rows))
@@ -280,9 +283,15 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines) + (
         f"\n\nMean return of {EPISODES} fresh episodes after the last update: interquartile mean "
         f"over seeds {seeds[0]} to {seeds[-1]}, or as many as there are, with its 95 % bootstrap "
-        f"interval; how many reached {goals}. CPU time: median, one thread a run, evaluations "
-        f"included. `rlgates compare --jobs 2`, commit {commits}.\n"
+        f"interval; how many reached {goals} then. First there: median of the steps at which an "
+        "evaluation first reached it, and how many did. CPU time: median, one thread a run, "
+        f"evaluations included. `rlgates compare --jobs 2`, commit {commits}.\n"
     )
+
+
+def _reached(run: list[Row], goal: float) -> float | None:
+    """Steps of the first evaluation that reached the goal."""
+    return next((float(row["steps"]) for row in run if float(row["mean_return"]) >= goal), None)
 
 
 def _draw(rows: list[Row], path: Path) -> None:

@@ -11,27 +11,35 @@ import numpy as np
 from rlgates.experiments import logs
 from rlgates.experiments.supervised_figures import draw_losses
 from rlgates.experiments.supervised_gates import draw_unit_gates
-from rlgates.experiments.tables import Row, heading, made_by, read, slug
+from rlgates.experiments.tables import Row, made_by, read, slug
 from rlgates.experiments.text import time_text
+
+PANELS = 24  # the most curves that one picture has
 
 
 def tables(rows: Sequence[Row]) -> str:
     """A table for each task of a study, or one of all tasks if there is a single core."""
-    titles = list(dict.fromkeys(map(heading, rows)))
-    if len({row["core"] for row in rows}) == 1 < len(titles):
+    titles = list(dict.fromkeys(row["title"] for row in rows))
+    if len(set(map(who, rows))) == 1 < len(titles):
         return overview(rows)
-    return "\n".join(table([row for row in rows if heading(row) == t]) for t in titles)
+    return "\n".join(table([row for row in rows if row["title"] == t]) for t in titles)
+
+
+def who(row: Row) -> str:
+    """The core, and what tells it from others with the same core."""
+    variant = row.get("variant", "")
+    return f"{row['core']}, {variant}" if variant else row["core"]
 
 
 def draw_tasks(results: Path, name: str, rows: Sequence[Row]) -> list[Path]:
     """Draw losses and gates of a study of tasks; the files that were written."""
     written = []
-    titles = list(dict.fromkeys(map(heading, rows)))
+    titles = list(dict.fromkeys(row["title"] for row in rows))
     points, gates = (read(results / f"{name}_{kind}.csv") for kind in ("curves", "gates"))
     for title in titles:
         path = results / f"{name}_{slug(title, titles)}.png"
-        mine = [row for row in points if heading(row) == title]
-        first = next(row for row in rows if heading(row) == title)
+        mine = [row for row in points if row["title"] == title]
+        first = next(row for row in rows if row["title"] == title)
         if _draw_curves(title, mine, first["baseline"], path):
             written.append(path)
         path = path.with_stem(f"{path.stem}_gates")
@@ -43,26 +51,30 @@ def draw_tasks(results: Path, name: str, rows: Sequence[Row]) -> list[Path]:
 def _draw_curves(title: str, points: Sequence[Row], baseline: str, path: Path) -> bool:
     runs: dict[tuple[str, str], list[Row]] = {}
     for row in points:
-        runs.setdefault((row["core"], row["seed"]), []).append(row)
+        runs.setdefault((who(row), row["seed"]), []).append(row)
     if max(map(len, runs.values()), default=0) < 3:
         return False  # before and after, which the table has
+    if len({label for label, _ in runs}) > PANELS:
+        return False
     curves: dict[str, list[tuple[list[float], list[float]]]] = {}
-    for (core, _), some in runs.items():
+    for (label, _), some in runs.items():
         line = [float(row["update"]) for row in some], [float(row["loss"]) for row in some]
-        curves.setdefault(core, []).append(line)
+        curves.setdefault(label, []).append(line)
     draw_losses(title, curves, float(baseline) if baseline else None, path)
     return True
 
 
 def table(rows: Sequence[Row]) -> str:
     """What each core came to on one task, the best first."""
-    cores = list(dict.fromkeys(row["core"] for row in rows))
-    by_core = {core: [row for row in rows if row["core"] == core] for core in cores}
+    labels = list(dict.fromkeys(map(who, rows)))
+    groups = {label: [row for row in rows if who(row) == label] for label in labels}
     columns = _columns(rows)
-    heads = [heading(rows[0]), *columns]
+    heads = [rows[0]["title"], *columns]
     lines = [f"| {' | '.join(heads)} |\n", f"|{' --- |' * len(heads)}\n"]
-    for core in sorted(cores, key=lambda core: _rank(by_core[core])):
-        cells = [f"`{core}`", *(_cell(column, by_core[core]) for column in columns)]
+    for label in sorted(labels, key=lambda label: _rank(groups[label])):
+        core, comma, variant = label.partition(",")
+        cells = [f"`{core}`{comma}{variant}"]
+        cells += [_cell(column, groups[label]) for column in columns]
         lines.append(f"| {' | '.join(cells)} |\n")
     return "".join(lines) + f"\n{_note(rows)}\n"
 
@@ -71,8 +83,8 @@ def overview(rows: Sequence[Row]) -> str:
     """What one core came to on many tasks."""
     heads = ("task", "budget", "loss before", "loss", "on test", "published", "time a run")
     lines = [f"| {' | '.join(heads)} |\n", f"|{' --- |' * len(heads)}\n"]
-    for title in dict.fromkeys(map(heading, rows)):
-        mine = [row for row in rows if heading(row) == title]
+    for title in dict.fromkeys(row["title"] for row in rows):
+        mine = [row for row in rows if row["title"] == title]
         metric = mine[0]["metric"]
         cells = (
             *(title, _budget(mine[0]), _cell("loss before", mine), _cell("loss", mine)),
@@ -171,7 +183,11 @@ def _note(rows: Sequence[Row]) -> str:
         words.append("Published: with the papers' own sizes and budgets")
     optimizer = {"": "Adam", "adam": "Adam", "radam": "RAdam", "rmsprop": "RMSprop"}
     how = optimizer.get(first.get("optimizer", ""), first.get("optimizer", ""))
-    words.append(f"d = {first['hidden_size']}, {how}, rate {first['learning_rate']}")
+    sizes, rates = (
+        " or ".join(dict.fromkeys(row[name] for row in rows))
+        for name in ("hidden_size", "learning_rate")
+    )
+    words.append(f"d = {sizes}, {how}, rate {rates}")
     return ". ".join([*words, made_by(rows)]) + "."
 
 

@@ -96,7 +96,7 @@ def test_the_table_tells_who_learned() -> None:
     ]
     line = table(rows).splitlines()[2]
     assert "| `lstm` | 466 [" in line
-    assert "| 2 of 3 | 1 min 0 s |" in line
+    assert "| 2 of 3 | 100 (2) | 1 min 0 s |" in line
 
 
 def test_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
