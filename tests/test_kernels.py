@@ -111,6 +111,18 @@ def check_against_loop(
             assert error < tolerance, f"{name}: {error:.1e}"
 
 
+def rounding(core: Core, x: Tensor, state: Tensor, starts: Tensor | None) -> float:
+    """The error of the plain loop in float32: a steep gate, or few normalized numbers, make it larger."""
+    core.backend = "plain"
+    exact = everything(copy.deepcopy(core).double(), x.double(), state.double(), starts)
+    errors = [0.0]
+    for name, got in everything(core, x, state, starts).items():
+        if got.numel():
+            size = exact[name].abs().max().clamp(min=1)
+            errors.append(((got - exact[name]).abs().max() / size).item())
+    return max(errors)
+
+
 def inputs(h: int, b: int, t: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(t, b, 5, generator=generator)
@@ -170,8 +182,12 @@ def test_equals_the_loop_at_any_size(
     layer: Layer, h: int, b: int, t: int, width: int, layers: int, seed: int
 ) -> None:
     _, _, starts = inputs(h, b, t, seed)
-    x, state = torch.randn(t, b, width), torch.randn(b, 2 * h * layers)
-    check_against_loop(seeded(layer[0], h, layers, width, **layer[1]), x, state, starts)
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(t, b, width, generator=generator)
+    state = torch.randn(b, 2 * h * layers, generator=generator)
+    core = seeded(layer[0], h, layers, width, **layer[1])
+    error = rounding(core, x, state[:, : core.state_size], starts)
+    check_against_loop(core, x, state, starts, tolerance=max(2e-5, 10 * error))
 
 
 @pytest.mark.parametrize(("h", "b", "t"), [(20, 5, 150), (6, 300, 3), (8, 17, 40)])

@@ -9,7 +9,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_kernels import check_against_loop, everything, instructions, loss, seeded, threads
+from test_kernels import (
+    check_against_loop,
+    everything,
+    instructions,
+    loss,
+    rounding,
+    seeded,
+    threads,
+)
 from torch import Tensor, nn
 
 from rlgates import Core
@@ -70,18 +78,6 @@ def inputs(core: Core, b: int, t: int, seed: int = 0) -> tuple[Tensor, Tensor, T
     x = torch.randn(t, b, core.input_size, generator=generator)
     state = torch.randn(b, core.state_size, generator=generator)
     return x, state, torch.rand(t, b, generator=generator) < 0.3
-
-
-def rounding(core: Core, x: Tensor, state: Tensor, starts: Tensor | None) -> float:
-    """The error of the plain loop in float32: a few normalized numbers make it larger."""
-    core.backend = "plain"
-    exact = everything(copy.deepcopy(core).double(), x.double(), state.double(), starts)
-    errors = [0.0]
-    for name, got in everything(core, x, state, starts).items():
-        if got.numel():
-            size = exact[name].abs().max().clamp(min=1)
-            errors.append(((got - exact[name]).abs().max() / size).item())
-    return max(errors)
 
 
 @every_layer
