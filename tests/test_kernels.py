@@ -112,7 +112,7 @@ def check_against_loop(
 
 
 def rounding(core: Core, x: Tensor, state: Tensor, starts: Tensor | None) -> float:
-    """The error of the plain loop in float32: a steep gate, or few normalized numbers, make it larger."""
+    """The error of the plain loop in float32: steep gates, or few normalized numbers, add to it."""
     core.backend = "plain"
     exact = everything(copy.deepcopy(core).double(), x.double(), state.double(), starts)
     errors = [0.0]
