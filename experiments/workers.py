@@ -122,10 +122,10 @@ def _serve(pipe: Connection, event: Any) -> None:
         while True:
             try:
                 job = pipe.recv()
-            except EOFError:
+            except (EOFError, OSError):  # the first process is gone
                 return
             outcome = make(job, stop, bar=False)
             try:
                 pipe.send(outcome)
-            except BrokenPipeError:
+            except OSError:
                 return

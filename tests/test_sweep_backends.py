@@ -104,7 +104,8 @@ def test_a_backend_that_is_not_installed(
 def _ended(process: subprocess.Popen[str]) -> Any:
     """Its exit code, once all of its workers are gone, too."""
     errors = process.communicate(timeout=120)[1]  # which they have open as long as they live
-    assert "Traceback" not in errors
+    # A worker that is just being made when the first process is killed complains.
+    assert "Traceback" not in errors or process.returncode == -9
     return process.returncode
 
 
