@@ -20,7 +20,7 @@ from rlgates.experiments.comparisons import (
 from rlgates.experiments.figures import LOOK, save, styles
 from rlgates.experiments.files import write_atomically
 from rlgates.experiments.logs import column
-from rlgates.experiments.tables import Row, heading, made_by
+from rlgates.experiments.tables import Row, heading, made_by, markdown
 from rlgates.experiments.text import steps_text
 from rlgates.experiments.train import GOAL
 from rlgates.tasks import TASKS
@@ -80,7 +80,7 @@ def _table(rows: Sequence[Row]) -> str:
     first = rows[0]
     what = "success" if first.get("success") else first.get("metric") or "loss"
     heads = [heading(first), f"better than `{BASE}`", f"gain in {what}", *["steps"] * goal]
-    lines = [heads, ["---"] * len(heads)]
+    lines = []
     for core in (BASE, *cores):
         cells = [f"`{core}`"]
         if core == BASE:
@@ -88,7 +88,7 @@ def _table(rows: Sequence[Row]) -> str:
         else:
             cells += _compared(by_core[core], by_core[BASE])
         lines.append([*cells, *([_waited(by_core[core])] if goal else [])])
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return markdown(heads, lines)
 
 
 def _scored(rows: Sequence[Row], core: str) -> dict[str, Row]:

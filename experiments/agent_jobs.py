@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,10 +42,6 @@ class _Agents(Kind):
         options = laid_over(STUDY.core_options, config.core_options)
         plain = manifest.plain(replace(config, core="", core_options=options))
         return {name: value for name, value in plain.items() if name not in NOT_LEARNED_FROM}
-
-    def digest(self, config: TrainConfig) -> str:
-        text = json.dumps(self.settings(config), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def folder(self, job: Job) -> Path:
         return run_folder(_config(job), job.seed)

@@ -14,7 +14,7 @@ from rlgates.experiments.figures import Curve, draw_panels
 from rlgates.experiments.pictures import draw_readme
 from rlgates.experiments.runs import chance
 from rlgates.experiments.stats import iqm, iqm_interval, median_reached
-from rlgates.experiments.tables import Row, heading, made_by, read
+from rlgates.experiments.tables import Row, heading, made_by, markdown, read
 from rlgates.experiments.text import steps_text, time_text
 from rlgates.experiments.train import GOAL
 
@@ -70,9 +70,11 @@ def summary(rows: Sequence[Row]) -> str:
 def _table(rows: Sequence[Row]) -> str:
     """The table of one environment, with all that is needed to make it again."""
     first, seeds = rows[0], sorted({int(row["seed"]) for row in rows})
-    lines = [[heading(first), "success", f"steps to {GOAL}", "time a run"], ["---"] * 4]
-    for core in dict.fromkeys(row["core"] for row in rows):
-        lines.append([f"`{core}`", *_cells([row for row in rows if row["core"] == core])])
+    heads = (heading(first), "success", f"steps to {GOAL}", "time a run")
+    lines = [
+        [f"`{core}`", *_cells([row for row in rows if row["core"] == core])]
+        for core in dict.fromkeys(row["core"] for row in rows)
+    ]
     stop = first["stop_success"]
     early = f"; a run ends sooner when {float(stop):.0%} succeed" if stop else ""
     note = (
@@ -82,7 +84,7 @@ def _table(rows: Sequence[Row]) -> str:
         f"got there. Budget {steps_text(float(first['budget']))} steps{early}. Time: median, with "
         f"{first['threads']} thread a run. {made_by(rows)}.\n"
     )
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n" + note
+    return markdown(heads, lines) + "\n" + note
 
 
 def _cells(rows: Sequence[Row]) -> list[str]:

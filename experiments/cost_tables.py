@@ -12,7 +12,7 @@ from rlgates.experiments.agent_tables import chances
 from rlgates.experiments.cost_figures import COSTS, Account, Spent, draw_accounts
 from rlgates.experiments.files import write_atomically
 from rlgates.experiments.stats import iqm
-from rlgates.experiments.tables import Row, heading, made_by, ordered
+from rlgates.experiments.tables import Row, heading, made_by, markdown, ordered
 from rlgates.experiments.text import time_text
 
 SHORTEST = 0.1  # second, to which times are rounded
@@ -75,13 +75,13 @@ def _table(account: Account) -> str:
     }
     known = [cost for cost in COSTS if any(cost in one.costs for one in account.cores)]
     heads = [account.title, "success" if account.agent else "loss", *map(COSTS.get, known)]
-    lines = [[*map(str, heads), "best for"], ["---"] * (len(heads) + 1)]
+    lines = []
     for one in sorted(account.cores, key=lambda one: one.score, reverse=account.agent):
         score = f"{one.score:.2f}" if account.agent else f"{one.score:.4f}"
         costs = [_cost_text(cost, one.costs[cost]) if cost in one.costs else "" for cost in known]
         good = ", ".join(words for words, cores in fronts.items() if one.core in cores)
         lines.append([f"`{one.core}`", score, *costs, good])
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return markdown([*map(str, heads), "best for"], lines)
 
 
 def _cost_text(cost: str, value: float) -> str:

@@ -97,9 +97,9 @@ class Kind(ABC):
     def settings(self, config: Any) -> dict[str, Any]:
         """What decides what is learned, apart from the core and its options."""
 
-    @abstractmethod
     def digest(self, config: Any) -> str:
         """A few letters that differ when cores cannot be compared: other settings or budget."""
+        return manifest.digest(self.settings(config))
 
     @abstractmethod
     def folder(self, job: Job) -> Path:

@@ -32,7 +32,7 @@ from rlgates.experiments.files import write_atomically
 from rlgates.experiments.manifest import git_state
 from rlgates.experiments.ppo_bench import cartpole
 from rlgates.experiments.stats import iqm, iqm_interval, median_reached
-from rlgates.experiments.tables import Row, merge, read
+from rlgates.experiments.tables import Row, markdown, merge, read
 from rlgates.experiments.text import steps_text, time_text
 
 NAME = "learning"
@@ -264,7 +264,7 @@ def _runs(rows: list[Row], task: str, agent: str) -> dict[str, list[Row]]:
 def table(rows: list[Row]) -> str:
     """A line for each task and agent."""
     heads = ("task", "agent", "return at the end", "learned", "first there", "CPU time a run")
-    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
+    lines = []
     for task, agent in dict.fromkeys((row["title"], row["core"]) for row in rows):
         runs = list(_runs(rows, task, agent).values())
         ends = [float(run[-1]["mean_return"]) for run in runs]
@@ -273,15 +273,14 @@ def table(rows: list[Row]) -> str:
         first, count = median_reached([_reached(run, TASKS[task].goal) for run in runs])
         when = "never" if first is None else f"{steps_text(first)} ({count})"
         seconds = float(np.median([float(run[-1]["seconds"]) for run in runs]))
-        lines.append(
-            f"| {TASKS[task].title} | `{agent}` | {iqm(ends):.3g} [{float(low):.3g}, "
-            f"{float(high):.3g}] | {good} of {len(ends)} | {when} | {time_text(seconds)} |"
-        )
+        end = f"{iqm(ends):.3g} [{float(low):.3g}, {float(high):.3g}]"
+        learned = f"{good} of {len(ends)}"
+        lines.append([TASKS[task].title, f"`{agent}`", end, learned, when, time_text(seconds)])
     seeds = sorted({int(row["seed"]) for row in rows})
     commits = ", ".join(dict.fromkeys(row["commit"][:7] for row in rows))
     goals = ", ".join(f"{TASKS[task].goal:g}" for task in dict.fromkeys(r["title"] for r in rows))
-    return "\n".join(lines) + (
-        f"\n\nMean return of {EPISODES} fresh episodes after the last update: interquartile mean "
+    return markdown(heads, lines) + (
+        f"\nMean return of {EPISODES} fresh episodes after the last update: interquartile mean "
         f"over seeds {seeds[0]} to {seeds[-1]}, or as many as there are, with its 95 % bootstrap "
         f"interval; how many reached {goals} then. First there: median of the steps at which an "
         "evaluation first reached it, and how many did. CPU time: median, one thread a run, "

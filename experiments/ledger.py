@@ -8,6 +8,7 @@ from pathlib import Path
 from rlgates.experiments.claims import CLAIMS, Claim, Finding, Results
 from rlgates.experiments.claims.claim import LEVEL, SEEDS
 from rlgates.experiments.files import write_atomically
+from rlgates.experiments.tables import markdown
 
 NAME = "LEDGER.md"
 VERDICTS = ("reproduced", "contradicted", "open")
@@ -39,12 +40,12 @@ def ledger(claims: Sequence[Claim], findings: Sequence[Finding]) -> str:
     papers = dict.fromkeys(claim.source.partition(",")[0] for claim in claims)
     for paper in papers:
         heads = ("claim", "place", "our test", "found", "verdict", "made by")
-        lines = [f"## {paper}\n", f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
+        lines = []
         for claim, finding in zip(claims, findings, strict=True):
             source, _, place = claim.source.partition(", ")
             if source == paper:
                 test = claim.test.words + (f" ({claim.note})" if claim.note else "")
                 cells = (claim.words, place, test, finding.found, f"**{finding.verdict}**")
-                lines.append(f"| {' | '.join((*cells, finding.made_by))} |")
-        parts.append("\n".join(lines) + "\n")
+                lines.append((*cells, finding.made_by))
+        parts.append(f"## {paper}\n\n{markdown(heads, lines)}")
     return "\n".join(parts)

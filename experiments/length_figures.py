@@ -13,6 +13,7 @@ from matplotlib.ticker import NullLocator
 
 from rlgates.experiments.figures import ENTRIES, LOOK, STYLES, mark_levels, save, styles
 from rlgates.experiments.stats import iqm, iqm_interval
+from rlgates.experiments.tables import markdown
 
 BEHIND = "#cfcfcf"  # other cores
 TOGETHER = 12  # lines that one panel can hold
@@ -137,11 +138,11 @@ def table(panels: Sequence[Panel]) -> str:
 def _table(panel: Panel) -> str:
     labels = [label.replace("\n", ", ") for label in panel.places.values()]
     heads = [f"{panel.title}: {panel.axis}", *labels]
-    lines = [heads, ["---"] * len(heads)]
+    lines = []
     for core, scores in panel.scores.items():
         cells = [_cell(scores.get(place, ())) for place in panel.places]
         lines.append([f"`{core}`", *cells])
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return markdown(heads, lines)
 
 
 def _cell(scores: Sequence[float]) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
+import json
 import os
 import platform
 import shlex
@@ -59,6 +61,11 @@ def end(folder: Path, status: str, **facts: Any) -> None:
     content["status"] = status
     content["sessions"][-1]["end"] = now()
     write_json(path, {**content, **facts})
+
+
+def digest(settings: Mapping[str, Any]) -> str:
+    """A few letters that differ when settings do, whatever their order."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def last_session(folder: Path) -> dict[str, Any]:

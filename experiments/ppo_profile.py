@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
 from rlgates.agents import RecurrentPPO
+from rlgates.experiments.tables import markdown
 from rlgates.kernels import calls
 
 PARTS = {
@@ -84,7 +85,7 @@ def profiled(model: RecurrentPPO) -> Iterator[Clock]:
 def profile_table(rows: Iterable[tuple[str, str, Mapping[str, float]]]) -> str:
     """A line for each environment and agent, with the shares of all parts; empty without rows."""
     heads = ("environment", "agent", *PARTS.values())
-    lines: list[Sequence[str]] = [heads, ["---"] * len(heads)]
-    for env, agent, shares in rows:
-        lines.append([env, agent, *(f"{shares[part]:.0%}" for part in PARTS)])
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines) if lines[2:] else ""
+    lines = [
+        [env, agent, *(f"{shares[part]:.0%}" for part in PARTS)] for env, agent, shares in rows
+    ]
+    return markdown(heads, lines) if lines else ""

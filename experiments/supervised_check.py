@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 from rlgates.cores import check_options
 from rlgates.errors import check_choice, check_flag, check_number, check_probability, check_size
+from rlgates.experiments import manifest
 from rlgates.experiments.devices import find_device
 from rlgates.experiments.supervised_configs import SupervisedConfig, learned_from
 from rlgates.experiments.supervised_rates import OPTIMIZERS
@@ -96,7 +95,7 @@ def shared(config: SupervisedConfig) -> dict[str, Any]:
 
 def digest(config: SupervisedConfig) -> str:
     """A few letters that differ when cores cannot be compared: other settings or budget."""
-    return hashlib.sha256(json.dumps(shared(config), sort_keys=True).encode()).hexdigest()[:12]
+    return manifest.digest(shared(config))
 
 
 def task_title(config: SupervisedConfig) -> str:

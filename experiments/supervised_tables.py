@@ -11,7 +11,7 @@ import numpy as np
 from rlgates.experiments import logs
 from rlgates.experiments.supervised_figures import draw_losses
 from rlgates.experiments.supervised_gates import draw_unit_gates
-from rlgates.experiments.tables import Row, made_by, read, slug
+from rlgates.experiments.tables import Row, made_by, markdown, read, slug
 from rlgates.experiments.text import time_text
 
 PANELS = 24  # the most curves that one picture has
@@ -69,20 +69,18 @@ def table(rows: Sequence[Row]) -> str:
     labels = list(dict.fromkeys(map(who, rows)))
     groups = {label: [row for row in rows if who(row) == label] for label in labels}
     columns = _columns(rows)
-    heads = [rows[0]["title"], *columns]
-    lines = [f"| {' | '.join(heads)} |\n", f"|{' --- |' * len(heads)}\n"]
+    lines = []
     for label in sorted(labels, key=lambda label: _rank(groups[label])):
         core, comma, variant = label.partition(",")
         cells = [f"`{core}`{comma}{variant}"]
-        cells += [_cell(column, groups[label]) for column in columns]
-        lines.append(f"| {' | '.join(cells)} |\n")
-    return "".join(lines) + f"\n{_note(rows)}\n"
+        lines.append([*cells, *(_cell(column, groups[label]) for column in columns)])
+    return markdown([rows[0]["title"], *columns], lines) + f"\n{_note(rows)}\n"
 
 
 def overview(rows: Sequence[Row]) -> str:
     """What one core came to on many tasks."""
     heads = ("task", "budget", "loss before", "loss", "on test", "published", "time a run")
-    lines = [f"| {' | '.join(heads)} |\n", f"|{' --- |' * len(heads)}\n"]
+    lines = []
     for title in dict.fromkeys(row["title"] for row in rows):
         mine = [row for row in rows if row["title"] == title]
         metric = mine[0]["metric"]
@@ -91,9 +89,9 @@ def overview(rows: Sequence[Row]) -> str:
             f"{metric} {_cell(f'{metric} on test', mine)}",
             *(_cell("published", mine), _cell("time a run", mine)),
         )
-        lines.append(f"| {' | '.join(cells)} |\n")
+        lines.append(cells)
     seeds = ", ".join(dict.fromkeys(row["seed"] for row in rows))
-    return "".join(lines) + (
+    return markdown(heads, lines) + (
         f"\n`{rows[0]['core']}` with the settings of the laptop tier, seed {seeds}: loss on "
         "sequences that were not trained on, before and after, and the task's metric on the test "
         "set. Published: with the papers' own sizes and budgets. "

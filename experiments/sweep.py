@@ -60,8 +60,8 @@ def parts(name: str, study: Study, sweep: SweepConfig) -> list[Part]:
     """
     check_choice("tier", sweep.tier, TIERS)
     small = sweep.tier == "smoke"
-    arms = study.arms("full" if sweep.tier == "full" else "laptop")
-    found = [(arm, arm.of(core)) for arm in arms for core in sweep.cores or arm.cores]
+    arms = study.arms("full" if sweep.tier == "full" else "laptop", sweep.cores)
+    found = [(arm, arm.of(core)) for arm in arms for core in arm.cores]
     titles = list(dict.fromkeys(kind_of(config).title(config) for _, config in found))
     for task in sweep.tasks:
         if not any(title.startswith(task) for title in titles):

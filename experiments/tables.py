@@ -46,6 +46,17 @@ def slug(title: str, titles: Sequence[str]) -> str:
     return task if alone else re.sub(r"\W+", "_", title)
 
 
+def markdown(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown, a newline after each line.
+
+    Args:
+        heads: of the columns.
+        lines: the cells, as many in each.
+    """
+    rows = (heads, ["---"] * len(heads), *lines)
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
 def made_by(rows: Sequence[Row]) -> str:
     """The commands and commits that made these rows: "`rlgates sweep music`, commit 1234567"."""
     commands = dict.fromkeys(f"`{row['command']}`" for row in rows)

@@ -11,7 +11,7 @@ from rlgates.experiments.horizon import network_rows
 from rlgates.experiments.jobs import Job, Kind, Stop
 from rlgates.experiments.stopping import InterruptedRun
 from rlgates.experiments.supervise import Run, finished
-from rlgates.experiments.supervised_check import check, digest, run_folder, shared, task_title
+from rlgates.experiments.supervised_check import check, run_folder, shared, task_title
 from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.experiments.supervised_gates import gates_before_and_after, unit_rows
 from rlgates.experiments.supervised_progress import Progress
@@ -43,9 +43,6 @@ class _Networks(Kind):
 
     def settings(self, config: SupervisedConfig) -> dict[str, Any]:
         return shared(config)
-
-    def digest(self, config: SupervisedConfig) -> str:
-        return digest(config)
 
     def folder(self, job: Job) -> Path:
         return run_folder(_config(job), job.seed)
@@ -102,7 +99,7 @@ class _Networks(Kind):
             "parameters": result.parameters,
             "state_size": result.state_size,
             "seconds": result.seconds,
-            "config": digest(config),
+            "config": self.digest(config),
             **manifest.last_session(self.folder(job)),
             "task": config.task,
             "optimizer": config.optimizer,

@@ -307,6 +307,13 @@ def test_every_study_makes_sense(name: str) -> None:
                 kind_of(arm.config).check(arm.of(core))
 
 
+def test_chosen_cores_are_made_once_in_the_full_tier() -> None:
+    found = parts("music", STUDIES["music"], SweepConfig(tier="full", cores=("lstm", "gru")))
+    made = [(kind_of(part.config).title(part.config), part.config.core) for part in found]
+    tasks = ("jsb", "nottingham", "musedata", "piano")
+    assert made == [(task, core) for task in tasks for core in ("lstm", "gru")]
+
+
 def test_published_settings_are_taken_as_they_are() -> None:
     row = PROTOCOLS["pmnist-gu"]
     arms = list(Published("pmnist-gu", cores=("ur_lstm", "c_lstm")).arms())

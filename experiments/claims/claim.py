@@ -12,8 +12,6 @@ from rlgates.experiments.tables import Row, made_by, read
 
 Verdict = Literal["reproduced", "contradicted", "open"]
 SEEDS = 5  # that a verdict about learning needs
-
-
 LEVEL = 0.05  # of an error, one-sided, for each verdict
 
 

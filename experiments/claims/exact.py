@@ -11,7 +11,6 @@ from torch import Tensor
 
 from rlgates.cores import make_core
 from rlgates.experiments.claims.claim import Finding, Results, Test
-from rlgates.experiments.costs import read_costs
 from rlgates.gates import Gate, master, refine
 from rlgates.tasks import gate_analysis
 
@@ -62,9 +61,9 @@ class Cost(Test):
         )
 
     def judge(self, results: Results) -> Finding:
-        costs = read_costs(results.folder)
+        costs = {row["core"]: row for row in results.table("core_costs")}
         if not {self.core, self.than} <= costs.keys():
-            return Finding("open", "not timed yet", "`rlgates bench costs`")
+            return Finding("open", "not timed yet", "`rlgates bench cores`")
         ours, theirs = (float(costs[name]["relative_time"]) for name in (self.core, self.than))
         ratio = ours / theirs
         commit = costs[self.core]["commit"][:7]

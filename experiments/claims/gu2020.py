@@ -25,6 +25,13 @@ def _match(core: str, active: bool = False) -> Runs:
     return Runs("match", f"{'Active' if active else 'Passive'}Match 15/30/15", core)
 
 
+def _with_apples(study: str, *cores: str) -> All:
+    """UR gates are better in each of the cores."""
+    title = "ActiveMatch 15/30/15"
+    pairs = ((Runs(study, title, f"ur_{core}"), Runs(study, title, core)) for core in cores)
+    return All(tuple(Better(*pair) for pair in pairs))
+
+
 def _programs(task: str, core: str) -> Runs:
     return Runs("programs", f"lte_{task}", core)
 
@@ -174,29 +181,13 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         f"{_PAPER}, figure 8",
         "With small apples on the way UR gates are better on Active Match, in an LSTM and in RMA.",
-        All(
-            tuple(
-                Better(
-                    Runs("match_small_apples", "ActiveMatch 15/30/15", f"ur_{core}"),
-                    Runs("match_small_apples", "ActiveMatch 15/30/15", core),
-                )
-                for core in ("lstm", "rma")
-            )
-        ),
+        _with_apples("match_small_apples", "lstm", "rma"),
         note="the recurrent core of RMA, without its reconstruction",
     ),
     Claim(
         f"{_PAPER}, figure 10",
         "With large apples UR gates are better on Active Match, in an LSTM and in a DNC.",
-        All(
-            tuple(
-                Better(
-                    Runs("match_large_apples", "ActiveMatch 15/30/15", f"ur_{core}"),
-                    Runs("match_large_apples", "ActiveMatch 15/30/15", core),
-                )
-                for core in ("lstm", "dnc")
-            )
-        ),
+        _with_apples("match_large_apples", "lstm", "dnc"),
     ),
     Claim(
         f"{_PAPER}, figure 11",

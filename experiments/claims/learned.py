@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rlgates.experiments import against
 from rlgates.experiments.claims.claim import OverRuns, Runs, Verdict, decided
 from rlgates.experiments.comparisons import (
     p_gained,
@@ -17,16 +18,14 @@ from rlgates.experiments.comparisons import (
 )
 from rlgates.experiments.logs import column
 from rlgates.experiments.tables import Row
-from rlgates.experiments.train import GOAL
 
 AT_BASELINE = 0.95  # of the loss that can be had without memory
 
 
 def steps(row: Row) -> float:
     """Updates or environment steps until the task was solved; infinity where it was not."""
-    if row.get("ended"):
-        return float(row["made"]) if row["ended"] == "solved" else math.inf
-    return float(row[f"steps_to_{GOAL}"] or math.inf)
+    made, reached = against.steps(row)
+    return made if reached else math.inf
 
 
 @dataclass(frozen=True)

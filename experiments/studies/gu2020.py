@@ -56,9 +56,16 @@ MEMORY: dict[str, dict[str, Any]] = {
 }
 
 
-def _apples(reward: float, cores: tuple[str, ...]) -> Arm:
+def _apples(size: str, figure: int, reward: float, gamma: float, cores: tuple[str, ...]) -> Study:
+    """Active Match with apples of that reward on the way; `gamma` is the published discount."""
     settings = {**_ACTIVE.env_settings, "apple_reward": reward}
-    return Arm(replace(_ACTIVE, env_settings=settings), cores, MEMORY)
+    return Study(
+        title=f"Active Match with {size} distractor rewards",
+        source=f"Gu et al. 2020, figure {figure}",
+        laptop=(Arm(replace(_ACTIVE, env_settings=settings), cores, MEMORY),),
+        full=(Arm(_match(_ACTIVE, f"long_{size}", gamma, 200_000_000), cores),),
+        seeds=(10, 11, 12, 13, 14),
+    )
 
 
 STUDIES: dict[str, Study] = {
@@ -108,30 +115,8 @@ STUDIES: dict[str, Study] = {
         ),
         seeds=(10, 11, 12, 13, 14),
     ),
-    "match_small_apples": Study(
-        title="Active Match with small distractor rewards",
-        source="Gu et al. 2020, figure 8",
-        laptop=(_apples(1.0, ("lstm", "ur_lstm", "rma", "ur_rma")),),
-        full=(
-            Arm(
-                _match(_ACTIVE, "long_small", 0.998, 200_000_000),
-                ("lstm", "ur_lstm", "rma", "ur_rma"),
-            ),
-        ),
-        seeds=(10, 11, 12, 13, 14),
-    ),
-    "match_large_apples": Study(
-        title="Active Match with large distractor rewards",
-        source="Gu et al. 2020, figure 10",
-        laptop=(_apples(5.0, ("lstm", "ur_lstm", "dnc", "ur_dnc")),),
-        full=(
-            Arm(
-                _match(_ACTIVE, "long_large", 0.96, 200_000_000),
-                ("lstm", "ur_lstm", "dnc", "ur_dnc"),
-            ),
-        ),
-        seeds=(10, 11, 12, 13, 14),
-    ),
+    "match_small_apples": _apples("small", 8, 1.0, 0.998, ("lstm", "ur_lstm", "rma", "ur_rma")),
+    "match_large_apples": _apples("large", 10, 5.0, 0.96, ("lstm", "ur_lstm", "dnc", "ur_dnc")),
     "programs": Study(
         title="Learning to Execute",
         source="Gu et al. 2020, figure 11",

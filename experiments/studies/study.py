@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Literal
@@ -104,8 +104,12 @@ class Study:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     chart: Chart = "curves"
 
-    def arms(self, tier: Literal["laptop", "full"]) -> list[Arm]:
+    def arms(self, tier: Literal["laptop", "full"], cores: Sequence[str] = ()) -> list[Arm]:
         """All arms of a tier.
+
+        Args:
+            tier: "laptop" or "full".
+            cores: in place of those that the study compares, if any are given.
 
         Raises:
             ValueError: the study has no such tier.
@@ -113,6 +117,8 @@ class Study:
         rows = self.laptop if tier == "laptop" else self.full
         if not rows:
             raise ValueError(f"{self.title}: there is no tier {tier!r}.")
+        if cores:
+            rows = tuple(replace(row, cores=tuple(cores)) for row in rows)
         return [
             arm for row in rows for arm in (row.arms() if isinstance(row, Published) else (row,))
         ]
