@@ -10,6 +10,8 @@ import torch
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from torch import Tensor
 
+from rlgates.errors import Diverged
+
 
 @contextmanager
 def all_or_nothing(policy: RecurrentActorCriticPolicy) -> Iterator[None]:
@@ -37,11 +39,11 @@ def check_norm(norms: list[Tensor]) -> None:
     """Refuse gradients that are not finite, one norm of them a minibatch.
 
     Raises:
-        ValueError: one is not.
+        Diverged: one is not.
     """
     wrong = (~torch.stack(norms).isfinite()).nonzero()
     if len(wrong):
-        raise ValueError(
+        raise Diverged(
             f"the gradient of minibatch {int(wrong[0])} is not finite: the model is left as it "
             "was before this update. Look for very large rewards or observations, or normalize "
             "them (VecNormalize)."

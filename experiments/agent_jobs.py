@@ -55,6 +55,12 @@ class _Agents(Kind):
     def describe(self, job: Job, result: Result) -> list[str]:
         return [describe(_config(job), job.seed, result)]
 
+    def aim(self, config: TrainConfig) -> tuple[str, bool]:
+        return "success", True
+
+    def score(self, job: Job, result: Result) -> float:
+        return result.success
+
     def row(self, job: Job, result: Result) -> dict[str, Any]:
         config = _config(job)
         return {

@@ -26,10 +26,10 @@ from rlgates.experiments.configs import (
     laid_over,
 )
 from rlgates.experiments.configs import preset as find_preset
-from rlgates.experiments.files import write_atomically
 from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.experiments.supervised_tiers import Tier, over_tier, tier_base
 from rlgates.experiments.sweep_config import SweepConfig
+from rlgates.experiments.tune_config import TuneConfig
 from rlgates.gates import GATES
 from rlgates.tasks import TASKS
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 PresetName = Annotated[str, tyro.conf.arg(metavar="{" + ",".join(PRESETS) + "}")]
 NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
-SWEEP = SweepConfig()
+SWEEP, TUNE = SweepConfig(), TuneConfig()
 FINISHED, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -138,6 +138,7 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
 
     app.command(name="sweep")(_sweep)
     app.command(name="ledger")(_ledger)
+    app.command(name="tune")(_tune)
     app.command(name="figures")(_figures)
     app.command(name="gates")(_gates)
     app.command(name="analyse")(_analyse)
@@ -232,6 +233,20 @@ def _ledger(results: Path = Path("experiments/results")) -> int:
     return FINISHED
 
 
+def _tune(
+    study: tyro.conf.Positional[str],
+    config: Annotated[TuneConfig, tyro.conf.arg(name="")] = TUNE,
+) -> int:
+    """Search the settings of cores on one task of a study; the same command goes on.
+
+    Args:
+        study: its name, or a file of Python that defines STUDY.
+    """
+    from rlgates.experiments.tune import run_tune
+
+    return _code([one for one in run_tune(study, config) if not one.diverged])
+
+
 def _figures(results: Path = Path("experiments/results"), readme: Path = Path("README.md")) -> int:
     """Draw all pictures and tables again from the small CSV files of the studies.
 
@@ -239,40 +254,10 @@ def _figures(results: Path = Path("experiments/results"), readme: Path = Path("R
         results: folder of the CSV files.
         readme: text whose tables of cores and results are put in again, if it is there.
     """
-    from rlgates.experiments.bench import redraw_speed
-    from rlgates.experiments.costs import redraw_costs
-    from rlgates.experiments.env_bench import redraw_env_speed
-    from rlgates.experiments.growth_bench import redraw_growth
-    from rlgates.experiments.learning import redraw_learning
-    from rlgates.experiments.ledger import write_ledger
-    from rlgates.experiments.pictures import draw_environments
-    from rlgates.experiments.ppo_bench import redraw_ppo
-    from rlgates.experiments.readme import filled_in
-    from rlgates.experiments.sweep_tables import redraw_studies
-    from rlgates.experiments.task_bench import redraw_tasks
+    from rlgates.experiments.redraw import redraw
 
-    studies = redraw_studies(results)
-    speeds = (
-        redraw_learning,
-        redraw_costs,
-        redraw_speed,
-        redraw_growth,
-        redraw_ppo,
-        redraw_env_speed,
-        redraw_tasks,
-    )
-    for path in (*studies, *(path for write in speeds for path in write(results))):
+    for path in redraw(results, readme):
         print(path)
-    print(write_ledger(results))
-    sheet = results / "environments.png"
-    try:
-        draw_environments(sheet)
-        print(sheet)
-    except ImportError as error:
-        print(f"{sheet} stays as it is: {error}", file=sys.stderr)
-    if readme.exists():
-        write_atomically(readme, filled_in(readme.read_text(), results).encode())
-        print(readme)
     return FINISHED
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlgates.errors import check_size
+from rlgates.errors import Diverged, check_size
 from rlgates.experiments import logs, manifest
 from rlgates.experiments.configs import TrainConfig
 from rlgates.experiments.files import alone
@@ -52,6 +52,7 @@ class Outcome:
         result: as its kind has it; None: there is none.
         error: why not.
         interrupted: it can be continued.
+        diverged: there is none because the numbers were no longer finite.
         before: the result is of an earlier call; nothing was done.
     """
 
@@ -59,6 +60,7 @@ class Outcome:
     result: Any = None
     error: str = ""
     interrupted: bool = False
+    diverged: bool = False
     before: bool = False
 
 
@@ -124,6 +126,14 @@ class Kind(ABC):
     @abstractmethod
     def describe(self, job: Job, result: Any) -> list[str]:
         """What was reached, in a line, and what else is worth a line."""
+
+    @abstractmethod
+    def aim(self, config: Any) -> tuple[str, bool]:
+        """What settings are chosen by: the name of a figure, and whether more of it is better."""
+
+    @abstractmethod
+    def score(self, job: Job, result: Any) -> float:
+        """That figure of a finished run, never on the split "test"; nan if the run diverged."""
 
     @abstractmethod
     def row(self, job: Job, result: Any) -> dict[str, Any]:
@@ -217,7 +227,8 @@ def make(job: Job, stop: Stop = lambda: False, bar: bool | None = None) -> Outco
     except InterruptedRun as reason:
         return Outcome(job, error=str(reason), interrupted=True)
     except Exception as error:
-        return Outcome(job, error=f"{type(error).__name__}: {error}")
+        diverged = isinstance(error, Diverged)
+        return Outcome(job, error=f"{type(error).__name__}: {error}", diverged=diverged)
 
 
 def _train(kind: Kind, job: Job, stop: Stop, bar: bool | None) -> Any:

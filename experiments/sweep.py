@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import runpy
 from collections.abc import Sequence
@@ -21,6 +20,10 @@ from rlgates.experiments.sweep_book import Book
 from rlgates.experiments.sweep_clock import Clock
 from rlgates.experiments.sweep_config import SweepConfig
 from rlgates.experiments.sweep_tables import redraw_study
+from rlgates.experiments.tune_space import ends, search_space
+from rlgates.experiments.workers import processors
+
+JOURNALS = "tune-*.journal"  # of searches, in the folder of a study
 
 
 class Part(NamedTuple):
@@ -93,6 +96,23 @@ def file_name(name: str, tier: Tier) -> str:
     return name if tier == "laptop" else f"{name}_{tier}"
 
 
+def show(name: str, study: Study, sweep: SweepConfig) -> None:
+    """Write what TensorBoard shows of a study: all of it, whatever part is made now.
+
+    Args:
+        name: of the study.
+        study: the study.
+        sweep: the tier, and where the folders of the runs are.
+    """
+    folder = Path(sweep.folder, file_name(name, sweep.tier))
+    configs = [part.config for part in parts(name, study, replace(sweep, tasks=(), cores=()))]
+    if any(folder.glob(JOURNALS)):
+        configs += [
+            one for config in configs for one in ends(config, search_space(study.space, config))
+        ]
+    write_board(folder, configs)
+
+
 def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
     """Make what is missing of a study, and write its tables and pictures.
 
@@ -111,7 +131,7 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
     seeds = sweep.seeds or study.seeds
     check_seeds(seeds)
     found = parts(name, study, sweep)
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cpus = processors()
     at_once = sweep.jobs
     if at_once is None:
         at_once = max(1, cpus // max(part.config.threads for part in found))
@@ -130,8 +150,7 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
         book.add(outcome)
     left = [job for job in missing if not book.has(job)]
     if left:
-        whole = replace(sweep, tasks=(), cores=())
-        write_board(folder, [part.config for part in parts(name, study, whole)])
+        show(name, study, sweep)
     clock = Clock(left, at_once, book)
     with StopRequest().listening() as stop:
         for outcome in backend.ended(left, stop):

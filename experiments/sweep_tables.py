@@ -15,6 +15,7 @@ from rlgates.experiments.studies import STUDIES
 from rlgates.experiments.studies.study import Chart
 from rlgates.experiments.supervised_tables import draw_tasks, tables
 from rlgates.experiments.tables import read
+from rlgates.experiments.tune_tables import TUNED, redraw_trials
 
 WITH_COSTS = ("all_cores", "horizon")  # studies that hold every kind of core
 
@@ -67,6 +68,7 @@ def redraw_studies(results: Path) -> list[Path]:
     """
     names = sorted(path.name.removesuffix("_curves.csv") for path in results.glob("*_curves.csv"))
     written = [path for name in names for path in redraw_study(results, name)]
+    written += [redraw_trials(path) for path in sorted(results.glob(f"*{TUNED}.csv"))]
     if not written:
         raise ValueError(f"no results in {results}; `rlgates sweep` makes them.")
     return written

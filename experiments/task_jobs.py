@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlgates.experiments import manifest
+from rlgates.experiments import logs, manifest
 from rlgates.experiments.horizon import network_rows
 from rlgates.experiments.jobs import Job, Kind, Stop
 from rlgates.experiments.stopping import InterruptedRun
@@ -79,6 +80,19 @@ class _Networks(Kind):
             for row in task.published
         ]
         return [line, *published, f"  -> {self.folder(job)}"]
+
+    def aim(self, config: SupervisedConfig) -> tuple[str, bool]:
+        task = TASKS[config.task]
+        return f"{task.metric} on valid", task.higher_is_better
+
+    def score(self, job: Job, result: Learned) -> float:
+        """The best one on the split "valid", whose weights are kept."""
+        if result.diverged_at is not None or result.best_update is None:
+            return math.nan
+        metric = TASKS[_config(job).task].metric
+        rows = logs.read_rows(self.folder(job) / "progress.csv")
+        at = logs.column(rows, logs.STEPS) == result.best_update
+        return float(logs.column(rows, f"eval/{metric}")[at][0])
 
     def row(self, job: Job, result: Learned) -> dict[str, Any]:
         config = _config(job)

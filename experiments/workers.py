@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
@@ -50,44 +51,55 @@ class _Worker(NamedTuple):
     pipe: Connection
 
 
-def side_by_side(jobs: Sequence[Job], stop: Stop, workers: int) -> Iterator[Outcome]:
+def processors() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def side_by_side(jobs: Iterable[Job], stop: Stop, workers: int) -> Iterator[Outcome]:
     """How each run ended, as they end.
 
     A process that dies takes no other run with it: another one takes its place. After `stop`
     the runs under way are saved, and the others are not begun.
 
     Args:
-        jobs: the runs.
+        jobs: the runs; the next one is asked for when there is a worker for it, and after the
+            caller has seen all that have ended.
         stop: asked now and then.
         workers: runs at a time; with more than one, each in a process of its own.
     """
-    if workers == 1 or len(jobs) == 1:
+    if workers == 1 or (isinstance(jobs, Sequence) and len(jobs) == 1):
         yield from (make(job, stop) for job in jobs)
         return
     context = multiprocessing.get_context("spawn")
     event = context.Event()
-    waiting = list(reversed(jobs))
+    waiting = iter(jobs)
     idle: list[_Worker] = []
     busy: dict[Connection, tuple[_Worker, Job]] = {}
     try:
-        while busy or (waiting and not stop()):
-            while waiting and len(busy) < workers and not stop():
-                worker, job = idle.pop() if idle else _begin(context, event), waiting.pop()
+        while True:
+            while len(busy) < workers and not stop():
+                job = next(waiting, None)
+                if job is None:
+                    break
+                worker = idle.pop() if idle else _begin(context, event)
                 worker.pipe.send(job)
                 busy[worker.pipe] = worker, job
+            if not busy:
+                break
             for pipe in wait(list(busy), timeout=0.5):
                 assert isinstance(pipe, Connection)
-                worker, job = busy.pop(pipe)
+                worker, made = busy.pop(pipe)
                 try:
                     outcome = pipe.recv()
                 except (EOFError, ConnectionResetError):
-                    yield _died(worker, job)
+                    yield _died(worker, made)
                 else:
                     idle.append(worker)
                     yield outcome
             if stop():
                 event.set()
-        for job in reversed(waiting):
+        for job in waiting:
             yield Outcome(job, error="not begun", interrupted=True)
     finally:
         event.set()

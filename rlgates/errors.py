@@ -9,6 +9,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, SupportsFloat, SupportsIndex
 
 
+class Diverged(ValueError):
+    """What is learned has left the finite numbers: there is no use in going on."""
+
+
 def did_you_mean(given: object, choices: Iterable[str], most: int = 1) -> str:
     """The question, after a blank, with the nearest choices; empty if none is near."""
     folded = {choice.lower(): choice for choice in choices}

@@ -32,7 +32,7 @@ def test_version_and_cores(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["", "train", "demo", "sweep", "figures", "cores", "play", "film", "bench"]
+    "command", ["", "train", "demo", "sweep", "tune", "figures", "cores", "play", "film", "bench"]
 )
 def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from rlgates.experiments.studies import gato2020, gu2020, janet2018, ohno2022, ours, zakovskis2023
+from rlgates.experiments.studies.space import Choice, Range
 from rlgates.experiments.studies.study import Arm, Published, Study
 
-__all__ = ["STUDIES", "Arm", "Published", "Study"]
+__all__ = ["STUDIES", "Arm", "Choice", "Published", "Range", "Study"]
 
 STUDIES: dict[str, Study] = {
     **ours.STUDIES,

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any, Literal
 
 from rlgates.experiments.configs import TrainConfig, fitting, laid_over
+from rlgates.experiments.studies.space import SPACE, Space
 from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.experiments.supervised_protocols import as_published, of_published_size
 from rlgates.experiments.supervised_tiers import task_config
@@ -95,6 +96,7 @@ class Study:
         chart: how the results are drawn: learning curves, or in their place the loss of networks
             over learning rates and sizes, or the success of agents over the one number in which
             their environments differ.
+        space: what a search may choose from.
     """
 
     title: str
@@ -103,6 +105,7 @@ class Study:
     full: tuple[Arm | Published, ...] = ()
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     chart: Chart = "curves"
+    space: Space = field(default_factory=lambda: SPACE)
 
     def arms(self, tier: Literal["laptop", "full"], cores: Sequence[str] = ()) -> list[Arm]:
         """All arms of a tier.

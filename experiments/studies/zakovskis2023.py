@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from rlgates.experiments.studies.space import SPACE, Range
 from rlgates.experiments.studies.study import Arm, Published, Study
 from rlgates.experiments.supervised_tiers import task_config
 from rlgates.tasks.protocols_cores import HEAT_SIZES
@@ -26,6 +27,12 @@ ABLATIONS: dict[str, tuple[dict[str, Any], str]] = {
 _DROPOUT = {"rru": "dropout", **dict.fromkeys(("gru", "lstm", "mogrifier"), "recurrent_dropout")}
 
 
+# The paper searched the dropout of every cell.
+_SPACE = SPACE | {
+    f"{core}.{name}": Range(0.0, 0.8) for core, name in _DROPOUT.items() if core != "rru"
+}
+
+
 def _dropout(rate: float) -> Arm:
     options = {core: {name: rate} for core, name in _DROPOUT.items()}
     return Arm(_NOTTINGHAM, CORES, options, variant=f"dropout {rate:g}")
@@ -37,6 +44,7 @@ STUDIES: dict[str, Study] = {
         source="Zakovskis et al. 2023, table 1, figure 8",
         laptop=tuple(Arm(task_config(task), CORES) for task in ("jsb", "nottingham")),
         full=tuple(Published(f"{task}-rru", changes=LONG) for task in MUSIC),
+        space=_SPACE,
     ),
     "residual": Study(
         title="Text, reviews and pixels with the residual cell",
@@ -48,6 +56,7 @@ STUDIES: dict[str, Study] = {
                 *("ptb_words", "ptb_chars", "enwik8", "text8", "imdb", "smnist", "pmnist"),
             )
         ),
+        space=_SPACE,
     ),
     "rru_ablation": Study(
         title="The residual cell without its parts",
