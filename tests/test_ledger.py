@@ -164,7 +164,7 @@ def test_verdicts(test: Test, rows: list[Any], verdict: str, found: str, tmp_pat
 
 def test_agents_are_compared_by_their_steps(tmp_path: Path) -> None:
     rows = [
-        {"core": core, "seed": seed, "steps_to_0.9": steps, "success": 0.9}
+        {"core": core, "seed": seed, "steps_to_0.9": steps, "success": 0.9, "budget": 10}
         for core, all_steps in (("a", (1, 2, 3, 4, 5)), ("b", (9, "", "", 8, 7)))
         for seed, steps in enumerate(all_steps)
     ]
