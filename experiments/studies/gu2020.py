@@ -92,6 +92,7 @@ STUDIES: dict[str, Study] = {
                     task_settings={"steps": 500},
                     learning_rate=1e-4,
                     updates=10_000,
+                    batch_size=16,
                     eval_every=250,
                     stop_loss=0.0083,
                 ),

@@ -29,6 +29,7 @@ def _tied(task: str, setting: str, length: int, stop: float) -> Arm:
         optimizer="rmsprop",
         learning_rate=1e-3,
         updates=5_000,
+        batch_size=16,
         stop_loss=stop,
     )
     return Arm(config, CORES, _options(length), gates=("lstm", "r_lstm", "f_lstm", "c_lstm"))
