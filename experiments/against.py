@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,9 +44,9 @@ def write_against(results: Path, name: str, rows: Sequence[Row]) -> list[Path]:
     note = (
         f"Better: how often a run of the core is better than one of `{BASE}`, ties counted as a "
         "half. Gain: mean difference of runs with the same seed, above 0 where the core is the "
-        "better one. Steps: mean up to the budget until "
-        "the goal was reached; of runs that never got there no more is known than that they took "
-        f"longer. All with 95 % bootstrap intervals over seeds. {made_by(rows)}.\n"
+        "better one; runs that diverged have none, and are the worst. Steps: mean up to the budget "
+        "until the goal was reached; of runs that never got there no more is known than that they "
+        f"took longer. All with 95 % bootstrap intervals over seeds. {made_by(rows)}.\n"
     )
     write_atomically(path, ("\n".join(parts) + "\n" + note).encode())
     return [path, picture] if _draw_profile(rows, picture) else [path]
@@ -62,17 +63,24 @@ def score(row: Row) -> float:
 
 
 def steps(row: Row) -> tuple[float, bool]:
-    """Steps or updates of a run, and whether it had reached its goal then."""
+    """Steps or updates of a run, and whether it had reached its goal then.
+
+    One that diverged never gets there, however long.
+    """
     if row.get("success"):
         reached = row[f"steps_to_{GOAL}"]
         return float(reached or row["budget"]), bool(reached)
+    if row.get("diverged_at"):
+        return float(row["updates"] or math.inf), False
     return float(row.get("made") or row["updates"]), row.get("ended") == "solved"
 
 
 def _table(rows: Sequence[Row]) -> str:
     """Of one task or environment; empty if nothing can be compared."""
     cores = [core for core in dict.fromkeys(row["core"] for row in rows) if core != BASE]
-    by_core = {core: _scored(rows, core) for core in (BASE, *cores)}
+    by_core = {
+        core: {row["seed"]: row for row in rows if row["core"] == core} for core in (BASE, *cores)
+    }
     cores = [core for core in cores if len(by_core[core]) >= FEWEST]
     if len(by_core[BASE]) < FEWEST or not cores:
         return ""
@@ -81,35 +89,35 @@ def _table(rows: Sequence[Row]) -> str:
     what = "success" if first.get("success") else first.get("metric") or "loss"
     heads = [heading(first), f"better than `{BASE}`", f"gain in {what}", *["steps"] * goal]
     lines = []
+    compared = [row for row in rows if row["core"] in (BASE, *cores)]
+    horizon = max((n for n, _ in map(steps, compared) if n < math.inf), default=1.0) if goal else 0
     for core in (BASE, *cores):
         cells = [f"`{core}`"]
         if core == BASE:
             cells += ["", ""]
         else:
             cells += _compared(by_core[core], by_core[BASE])
-        lines.append([*cells, *([_waited(by_core[core])] if goal else [])])
+        lines.append([*cells, *([_waited(by_core[core], horizon)] if goal else [])])
     return markdown(heads, lines)
 
 
-def _scored(rows: Sequence[Row], core: str) -> dict[str, Row]:
-    """The runs of a core by their seeds, without those that came to no number."""
-    return {r["seed"]: r for r in rows if r["core"] == core and np.isfinite(score(r))}
-
-
 def _compared(ours: dict[str, Row], theirs: dict[str, Row]) -> list[str]:
-    chance = probability_of_improvement(
-        [([score(row) for row in ours.values()], [score(row) for row in theirs.values()])]
-    )
-    both = [seed for seed in ours if seed in theirs]
+    figures = [{seed: score(row) for seed, row in runs.items()} for runs in (ours, theirs)]
+    # A run that came to no number is worse than all that did.
+    ranked = [[value if np.isfinite(value) else -np.inf for value in f.values()] for f in figures]
+    chance = probability_of_improvement([(ranked[0], ranked[1])])
+    one, other = ({seed for seed, value in f.items() if np.isfinite(value)} for f in figures)
+    both = sorted(one & other)
     if not both:
         return [_interval(chance), ""]
-    pairs = ([score(runs[seed]) for seed in both] for runs in (ours, theirs))
-    return [_interval(chance), _interval(paired_difference(*pairs), "+")]
+    gained = _interval(paired_difference(*([f[seed] for seed in both] for f in figures)), "+")
+    fewer = f", {len(both)} seeds" if len(both) < len(ours.keys() & theirs.keys()) else ""
+    return [_interval(chance), gained + fewer]
 
 
-def _waited(runs: dict[str, Row]) -> str:
+def _waited(runs: dict[str, Row], horizon: float) -> str:
     times, reached = zip(*map(steps, runs.values()), strict=True)
-    waiting = steps_to_goal(times, reached)
+    waiting = steps_to_goal(np.minimum(times, horizon), reached, horizon)
     value, low, high = map(steps_text, waiting.mean)
     return f"{value} [{low}, {high}], {waiting.reached} of {len(runs)}"
 

@@ -203,4 +203,6 @@ def _checked(groups: Sequence[ArrayLike]) -> list[Floats]:
     for group in data:
         if group.ndim != 1 or not len(group):
             raise ValueError(f"scores must be (seeds,) with one run or more, got {group.shape}.")
+        if np.isnan(group).any():
+            raise ValueError(f"scores must be numbers, got {group.tolist()}.")
     return data

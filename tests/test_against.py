@@ -61,9 +61,27 @@ def test_networks_whose_figure_is_better_if_lower(tmp_path: Path) -> None:
 
 def test_what_cannot_be_compared(tmp_path: Path) -> None:
     assert write_against(tmp_path, "some", networks("rru", ["7", "8", "9"])) == []
-    diverged = networks("rru", ["", "", ""])
-    assert write_against(tmp_path, "some", [*networks("lstm", ["7", "8", "9"]), *diverged]) == []
     assert not list(tmp_path.iterdir())
+
+
+def test_runs_that_diverge_are_the_worst(tmp_path: Path) -> None:
+    common = {"stop_loss": "0.1", "updates": "900"}
+    good = [
+        {**row, **common, "made": "90", "ended": "solved"} for row in networks("lstm", ["7"] * 3)
+    ]
+    lost = {**common, "diverged_at": "3", "made": "2", "ended": "diverged"}
+    rows = [*good, *({**row, **lost} for row in networks("rru", ["", "", ""]))]
+    rows += [
+        {**row, **lost}
+        if not row["test"]
+        else {**row, **good[0], "core": "gru", "seed": row["seed"]}
+        for row in networks("gru", ["7", "", "7"])
+    ]
+    (table,) = write_against(tmp_path, "some", rows)
+    lines = table.read_text().splitlines()
+    assert lines[3] == "| `rru` | 0 [0, 0] |  | 900 [900, 900], 0 of 3 |"
+    assert lines[4].startswith("| `gru` | 0.333 [")
+    assert "| +0 [+0, +0], 2 seeds | 360 [" in lines[4]
 
 
 def test_runs_of_both_kinds() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from rlgates.experiments import cli
 from rlgates.experiments.claims import CLAIMS, Claim, Results
-from rlgates.experiments.claims.claim import All, OverRuns, Runs, Test
+from rlgates.experiments.claims.claim import SEEDS, All, OverRuns, Runs, Test
 from rlgates.experiments.claims.exact import (
     Cost,
     Exact,
@@ -70,6 +70,12 @@ def test_tests_of_steps_are_of_runs_that_end_when_they_have_solved_the_task() ->
                         assert stop or getattr(part.config, "stop_success", None), runs
 
 
+def test_studies_of_claims_have_as_many_seeds_as_a_verdict_needs() -> None:
+    for test in ALL:
+        for runs in test.runs() if isinstance(test, OverRuns) else ():
+            assert len(find_study(runs.study)[1].seeds) >= SEEDS, runs
+
+
 def test_each_claim_is_said_once() -> None:
     words = [claim.words for claim in CLAIMS]
     assert len(set(words)) == len(words)
@@ -97,6 +103,8 @@ def runs(core: str, made: list[int | None], losses: list[float] | None = None) -
             "seed": seed,
             "ended": "budget" if updates is None else "solved",
             "made": updates or 900,
+            "diverged_at": "",
+            "task": "adding",
             "loss": losses[seed] if losses else 0.5,
             "baseline": 0.5,
             "test": losses[seed] if losses else 0.5,
@@ -131,25 +139,46 @@ TENTH_APART = [
         (Sooner(A, B), runs("a", NEVER) + runs("b", NEVER), "open", "= 0.50 [0.50, 0.50]"),
         (Sooner(A, B), runs("a", FIVE) + runs("b", FIVE[:4]), "open", "4 seeds"),
         (
-            Better(A, B, "test", lower=True),
+            Better(A, B, "test"),
             runs("a", NEVER, [0.1, 0.2, 0.3, 0.4, 0.5])
             + runs("b", NEVER, [0.2, 0.3, 0.4, 0.5, 0.6]),
             "reproduced",
             "a 0.3, b 0.4: difference -0.1 [-0.1, -0.1]",
         ),
         (
-            Better(A, B, "test", lower=True, margin=0.2),
+            Better(A, B, "test"),
+            [{**row, "task": "copy_aba"} for row in TENTH_APART],
+            "contradicted",
+            "a 0.3, b 0.4",
+        ),
+        *(
+            (
+                Better(*pair, "test"),
+                [{**row, "test": "" if row["seed"] == 2 else row["test"]} for row in TENTH_APART],
+                "open",
+                f"{pair[0].core} has no figure on 1 of 5",
+            )
+            for pair in ((A, B), (B, A))
+        ),
+        (
+            StaysAtBaseline(A),
+            [{**row, "loss": "nan", "diverged_at": 1} for row in runs("a", NEVER)],
+            "open",
+            "a diverges on 5 of 5",
+        ),
+        (
+            Better(A, B, "test", margin=0.2),
             runs("a", NEVER, [0.1, 0.2, 0.3, 0.4, 0.5])
             + runs("b", NEVER, [0.2, 0.3, 0.4, 0.5, 0.6]),
             "contradicted",
             "difference -0.1",
         ),
         (
-            Better(A, B, "test", margin=-0.2),
+            Better(B, A, "test", margin=-0.2),
             runs("a", NEVER, [0.1, 0.2, 0.3, 0.4, 0.5])
             + runs("b", NEVER, [0.2, 0.3, 0.4, 0.5, 0.6]),
             "reproduced",
-            "difference -0.1",
+            "difference 0.1",
         ),
     ],
 )

@@ -209,9 +209,7 @@ CLAIMS: tuple[Claim, ...] = (
         "On words UR gates have a lower perplexity than plain ones, chrono gates a higher one.",
         All(
             tuple(
-                Better(
-                    Runs("words", "ptb_words", good), Runs("words", "ptb_words", bad), "test", True
-                )
+                Better(Runs("words", "ptb_words", good), Runs("words", "ptb_words", bad), "test")
                 for good, bad in (("ur_lstm", "lstm"), ("lstm", "c_lstm"))
             )
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from rlgates.experiments.comparisons import (
 )
 from rlgates.experiments.logs import column
 from rlgates.experiments.tables import Row
+from rlgates.tasks import TASKS
 
 AT_BASELINE = 0.95  # of the loss that can be had without memory
 
@@ -69,6 +71,9 @@ class StaysAtBaseline(OverRuns):
 
     def compare(self, groups: Sequence[list[Row]]) -> tuple[Verdict, str]:
         (rows,) = groups
+        diverged = sum(bool(row["diverged_at"]) for row in rows)
+        if diverged:
+            return "open", f"{self.where.core} diverges on {diverged} of {len(rows)}"
         shares = column(rows, "loss") / column(rows, "baseline")
         there = shares > AT_BASELINE
         found = f"{self.where.core} ends at {shares.min():.2f} to {shares.max():.2f} of it"
@@ -106,24 +111,21 @@ class Better(OverRuns):
     """A core is better than another, by more than `margin`, seed for seed.
 
     Attributes:
-        column: of the tables.
-        lower: whether smaller is better.
+        column: of the tables: success, or the figure of the task on its test set.
         margin: in the unit of the column.
     """
 
     where: Runs
     than: Runs
-    column: str = "success"
-    lower: bool = False
+    column: Literal["success", "test"] = "success"
     margin: float = 0.0
 
     @property
     def parts(self) -> tuple[str, str]:
-        kind = "lower" if self.lower else "higher"
         by = f" by more than {self.margin:g}" if self.margin > 0 else ""
         by = f", or at most {-self.margin:g} worse," if self.margin < 0 else by
-        what = {"test": "test figure"}.get(self.column, self.column)
-        head = f"{self.where}: a {kind} {what}{by} than with"
+        what = "better test figure" if self.column == "test" else "higher success"
+        head = f"{self.where}: a {what}{by} than with"
         return head, _other(self.where, self.than)
 
     def runs(self) -> Sequence[Runs]:
@@ -135,14 +137,24 @@ class Better(OverRuns):
             return "open", "no seed of both"
         kept = [[row for row in rows if row["seed"] in both] for rows in groups]
         ours, theirs = (column(rows, self.column) for rows in kept)
+        names = self.where.core, _name(self.where, self.than)
+        for name, figures in zip(names, (ours, theirs), strict=True):
+            missing = np.sum(~np.isfinite(figures))
+            if missing:
+                return "open", f"{name} has no figure on {missing} of {len(figures)}"
         gained = paired_difference(ours, theirs)
         found = (
-            f"{self.where.core} {np.median(ours):.4g}, {_name(self.where, self.than)} "
-            f"{np.median(theirs):.4g}: difference {gained.value:.3g} "
-            f"[{gained.low:.3g}, {gained.high:.3g}]"
+            f"{names[0]} {np.median(ours):.4g}, {names[1]} {np.median(theirs):.4g}: "
+            f"difference {gained.value:.3g}"
         )
-        above = (theirs - ours if self.lower else ours - theirs) - self.margin
+        if len(both) > 1:
+            found += f" [{gained.low:.3g}, {gained.high:.3g}]"
+        above = ours - theirs if self._more_is_better(groups[0][0]) else theirs - ours
+        above -= self.margin
         return decided(p_gained(above), p_gained(-above)), found
+
+    def _more_is_better(self, row: Row) -> bool:
+        return self.column == "success" or TASKS[row["task"]].higher_is_better
 
 
 def _name(one: Runs, other: Runs) -> str:

@@ -20,12 +20,10 @@ def _adding(core: str, length: int, variant: str = "") -> Runs:
     return Runs("adding_lengths", f"adding, steps {length}", core, variant)
 
 
-def _lower(study: str, title: str, core: str, *than: str, variant: str = "") -> All:
-    """A lower figure on test than with each of the others."""
+def _better(study: str, title: str, core: str, *than: str, variant: str = "") -> All:
+    """A better figure on test than with each of the others."""
     ours = Runs(study, title, core, variant)
-    return All(
-        tuple(Better(ours, Runs(study, title, other, variant), "test", True) for other in than)
-    )
+    return All(tuple(Better(ours, Runs(study, title, other, variant), "test") for other in than))
 
 
 def _nottingham(variant: str = "") -> Runs:
@@ -52,7 +50,7 @@ GATO: tuple[Claim, ...] = (
     Claim(
         "GATO, figure 1",
         "GATO copies symbols without a marker, the GRU and the LSTM do not.",
-        _lower("copy_aba", "copy_aba, delay 20, length 5", "gato", "gru", "lstm"),
+        _better("copy_aba", "copy_aba, delay 20, length 5", "gato", "gru", "lstm"),
         note="5 symbols over 20 blanks",
     ),
     Claim(
@@ -105,8 +103,8 @@ GATO: tuple[Claim, ...] = (
         "On words GATO has a lower perplexity than the GRU, and that than the LSTM.",
         All(
             (
-                _lower("ptb", "ptb_words", "gato", "gru"),
-                _lower("ptb", "ptb_words", "gru", "lstm"),
+                _better("ptb", "ptb_words", "gato", "gru"),
+                _better("ptb", "ptb_words", "gru", "lstm"),
             )
         ),
         note="256 units, three epochs",
@@ -117,13 +115,13 @@ ZAKOVSKIS: tuple[Claim, ...] = (
     Claim(
         "Zakovskis et al. 2023, table 1",
         "The RRU models JSB Chorales best of four cells.",
-        _lower("music", "jsb", "rru", "gru", "lstm", "mogrifier"),
+        _better("music", "jsb", "rru", "gru", "lstm", "mogrifier"),
         note="128 units, nothing tuned",
     ),
     Claim(
         "Zakovskis et al. 2023, table 1",
         "The RRU models Nottingham best of four cells.",
-        _lower("music", "nottingham", "rru", "gru", "lstm", "mogrifier"),
+        _better("music", "nottingham", "rru", "gru", "lstm", "mogrifier"),
         note="128 units, nothing tuned",
     ),
     Claim(
@@ -144,24 +142,23 @@ ZAKOVSKIS: tuple[Claim, ...] = (
             Runs("dropout", "nottingham", "rru", "dropout 0.7"),
             Runs("dropout", "nottingham", "rru", "dropout 0"),
             "test",
-            lower=True,
         ),
     ),
     Claim(
         "Zakovskis et al. 2023, table 2",
         "A residual weight fixed at 1 does harm.",
-        Better(_nottingham(), _nottingham("S = 1"), "test", lower=True),
+        Better(_nottingham(), _nottingham("S = 1"), "test"),
     ),
     Claim(
         "Zakovskis et al. 2023, table 2",
         "Without normalization the result is as good.",
-        Better(_nottingham("no normalization"), _nottingham(), "test", lower=True, margin=-0.05),
+        Better(_nottingham("no normalization"), _nottingham(), "test", margin=-0.05),
         note="at most 0.05 worse",
     ),
     Claim(
         "Zakovskis et al. 2023, table 2",
         "More ReLUs, on the candidate and the output, do harm.",
-        Better(_nottingham(), _nottingham("ReLU on c and o"), "test", lower=True),
+        Better(_nottingham(), _nottingham("ReLU on c and o"), "test"),
     ),
 )
 

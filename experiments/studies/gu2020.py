@@ -132,7 +132,6 @@ STUDIES: dict[str, Study] = {
             for task in _PROGRAMS
             for size in ("lstm-1024", "lstm-2048", "rmc-2-2", "rmc-2-4", "rmc-4-2", "rmc-4-4")
         ),
-        seeds=(0, 1, 2),
     ),
     "words": Study(
         title="Words of WikiText",
@@ -144,7 +143,6 @@ STUDIES: dict[str, Study] = {
             ),
         ),
         full=(Published("wikitext103-gu", changes={"epochs": 20}),),
-        seeds=(0, 1, 2),
     ),
     "pixels": Study(
         title="Images pixel by pixel",
@@ -163,6 +161,5 @@ STUDIES: dict[str, Study] = {
                 for end in ("", "-zoneout")
             ),
         ),
-        seeds=(0, 1, 2),
     ),
 }

@@ -76,6 +76,5 @@ STUDIES: dict[str, Study] = {
             )
             for clip in (1.0, 0.1)
         ),
-        seeds=(0, 1, 2),
     ),
 }

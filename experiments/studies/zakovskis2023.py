@@ -104,6 +104,5 @@ STUDIES: dict[str, Study] = {
             Published("nottingham-rru-dropout", changes=LONG),
             Published("ptb_chars-rru", changes=LONG),
         ),
-        seeds=(0, 1, 2),
     ),
 }
