@@ -95,7 +95,7 @@ def _cells(rows: Sequence[Row]) -> list[str]:
     seconds = float(np.median(logs.column(list(rows), "seconds")))
     when = steps_text(median) if median else f"> {steps_text(float(rows[0]['budget']))}"
     return [
-        f"{iqm(success):.2f} [{low:.2f}, {high:.2f}]",
+        f"{iqm(success):.2f}" + (f" [{low:.2f}, {high:.2f}]" if len(rows) > 1 else ""),
         f"{when} ({count} of {len(rows)})",
         time_text(seconds),
     ]

@@ -103,6 +103,10 @@ class Kind(ABC):
         """A few letters that differ when cores cannot be compared: other settings or budget."""
         return manifest.digest(self.settings(config))
 
+    def options(self, config: Any) -> str:
+        """What `settings` leave out of the options of the core."""
+        return ""
+
     @abstractmethod
     def folder(self, job: Job) -> Path:
         """Where the run is."""

@@ -69,11 +69,17 @@ def digest(settings: Mapping[str, Any]) -> str:
 
 
 def last_session(folder: Path) -> dict[str, Any]:
-    """What the numbers of a run depend on besides its config, for a row of a table."""
-    session = read_json(manifest_path(folder))["sessions"][-1]
-    git = session["git"] or {"commit": "", "dirty": ""}
-    machine = {name: session[name] for name in ("cpus", "threads")}
-    return {"commit": git["commit"], "dirty": git["dirty"], **machine, **session["versions"]}
+    """What the numbers of a run depend on besides its config, for a row of a table.
+
+    A run that went on at another commit has both.
+    """
+    sessions = read_json(manifest_path(folder))["sessions"]
+    last = sessions[-1]
+    machine = {name: last[name] for name in ("cpus", "threads")}
+    found = [session["git"] for session in sessions if session["git"]]
+    commits = " ".join(dict.fromkeys(git["commit"] for git in found))
+    dirty = any(git["dirty"] for git in found) if found else ""
+    return {"commit": commits, "dirty": dirty, **machine, **last["versions"]}
 
 
 def plain(config: TrainConfig) -> dict[str, Any]:

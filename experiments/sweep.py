@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from rlgates.errors import check_choice, unknown
 from rlgates.experiments.backends import Backend
+from rlgates.experiments.files import alone
 from rlgates.experiments.jobs import Config, Job, Outcome, check_all, check_seeds, kind_of, told
 from rlgates.experiments.stopping import StopRequest
 from rlgates.experiments.studies import STUDIES, Study
@@ -110,7 +111,8 @@ def show(name: str, study: Study, sweep: SweepConfig) -> None:
         configs += [
             one for config in configs for one in ends(config, search_space(study.space, config))
         ]
-    write_board(folder, configs)
+    with alone(folder):
+        write_board(folder, configs)
 
 
 def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
@@ -141,7 +143,8 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
     results = folder if sweep.tier == "smoke" else Path(sweep.results)
     tier = "" if sweep.tier == "laptop" else f" --tier {sweep.tier}"
     book = Book(results, file, f"rlgates sweep {words}{tier}")
-    book.check(jobs)
+    whole = parts(name, study, replace(sweep, tasks=(), cores=()))
+    book.check([*_jobs(whole, seeds[:1], threads=1), *jobs])
     missing = [job for job in jobs if not book.has(job)]
     if len(missing) < len(jobs):
         print(f"{len(jobs) - len(missing)} of {len(jobs)} runs are in {book.table}", flush=True)
@@ -158,7 +161,8 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
             print(f"[{clock.after(outcome)}] {told(outcome)[0]}", flush=True)
             if outcome.result is not None:
                 book.add(outcome)
-    redraw_study(results, file, study.chart)
+    with alone(results):
+        redraw_study(results, file, study.chart)
     return outcomes
 
 

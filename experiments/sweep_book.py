@@ -30,22 +30,26 @@ class Book:
     def check(self, jobs: Iterable[Job]) -> None:
         """Refuse to mix runs with other settings into the tables.
 
+        Args:
+            jobs: one or more for each core of the study, and for those that are to be made.
+
         Raises:
             ValueError: with what differs.
         """
         known: dict[str, Any] = read_json(self._settings) or {}
-        digests = {(*key(row)[:3],): row["config"] for row in self.rows.values()}
+        present: dict[tuple[str, str], list[Job]] = {}
         for job in {id(job.config): job for job in jobs}.values():
-            kind, variant = kind_of(job.config), job.variant
-            title = kind.title(job.config)
-            there = digests.get((title, variant, job.config.core))
-            if there is None:
-                continue
-            then, now = known.get(there, {}), _plain(kind.settings(job.config))
-            if there != kind.digest(job.config):
+            run = _run(job)
+            present.setdefault((run["title"], run["variant"]), []).append(job)
+        for (title, variant, core, _), row in self.rows.items():
+            there = present.get((title, variant), [])
+            # A core of the table that is not in the study may have the settings of any.
+            mine = [job for job in there if job.config.core == core]
+            differs = _differs(row, mine or there, bool(mine), known)
+            if differs:
                 raise ValueError(
                     f"{self.table} holds runs of {' '.join(filter(None, (title, variant)))} of "
-                    f"another version of the study: {_difference(then, now)}. "
+                    f"another version of the study: {differs}. "
                     "Choose other --results, or remove them."
                 )
 
@@ -63,7 +67,6 @@ class Book:
         curve = kind.curve(job, outcome.result)
         parts = {"curves": curve, **{extra: extra_rows(job, extra) for extra in job.extras}}
         with alone(self.results):
-            merge(self.table, [plain])
             for end, rows in parts.items():
                 if rows:
                     path = self.results / f"{self.name}_{end}.csv"
@@ -71,6 +74,7 @@ class Book:
             known = read_json(self._settings) or {}
             known[kind.digest(job.config)] = _plain(kind.settings(job.config))
             write_json(self._settings, known)
+            merge(self.table, [plain])  # the last: whoever finds the run there finds all of it
 
 
 def _run(job: Job) -> Row:
@@ -84,6 +88,22 @@ def _plain(settings: dict[str, Any]) -> dict[str, Any]:
     """As JSON has it."""
     found: dict[str, Any] = json.loads(json.dumps(settings))
     return found
+
+
+def _differs(row: Row, jobs: list[Job], of_its_core: bool, known: dict[str, Any]) -> str:
+    """In what a run differs from each of the jobs; empty if there is one like it, or none."""
+    words = ""
+    for job in reversed(jobs):
+        kind = kind_of(job.config)
+        then, now = row.get("core_options", ""), kind.options(job.config)
+        if kind.digest(job.config) != row["config"]:
+            settings = _plain(kind.settings(job.config))
+            words = _difference(known.get(row["config"], {}), settings)
+        elif of_its_core and then != now:
+            words = f"core_options was {then!r} and is now {now!r}"
+        else:
+            return ""
+    return words
 
 
 def _difference(then: dict[str, Any], now: dict[str, Any]) -> str:

@@ -58,9 +58,16 @@ def markdown(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def made_by(rows: Sequence[Row]) -> str:
-    """The commands and commits that made these rows: "`rlgates sweep music`, commit 1234567"."""
+    """The commands and commits that made these rows: "`rlgates sweep music`, commit 1234567".
+
+    A commit with a "+" had changes that were not committed.
+    """
     commands = dict.fromkeys(f"`{row['command']}`" for row in rows)
-    commits = dict.fromkeys(row["commit"][:7] for row in rows)
+    commits = dict.fromkeys(
+        commit[:7] + "+" * (row.get("dirty") == "True")
+        for row in rows
+        for commit in row["commit"].split()
+    )
     return f"{', '.join(commands)}, commit {', '.join(commits)}"
 
 

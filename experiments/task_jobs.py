@@ -45,6 +45,9 @@ class _Networks(Kind):
     def settings(self, config: SupervisedConfig) -> dict[str, Any]:
         return shared(config)
 
+    def options(self, config: SupervisedConfig) -> str:
+        return " ".join(f"{name}={value}" for name, value in config.core_options.items())
+
     def folder(self, job: Job) -> Path:
         return run_folder(_config(job), job.seed)
 
@@ -109,7 +112,7 @@ class _Networks(Kind):
             "batch_size": config.batch_size,
             "hidden_size": config.hidden_size,
             "learning_rate": config.learning_rate,
-            "core_options": " ".join(f"{k}={v}" for k, v in config.core_options.items()),
+            "core_options": self.options(config),
             "parameters": result.parameters,
             "state_size": result.state_size,
             "seconds": result.seconds,

@@ -233,6 +233,11 @@ def test_another_version_of_a_study_is_refused(
     printed = capsys.readouterr().err
     assert "results/networks.csv holds runs of adding, steps 4 of another version" in printed
     assert "batch_size was 4 and is now 5; learning_rate was 0.004 and is now 0.5" in printed
+    assert cli.main([*line, "--cores", "gru"]) == 2  # nor beside those of another core
+    optional = (Arm(ADDING, ("lstm",), {"lstm": {"forget_bias": 3.0}}),)
+    monkeypatch.setitem(STUDIES, "networks", Study(title="other", laptop=optional))
+    assert cli.main(line) == 2
+    assert "core_options was '' and is now 'forget_bias=3.0'" in capsys.readouterr().err
     assert {file: file.read_bytes() for file in Path("results").iterdir()} == before
 
 

@@ -1,0 +1,52 @@
+"""What a study has come to is written down whole, with all that it depends on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_supervise import TINY
+
+from rlgates.experiments import jobs, manifest, sweep_book
+from rlgates.experiments.files import read_json, write_json
+from rlgates.experiments.jobs import Job
+from rlgates.experiments.sweep_book import Book
+from rlgates.experiments.tables import made_by, read
+
+
+def test_a_run_is_in_the_table_when_all_of_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(replace(TINY, core="lstm", folder=str(tmp_path)), 0, extras=("gates",))
+    outcome = jobs.make(job)
+    whole = sweep_book.merge
+
+    def killed(path: Path, rows: Any) -> None:
+        if path.name == "some_gates.csv":
+            raise KeyboardInterrupt
+        whole(path, rows)
+
+    monkeypatch.setattr(sweep_book, "merge", killed)
+    with pytest.raises(KeyboardInterrupt):
+        Book(tmp_path, "some", "rlgates sweep some").add(outcome)
+    monkeypatch.undo()
+    book = Book(tmp_path, "some", "rlgates sweep some")
+    assert not book.has(job)
+    book.add(outcome)
+    assert Book(tmp_path, "some", "rlgates sweep some").has(job)
+    assert len(read(tmp_path / "some_gates.csv")) == TINY.hidden_size
+
+
+def test_a_run_that_went_on_at_another_commit_names_both(tmp_path: Path) -> None:
+    for at in (0, 10):
+        manifest.begin(tmp_path, {}, seed=0, at=at, threads=1)
+    path = manifest.manifest_path(tmp_path)
+    content = read_json(path)
+    for session, commit in zip(content["sessions"], ("a" * 40, "b" * 40), strict=True):
+        session["git"] = {"commit": commit, "dirty": commit[0] == "a"}
+    write_json(path, content)
+    row = {"command": "rlgates sweep some", **manifest.last_session(tmp_path)}
+    row = {name: str(value) for name, value in row.items()}
+    assert made_by([row]) == "`rlgates sweep some`, commit aaaaaaa+, bbbbbbb+"
