@@ -46,7 +46,8 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run a command line, and return its exit code.
 
     0: done. 1: a run failed, or the demonstration did not reach its goal. 2: a wrong command
-    line or config. 130: stopped by Ctrl-C or SIGTERM; the same command goes on.
+    line or config, or a file that cannot be read or written. 130: stopped by Ctrl-C or SIGTERM;
+    the same command goes on.
     """
     words = sys.argv[1:] if words is None else list(words)
     if words in (["--version"], ["-V"]):
@@ -59,7 +60,7 @@ def main(words: Sequence[str] | None = None) -> int:
             args=words,
         )
         return code
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"rlgates: error: {error}", file=sys.stderr)
         return WRONG
     except KeyboardInterrupt:

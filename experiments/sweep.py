@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -127,7 +129,7 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
 
     Raises:
         ValueError: before any work starts, if the study or the grid makes no sense, its data are
-            not there, or its tables are of another version of it.
+            not there, its tables are of another version of it, or a folder cannot be written to.
     """
     words, (name, study) = name, find_study(name)
     seeds = sweep.seeds or study.seeds
@@ -141,6 +143,8 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
     backend = Backend(sweep.backend, at_once, sweep.backend_options, folder)
     jobs = _jobs(found, seeds, threads=max(1, cpus // at_once))
     results = folder if sweep.tier == "smoke" else Path(sweep.results)
+    _check_folder("results", results)
+    _check_folder("folder", folder)
     tier = "" if sweep.tier == "laptop" else f" --tier {sweep.tier}"
     book = Book(results, file, f"rlgates sweep {words}{tier}")
     whole = parts(name, study, replace(sweep, tasks=(), cores=()))
@@ -164,6 +168,18 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
     with alone(results):
         redraw_study(results, file, study.chart)
     return outcomes
+
+
+def _check_folder(name: str, path: Path) -> None:
+    """Raise ValueError unless the folder can be made and written to; nothing is left behind."""
+    there = next((one for one in (path, *path.parents) if os.path.lexists(one)), path)
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        reason = "it is not a folder" if there.is_file() else error.strerror
+        where = f": {there}" if there != path else ""
+        raise ValueError(f"{name} {path} cannot be written to{where}: {reason}.") from error
 
 
 def _jobs(found: Sequence[Part], seeds: Sequence[int], threads: int) -> list[Job]:

@@ -1,0 +1,62 @@
+"""What `rlgates sweep` is given: what it refuses before any work, and what it takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_supervise import TINY
+
+from rlgates.experiments import cli
+from rlgates.experiments.studies import STUDIES, Arm, Study
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tiny tasks; the title of one begins like that of the other."""
+    longer = replace(TINY, task_settings={"delay": 20})
+    arms = tuple(Arm(config, ("lstm", "none")) for config in (TINY, longer))
+    monkeypatch.setitem(STUDIES, "networks", Study(title="tiny", laptop=arms, seeds=(0, 1)))
+
+
+@pytest.mark.parametrize("option", ["results", "folder"])
+@pytest.mark.parametrize("given", ["taken", "taken/below"])
+def test_a_folder_that_is_a_file_is_refused(
+    option: str, given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("taken").write_text("as before")
+    assert cli.main(["sweep", "networks", f"--{option}", given]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"rlgates: error: {option} {given}")
+    assert ": it is not a folder.\n" in printed
+    assert [file.name for file in tmp_path.iterdir()] == ["taken"]
+    assert Path("taken").read_text() == "as before"
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def closed(dir: Path) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("rlgates.experiments.sweep.tempfile.TemporaryFile", closed)
+    assert cli.main(["sweep", "networks", "--results", "new"]) == 2
+    message = "rlgates: error: results new cannot be written to: .: Read-only file system.\n"
+    assert capsys.readouterr().err == message
+
+
+def test_a_file_that_cannot_be_read_is_an_error_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("results/some.csv").mkdir(parents=True)
+    Path("results/some_curves.csv").touch()
+    assert cli.main(["figures", "--results", "results"]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("rlgates: error: ")
+    assert printed.endswith(": 'results/some.csv'\n")
