@@ -15,7 +15,13 @@ VERDICTS = ("reproduced", "contradicted", "open")
 
 
 def write_ledger(results: Path) -> Path:
-    """Judge all claims by the tables in a folder, and write `LEDGER.md` there."""
+    """Judge all claims by the tables in a folder, and write `LEDGER.md` there.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if not any(results.glob("*.csv")):
+        raise ValueError(f"no results in {results}; `rlgates sweep` makes them.")
     tables = Results(results)
     findings = [claim.test.judge(tables) for claim in CLAIMS]
     path = results / NAME

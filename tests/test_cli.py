@@ -55,6 +55,8 @@ def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
         ("sweep", "the name of a study is needed; rlgates sweep --list shows all."),
         ("sweep musik", "unknown study 'musik'. Did you mean 'music'?"),
         ("figures --results nowhere", "no results in nowhere"),
+        ("ledger --results nowhere", "no results in nowhere; `rlgates sweep` makes them."),
+        ("ledger --results .", "no results in .; `rlgates sweep` makes them."),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
