@@ -45,14 +45,19 @@ def find_study(name: str) -> tuple[str, Study]:
         its name and the study.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is none, the file fails, or its name is that of a study there is.
     """
     path = Path(name)
     if path.suffix != ".py":
         return check_choice("study", name, STUDIES), STUDIES[name]
     if not path.exists():
         raise ValueError(f"there is no file {name}.")
-    found = runpy.run_path(name).get("STUDY")
+    if path.stem in {file_name(one, tier) for one in STUDIES for tier in TIERS}:
+        raise ValueError(f"{name} has the name of a study of rlgates, and so of its tables.")
+    try:
+        found = runpy.run_path(name).get("STUDY")
+    except Exception as error:
+        raise ValueError(f"{name} fails: {type(error).__name__}: {error}") from error
     if not isinstance(found, Study):
         raise ValueError(f"{name} must define STUDY, a Study of rlgates.experiments.studies.")
     return path.stem, found

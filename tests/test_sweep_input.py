@@ -60,3 +60,33 @@ def test_a_file_that_cannot_be_read_is_an_error_in_one_line(
     printed = capsys.readouterr().err
     assert printed.startswith("rlgates: error: ")
     assert printed.endswith(": 'results/some.csv'\n")
+
+
+@pytest.mark.parametrize("name", ["all_cores", "all_cores_full", "networks_smoke"])
+@pytest.mark.parametrize("command", ["sweep", "tune"])
+def test_a_file_with_the_name_of_a_study_is_refused(
+    command: str, name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "studies"
+    folder.mkdir()
+    (folder / f"{name}.py").write_text("raise AssertionError")
+    assert cli.main([command, f"studies/{name}.py"]) == 2
+    message = f"studies/{name}.py has the name of a study of rlgates, and so of its tables.\n"
+    assert capsys.readouterr().err == f"rlgates: error: {message}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("STUDY = 1 / 0", "ZeroDivisionError: division by zero"),
+        ("STUDY = (", "SyntaxError: '(' was never closed (mine.py, line 1)"),
+    ],
+)
+def test_a_file_that_fails_is_named(
+    text: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    Path("mine.py").write_text(text)
+    assert cli.main(["sweep", "mine.py"]) == 2
+    assert capsys.readouterr().err == f"rlgates: error: mine.py fails: {message}\n"
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.py"]
