@@ -71,17 +71,21 @@ def parts(name: str, study: Study, sweep: SweepConfig) -> list[Part]:
     """
     check_choice("tier", sweep.tier, TIERS)
     small = sweep.tier == "smoke"
-    arms = study.arms("full" if sweep.tier == "full" else "laptop", sweep.cores)
+    cores = tuple(dict.fromkeys(sweep.cores))
+    arms = study.arms("full" if sweep.tier == "full" else "laptop", cores)
     found = [(arm, arm.of(core)) for arm in arms for core in arm.cores]
     titles = list(dict.fromkeys(kind_of(config).title(config) for _, config in found))
+    wanted = set[str]() if sweep.tasks else set(titles)
     for task in sweep.tasks:
-        if not any(title.startswith(task) for title in titles):
+        fits = [task] if task in titles else [one for one in titles if one.startswith(task)]
+        if not fits:
             raise unknown(f"task of the study {name!r}", task, titles)
+        wanted.update(fits)
     chosen = []
     for arm, config in found:
         kind, variant = kind_of(config), arm.variant
         title = kind.title(config)
-        if sweep.tasks and not title.startswith(sweep.tasks):
+        if title not in wanted:
             continue
         if small:  # in which what had different titles may have the same
             config, variant = kind.smoke(config), f"{variant} of {title}".strip()

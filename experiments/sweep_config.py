@@ -19,7 +19,8 @@ class SweepConfig:
     """laptop: an hour or two of two CPU cores; full: as the papers have it; smoke: the laptop's
     grid in seconds, with tables beside the runs and not in `results`."""
     tasks: tuple[str, ...] = ()
-    """Some of its tasks or environments, by the beginning of their titles; all if none is given."""
+    """Some of its tasks or environments, by their titles or the beginning of them; all if none is
+    given."""
     cores: tuple[str, ...] = ()
     """Memory cores that are compared; those of the study if none is given."""
     seeds: tuple[int, ...] = ()

@@ -27,11 +27,13 @@ def unknown(
 ) -> ValueError:
     """The error for a name that is not among `allowed`.
 
-    It says to which `owners` the name belongs, or else which allowed one is near.
+    It says to which `owners` the name belongs, or else which allowed one is near. Allowed names
+    that hold commas are listed with semicolons between them.
     """
     choices = list(allowed)
     belongs = f" It belongs to {', '.join(owners)}." if owners else did_you_mean(given, choices)
-    listed = ", ".join(choices) if choices else "none"
+    mark = "; " if any(", " in choice for choice in choices) else ", "
+    listed = mark.join(choices) if choices else "none"
     return ValueError(f"unknown {kind} {given!r}.{belongs} Allowed: {listed}.")
 
 

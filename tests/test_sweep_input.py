@@ -9,7 +9,9 @@ import pytest
 from test_supervise import TINY
 
 from rlgates.experiments import cli
+from rlgates.experiments.jobs import kind_of
 from rlgates.experiments.studies import STUDIES, Arm, Study
+from rlgates.experiments.sweep import SweepConfig, parts
 
 
 @pytest.fixture(autouse=True)
@@ -90,3 +92,28 @@ def test_a_file_that_fails_is_named(
     assert cli.main(["sweep", "mine.py"]) == 2
     assert capsys.readouterr().err == f"rlgates: error: mine.py fails: {message}\n"
     assert [file.name for file in tmp_path.iterdir()] == ["mine.py"]
+
+
+def test_titles_with_commas_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sweep", "networks", "--tasks", "parity"]) == 2
+    assert "Allowed: copy, delay 2; copy, delay 20.\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("tasks", "made"),
+    [
+        ((), ["copy, delay 2", "copy, delay 20"]),
+        (("copy",), ["copy, delay 2", "copy, delay 20"]),
+        (("copy, delay 2",), ["copy, delay 2"]),
+        (("copy, delay 2", "copy, delay 20"), ["copy, delay 2", "copy, delay 20"]),
+    ],
+)
+def test_a_whole_title_means_that_task_alone(tasks: tuple[str, ...], made: list[str]) -> None:
+    sweep = SweepConfig(tasks=tasks, cores=("gru",))
+    found = parts("networks", STUDIES["networks"], sweep)
+    assert [kind_of(part.config).title(part.config) for part in found] == made
+
+
+def test_a_core_that_is_given_twice_is_made_once() -> None:
+    found = parts("networks", STUDIES["networks"], SweepConfig(cores=("gru", "lstm", "gru")))
+    assert [part.config.core for part in found] == ["gru", "lstm"] * 2
