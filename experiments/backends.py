@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rlgates.errors import check_choice, check_size
-from rlgates.experiments.jobs import Job, Outcome, Stop, make
+from rlgates.experiments.jobs import NOT_BEGUN, Job, Outcome, Stop, make
 from rlgates.experiments.sweep_config import BackendName
 from rlgates.experiments.workers import side_by_side
 
@@ -192,7 +192,7 @@ def _elsewhere(
             if not ended:
                 time.sleep(POLL)
         for job in reversed(waiting):
-            yield Outcome(job, error="not begun", interrupted=True)
+            yield Outcome(job, error=NOT_BEGUN, interrupted=True)
     finally:
         cluster.close()
         with suppress(OSError):

@@ -22,6 +22,7 @@ from rlgates.experiments.tables import Row, read
 Config = TrainConfig | SupervisedConfig
 Stop = Callable[[], bool]
 EXTRAS = ("gates", "horizon")
+NOT_BEGUN = "not begun"
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,7 @@ def make(job: Job, stop: Stop = lambda: False, bar: bool | None = None) -> Outco
         bar: draw a progress bar; by default, on a terminal.
     """
     if stop():
-        return Outcome(job, error="not begun", interrupted=True)
+        return Outcome(job, error=NOT_BEGUN, interrupted=True)
     kind = kind_of(job.config)
     try:
         with alone(kind.folder(job), stop):

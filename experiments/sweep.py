@@ -14,7 +14,16 @@ from typing import Any, NamedTuple
 from rlgates.errors import check_choice, unknown
 from rlgates.experiments.backends import Backend
 from rlgates.experiments.files import alone
-from rlgates.experiments.jobs import Config, Job, Outcome, check_all, check_seeds, kind_of, told
+from rlgates.experiments.jobs import (
+    NOT_BEGUN,
+    Config,
+    Job,
+    Outcome,
+    check_all,
+    check_seeds,
+    kind_of,
+    told,
+)
 from rlgates.experiments.stopping import StopRequest
 from rlgates.experiments.studies import STUDIES, Study
 from rlgates.experiments.supervised_tiers import TIERS, Tier
@@ -171,9 +180,14 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
     with StopRequest().listening() as stop:
         for outcome in backend.ended(left, stop):
             outcomes.append(outcome)
+            if outcome.error == NOT_BEGUN:
+                continue
             print(f"[{clock.after(outcome)}] {told(outcome)[0]}", flush=True)
             if outcome.result is not None:
                 book.add(outcome)
+    waiting = sum(outcome.error == NOT_BEGUN for outcome in outcomes)
+    if waiting:
+        print(f"{waiting} of {len(left)} runs were not begun", flush=True)
     with alone(results):
         redraw_study(results, file, study.chart)
     return outcomes

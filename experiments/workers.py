@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from rlgates.errors import check_size
 from rlgates.experiments import manifest
-from rlgates.experiments.jobs import Job, Outcome, Stop, check_all, kind_of, make, told
+from rlgates.experiments.jobs import NOT_BEGUN, Job, Outcome, Stop, check_all, kind_of, make, told
 from rlgates.experiments.stopping import StopRequest
 
 
@@ -100,7 +100,7 @@ def side_by_side(jobs: Iterable[Job], stop: Stop, workers: int) -> Iterator[Outc
             if stop():
                 event.set()
         for job in waiting:
-            yield Outcome(job, error="not begun", interrupted=True)
+            yield Outcome(job, error=NOT_BEGUN, interrupted=True)
     finally:
         event.set()
         for worker in (*idle, *(worker for worker, _ in busy.values())):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from test_supervise import TINY
 from rlgates.experiments import cli
 from rlgates.experiments.jobs import kind_of
 from rlgates.experiments.studies import STUDIES, Arm, Study
+from rlgates.experiments.supervise import Run
 from rlgates.experiments.sweep import SweepConfig, parts
 
 
@@ -117,3 +120,23 @@ def test_a_whole_title_means_that_task_alone(tasks: tuple[str, ...], made: list[
 def test_a_core_that_is_given_twice_is_made_once() -> None:
     found = parts("networks", STUDIES["networks"], SweepConfig(cores=("gru", "lstm", "gru")))
     assert [part.config.core for part in found] == ["gru", "lstm"] * 2
+
+
+def test_runs_that_were_not_begun_are_counted_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    learn = Run.learn
+
+    def interrupted(self: Run) -> None:
+        learn(self)
+        if self.seed == 1:  # seed 0 is done with both cores on both tasks
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Run, "learn", interrupted)
+    line = ["sweep", "networks", "--results", "results", "--jobs", "1"]
+    assert cli.main([*line, "--seeds", "0", "1", "2", "3"]) == 130
+    printed = capfd.readouterr().out.splitlines()
+    assert len(printed) == 4 + 1 + 1
+    assert printed[4].startswith("[5 of 16, about ")
+    assert " seed 1 stopped: at " in printed[4]
+    assert printed[5] == "11 of 16 runs were not begun"
