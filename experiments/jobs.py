@@ -169,11 +169,12 @@ def kind_of(config: Config) -> Kind:
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
-    """Raise ValueError unless they are one or more different numbers from 0 on."""
+    """Raise ValueError unless they are one or more different numbers from 0 to 2**32 - 1."""
     if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds must be one or more different numbers, got {tuple(seeds)}.")
     for seed in seeds:
-        check_size("seed", seed, minimum=0)
+        if check_size("seed", seed, minimum=0) >= 2**32:
+            raise ValueError(f"seed must be below 2**32, got {seed}.")
 
 
 def check_all(jobs: Sequence[Job]) -> list[Outcome]:

@@ -140,3 +140,15 @@ def test_runs_that_were_not_begun_are_counted_in_one_line(
     assert printed[4].startswith("[5 of 16, about ")
     assert " seed 1 stopped: at " in printed[4]
     assert printed[5] == "11 of 16 runs were not begun"
+
+
+@pytest.mark.parametrize(
+    "line", ["sweep match --seeds 0", "sweep networks --seeds", "tune networks --seeds"]
+)
+def test_a_seed_that_is_too_large_is_refused(
+    line: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert cli.main([*line.split(), "4294967296"]) == 2
+    message = "rlgates: error: seed must be below 2**32, got 4294967296.\n"
+    assert capsys.readouterr().err == message
+    assert not list(tmp_path.iterdir())
