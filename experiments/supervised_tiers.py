@@ -19,7 +19,7 @@ from rlgates.experiments.supervised_protocols import (
 from rlgates.tasks import TASKS, Generated
 
 Tier = Literal["smoke", "laptop", "full"]
-TIERS = ("smoke", "laptop", "full")
+TIERS: tuple[Tier, ...] = ("smoke", "laptop", "full")
 FOLDER = "runs/tasks"
 _NAMELESS = SupervisedConfig(task="")
 SMALL = 4  # the most that a number among settings and options is in the smoke tier
