@@ -93,6 +93,7 @@ class Search:
             "title": kind_of(config).title(config),
             "variant": self.goal.variant,
             "core": config.core,
+            "search": manifest.digest(self.goal.settings),
             "trial": one.trial.number,
             "aim": aim,
             "better": "higher" if higher else "lower",
@@ -134,6 +135,10 @@ def _facts(ended: list[Outcome]) -> dict[str, Any]:
 def run_tune(name: str, tune: TuneConfig) -> list[Outcome]:
     """Make the trials that are missing of each core's search, and write the tables.
 
+    Nothing is chosen by what the study reports: the seeds are others. Every run uses its whole
+    budget, though the study may stop at a goal: the first loss below it says little of how good
+    the settings are.
+
     Trials that were stopped, or whose process was killed, go on from their last checkpoint. One
     that diverges is the worst there is; one that fails is written down, and the next call makes
     another one in its place.
@@ -147,15 +152,14 @@ def run_tune(name: str, tune: TuneConfig) -> list[Outcome]:
 
     Raises:
         ValueError: before any work starts, if a name is unknown or does not say enough, a value
-            of the space makes no sense, Optuna or the data are not there, a journal is damaged or
-            has a search with other settings.
+            of the space makes no sense, the study reports one of the seeds, Optuna or the data are
+            not there, a journal is damaged or has a search with other settings.
     """
     given, (name, study) = name, find_study(name)
     for count in ("trials", "jobs"):
         check_size(count, getattr(tune, count))
     check_size("sampler_seed", tune.sampler_seed, minimum=0)
-    tune = replace(tune, seeds=tune.seeds or study.seeds[:1])
-    check_seeds(tune.seeds)
+    tune = replace(tune, seeds=_seeds(tune.seeds, study.seeds))
     found = goals(name, study, tune)
     try:
         from rlgates.experiments.tune_journal import Journal
@@ -180,6 +184,20 @@ def run_tune(name: str, tune: TuneConfig) -> list[Outcome]:
         table = write_trials(results, f"{file_name(name, tune.tier)}{TUNED}", rows)
         print(f"\n{trials_text(rows)}\n-> {table}", flush=True)
     return outcomes
+
+
+def _seeds(given: tuple[int, ...], reported: tuple[int, ...]) -> tuple[int, ...]:
+    """Of a search: those given, or the one after the study's own, none of which it may use."""
+    check_seeds(reported)
+    other = max(reported) + 1
+    seeds = given or (other,)
+    check_seeds(seeds)
+    if set(seeds) & set(reported):
+        raise ValueError(
+            f"a search must not choose by what is reported: seeds must be none of {reported}, "
+            f"which the study reports, got {seeds}. The default is {other}."
+        )
+    return seeds
 
 
 def _made(searches: list[Search], workers: int) -> list[Outcome]:

@@ -25,7 +25,8 @@ class TuneConfig:
     trials: int = 20
     """Choices that are tried for each core, those of earlier calls among them."""
     seeds: tuple[int, ...] = ()
-    """Runs of a trial, whose mean counts; the first seed of the study if none is given."""
+    """Runs of a trial, whose mean counts: none that the study reports; the one after the last of
+    them if none is given."""
     sampler_seed: int = 0
     """Of what is tried: with one job, the same seed tries the same."""
     jobs: int = 1

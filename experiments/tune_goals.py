@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlgates.errors import check_choice, unknown
+from rlgates.experiments.configs import TrainConfig
 from rlgates.experiments.jobs import Config, Job, kind_of
 from rlgates.experiments.studies import Arm, Study
 from rlgates.experiments.studies.space import Space
@@ -66,6 +67,8 @@ class Goal:
 def goals(name: str, study: Study, tune: TuneConfig) -> list[Goal]:
     """A search for each core, on the arm that has it or else on the only one.
 
+    Its runs use their whole budget: nothing ends them for being good enough.
+
     Args:
         name: of the study.
         study: the study.
@@ -86,9 +89,12 @@ def goals(name: str, study: Study, tune: TuneConfig) -> list[Goal]:
         if tune.tier == "smoke":  # in which what had different titles may have the same
             kind = kind_of(config)
             config, variant = kind.smoke(config), f"{variant} of {kind.title(config)}".strip()
+        # A run that ends once it is good enough is worth what the last update happened to reach.
+        stop = "stop_success" if isinstance(config, TrainConfig) else "stop_loss"
         changes: dict[str, Any] = {
             "device": tune.device or config.device,
             "threads": min(config.threads, threads),
+            stop: None,
         }
         config = replace(config, **changes)
         space = search_space(study.space, config, tune.parameters)

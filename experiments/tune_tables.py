@@ -1,4 +1,4 @@
-"""The tables of searches: all trials as CSV, and the best of each core for people."""
+"""The tables of searches: all trials as CSV, and the best of each search for people."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlgates.experiments.logs import write_rows
 from rlgates.experiments.tables import Row, heading, made_by, read
 from rlgates.experiments.text import time_text
 
-BEST = 3  # trials of a core
+BEST = 3  # trials of a search
 TUNED = "_tune"  # what the names of the files end with
 
 
@@ -44,28 +44,32 @@ def redraw_trials(path: Path) -> Path:
 
 
 def trials_text(rows: Sequence[Row]) -> str:
-    """The best trials of each core, a table for each task."""
-    headings = dict.fromkeys(map(heading, rows))
-    return "\n".join(_table([row for row in rows if heading(row) == one]) for one in headings)
+    """The best trials of each search, a table for each task and choice of seeds."""
+    tables: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        tables.setdefault((heading(row), row["seeds"]), []).append(row)
+    return "\n".join(map(_table, tables.values()))
 
 
-def _search(row: Row) -> tuple[str, str, str]:
-    return row["title"], row["variant"], row["core"]
+def _search(row: Row) -> tuple[str, str, str, str]:
+    """What a row belongs to: a core may be searched more than once, with other settings."""
+    return row["title"], row["variant"], row["core"], row["search"]
 
 
 def _table(rows: Sequence[Row]) -> str:
     first = rows[0]
     lines = [[heading(first), first["aim"], "settings", "trial", "time"], ["---"] * 5]
     counts = []
-    for core in dict.fromkeys(row["core"] for row in rows):
-        mine = sorted((row for row in rows if row["core"] == core), key=_rank)
+    for search in dict.fromkeys(map(_search, rows)):
+        mine = sorted((row for row in rows if _search(row) == search), key=_rank)
+        core = mine[0]["core"]
         best = [row for row in mine if row["ended"] == "finished"][:BEST]
         lines += [[f"`{core}`", *_cells(row)] for row in best]
         counts.append(f"`{core}` {_count(mine)}")
     seeds = first["seeds"].replace(" ", ", ")
     mean = f"mean over seeds {seeds}" if "," in seeds else f"seed {seeds}"
     note = (
-        f"The best {BEST} trials of each core by {first['aim']} ({first['better']} is better, "
+        f"The best {BEST} trials of each search by {first['aim']} ({first['better']} is better, "
         f"{mean}): {', '.join(counts)}. They were chosen by these very figures; how good the "
         "settings are, other seeds tell, and what no choice was made by. "
         f"{made_by([row for row in rows if row.get('commit')] or rows)}.\n"

@@ -65,7 +65,7 @@ def study(monkeypatch: pytest.MonkeyPatch) -> Study:
 
 def put(monkeypatch: pytest.MonkeyPatch, config: Any, space: Any) -> None:
     """Another study in its place, of one task and core."""
-    made = Study(title="tiny", laptop=(Arm(config, ("lstm",)),), seeds=(3,), space=space)
+    made = Study(title="tiny", laptop=(Arm(config, ("lstm",)),), seeds=(3, 4), space=space)
     monkeypatch.setitem(STUDIES, "tiny", made)
 
 
@@ -85,7 +85,7 @@ def settings(row: Row) -> dict[str, float]:
 
 
 def test_a_search(capsys: pytest.CaptureFixture[str]) -> None:
-    line = [*LINE, "--seeds", "3", "4"]
+    line = [*LINE, "--seeds", "6", "7"]
     assert cli.main([*line, "--trials", "2"]) == 0
     assert cli.main([*line, "--trials", "4"]) == 0
     printed = capsys.readouterr().out
@@ -100,7 +100,7 @@ def test_a_search(capsys: pytest.CaptureFixture[str]) -> None:
         assert -3 <= chosen["core.forget_bias"] <= 3
         words = row["settings"].replace(" ", "_").replace("=", "_")
         best = []
-        for seed in (3, 4):
+        for seed in (6, 7):
             folder = Path("runs/tiny/tune-lstm", words, f"copy-2-lstm/seed-{seed}")
             config = json.loads((folder / "manifest.json").read_text())["config"]
             assert config["learning_rate"] == chosen["learning_rate"]
@@ -110,7 +110,7 @@ def test_a_search(capsys: pytest.CaptureFixture[str]) -> None:
             best.append(losses.min())
         assert float(row["value"]) == pytest.approx(sum(best) / 2)
         assert (row["aim"], row["better"], row["ended"]) == ("loss on valid", "lower", "finished")
-        assert (row["seeds"], row["title"], row["core"]) == ("3 4", "copy, delay 2", "lstm")
+        assert (row["seeds"], row["title"], row["core"]) == ("6 7", "copy, delay 2", "lstm")
     assert len(list(Path("runs/tiny").rglob("manifest.json"))) == 8
     text = Path("results/tiny_tune.md").read_text()
     assert text in printed
@@ -119,7 +119,7 @@ def test_a_search(capsys: pytest.CaptureFixture[str]) -> None:
     assert first.startswith(f"| `lstm` | {float(winner['value']):.4g} | learning_rate=")
     assert f"| {winner['trial']} |" in first
     assert "`lstm` 4 trials" in text
-    command = "rlgates tune tiny --task 'copy, delay 2' --cores lstm --trials 4 --seeds 3 4"
+    command = "rlgates tune tiny --task 'copy, delay 2' --cores lstm --trials 4 --seeds 6 7"
     assert f"`{command}`, commit" in text
     board = Path("runs/tiny", FILE).read_bytes()
     assert b"core.forget_bias" in board
@@ -169,7 +169,7 @@ def test_the_same_seed_tries_the_same() -> None:
 def _begun(updates: int) -> subprocess.Popen[str]:
     """A search of its own process, with 3 trials of two runs."""
     Path("mine.py").write_text(MINE.format(updates=updates))
-    words = ["tune", "mine.py", "--trials", "3", "--seeds", "0", "1", "--results", "killed"]
+    words = ["tune", "mine.py", "--trials", "3", "--seeds", "2", "3", "--results", "killed"]
     command = [sys.executable, "-m", "rlgates.experiments.cli", *words, "--folder", "runs-killed"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -181,7 +181,7 @@ def test_it_goes_on_where_it_was_stopped(how: signal.Signals) -> None:
     process = _begun(200)
     deadline = time.monotonic() + 300
     while True:  # until the second run of the second trial is under way
-        tables = list(Path("runs-killed/mine").rglob("seed-1/progress.csv"))
+        tables = list(Path("runs-killed/mine").rglob("seed-3/progress.csv"))
         lengths = [len(logs.read_rows(table)) for table in tables]
         if len(tables) == 2 and any(2 < length < 15 for length in lengths):  # and saved
             break
@@ -193,7 +193,7 @@ def test_it_goes_on_where_it_was_stopped(how: signal.Signals) -> None:
     assert process.returncode == (-9 if how == signal.SIGKILL else 130), errors
     journal = Path("runs-killed/mine/tune-lstm.journal")
     lines = len(journal.read_text().splitlines())
-    line = ["tune", "mine.py", "--trials", "3", "--seeds", "0", "1"]
+    line = ["tune", "mine.py", "--trials", "3", "--seeds", "2", "3"]
     assert cli.main([*line, "--results", "killed", "--folder", "runs-killed"]) == 0
     assert len(journal.read_text().splitlines()) > lines
     assert cli.main([*line, "--results", "straight", "--folder", "runs"]) == 0
@@ -238,12 +238,21 @@ def test_what_diverges_is_the_worst(kind: str, monkeypatch: pytest.MonkeyPatch) 
         assert "is not finite" in worse["error"]
 
 
+def test_runs_that_would_stop_at_a_goal_use_their_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    put(monkeypatch, replace(TINY, stop_loss=1e9), {"learning_rate": Choice((1e-3, 1e-2))})
+    assert cli.main(["tune", "tiny", "--trials", "2", "--results", "results"]) == 0
+    assert len(trials()) == 2
+    manifests = list(Path("runs/tiny").rglob("manifest.json"))
+    results = [json.loads(path.read_text())["result"] for path in manifests]
+    assert [one["ended"] for one in results] == ["budget", "budget"]
+
+
 def test_one_that_fails_is_made_up_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*LINE, "--trials", "3"]) == 0
     second = trials()[1]["settings"].replace(" ", "_").replace("=", "_")
     for folder in ("runs", "results"):
         shutil.rmtree(folder)
-    spoiled = Path("runs/tiny/tune-lstm", second, "copy-2-lstm/seed-3/checkpoint")
+    spoiled = Path("runs/tiny/tune-lstm", second, "copy-2-lstm/seed-5/checkpoint")
     spoiled.parent.mkdir(parents=True)
     spoiled.write_bytes(b"rubbish")
     assert cli.main([*LINE, "--trials", "3"]) == 1
@@ -269,6 +278,8 @@ def test_one_that_fails_is_made_up_for(capsys: pytest.CaptureFixture[str]) -> No
         ("tiny --task adding --trials 0", "trials must be at least 1"),
         ("tiny --task adding --jobs 0", "jobs must be at least 1"),
         ("tiny --task adding --seeds 1 1", "one or more different numbers"),
+        ("tiny --task adding --seeds 8 4", "none of (3, 4), which the study reports, got (8, 4)"),
+        ("tiny --task adding --seeds 3", "got (3,). The default is 5."),
         ("tiny --task adding --sampler-seed -1", "sampler_seed must be at least 0"),
         ("tiny --task adding --tier full", "there is no tier 'full'"),
         ("tiny --task adding --device gpu", "unknown device 'gpu'"),
@@ -297,7 +308,7 @@ def test_another_version_of_a_study_is_refused(
 ) -> None:
     assert cli.main([*LINE, "--trials", "1"]) == 0
     assert cli.main([*LINE, "--trials", "2", "--seeds", "8"]) == 2
-    assert "a search with other settings: seeds was [3] and is now [8]" in capsys.readouterr().err
+    assert "a search with other settings: seeds was [5] and is now [8]" in capsys.readouterr().err
     put(monkeypatch, TINY, {**SMALL, "hidden_size": Choice((4, 16))})
     assert cli.main([*LINE, "--trials", "2"]) == 2
     assert "other settings: space was" in capsys.readouterr().err
@@ -305,6 +316,29 @@ def test_another_version_of_a_study_is_refused(
     assert cli.main([*LINE, "--trials", "2"]) == 2
     assert "batch_size was 4 and is now 5. Choose another --folder" in capsys.readouterr().err
     assert len(trials()) == 1
+
+
+def test_a_core_can_be_searched_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    first = [*LINE, "--trials", "2", "--parameters", "learning_rate"]
+    second = [*LINE, "--trials", "3", "--parameters", "hidden_size"]
+    assert cli.main(first) == 0
+    before = trials()
+    assert cli.main(second) == 2
+    assert "Choose another --folder" in capsys.readouterr().err
+    assert cli.main([*second, "--folder", "runs-2"]) == 0
+    rows = trials()
+    assert rows[:2] == before
+    assert [set(settings(row)) for row in rows[2:]] == [{"hidden_size"}] * 3
+    assert len({row["search"] for row in rows}) == 2
+    text = Path("results/tiny_tune.md").read_text()
+    assert "`lstm` 2 trials, `lstm` 3 trials" in text
+    assert text.count("| `lstm` |") == 5
+    assert cli.main([*second, "--folder", "runs-3", "--seeds", "7"]) == 0
+    assert len(trials()) == 8
+    text = Path("results/tiny_tune.md").read_text()
+    assert text.count("| copy, delay 2 | loss on valid |") == 2
+    assert "seed 5)" in text
+    assert "seed 7)" in text
 
 
 @pytest.mark.parametrize("how", ["cut", "garbled"])

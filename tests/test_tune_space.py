@@ -93,3 +93,10 @@ def test_a_paper_s_settings_of_a_core_are_taken() -> None:
     assert "core.recurrent_dropout" in found[1].space
     with pytest.raises(ValueError, match="no settings for core 'janet' here, only for rru, gru"):
         goals("music", study, TuneConfig(tier="full", task="jsb", cores=("janet",), seeds=(0,)))
+
+
+def test_agents_that_would_stop_at_a_goal_use_their_budget() -> None:
+    arm = Arm(tiny("runs", stop_success=0.9), ("lstm",))
+    study = Study(title="tiny", laptop=(arm,), seeds=(3,), space=SPACE)
+    (found,) = goals("tiny", study, TuneConfig(seeds=(4,)))
+    assert found.config == replace(arm.of("lstm"), stop_success=None, threads=found.config.threads)
