@@ -76,6 +76,14 @@ def words(config: TrainConfig) -> list[str]:
     return ["train", *options, "--no-eval-deterministic", "--net-arch", "--env-settings", *pairs]
 
 
+def _rows(table: Path) -> int:
+    """How many there are; a run without a checkpoint begins its table anew."""
+    try:
+        return len(table.read_text().splitlines())
+    except FileNotFoundError:
+        return 0
+
+
 KILLED, ENDED, STOPPED = (signal.SIGKILL, -9), (signal.SIGTERM, 130), (signal.SIGINT, 130)
 
 
@@ -106,12 +114,11 @@ def test_killed_at_random_moments(
     command = [sys.executable, "-m", "rlgates.experiments.cli", *words(killed)]
     moments = random.Random(int.from_bytes(os.urandom(4)))
     for number, code in signals:
-        rows = len(progress.read_text().splitlines()) if progress.exists() else 0
-        goal = rows + moments.randrange(5, 20)
+        goal = _rows(progress) + moments.randrange(5, 20)
         process = subprocess.Popen(
             command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        while not progress.exists() or len(progress.read_text().splitlines()) < goal:
+        while _rows(progress) < goal:
             assert process.poll() is None, process.communicate()
             time.sleep(0.02)
         time.sleep(moments.random() / 50)
