@@ -20,6 +20,7 @@ from torch import Tensor
 from rlgates.errors import check_choice
 from rlgates.experiments.figures import LOOK, MUTED, STYLES, save
 from rlgates.experiments.files import write_atomically
+from rlgates.experiments.tables import markdown
 from rlgates.tasks import gate_analysis, saturation
 from rlgates.tasks.saturation import GATES, LAWS, Curve
 
@@ -67,7 +68,8 @@ def analyse_saturation(results: Path) -> list[Path]:
 
 def slope_table(flow: Mapping[str, Curve]) -> str:
     """How fast 1 - f falls under gradient flow, and by the published law, over the same times."""
-    lines = ["| gate | published law | slope | slope of the law |", f"|{' --- |' * 4}"]
+    heads = ("gate", "published law", "slope", "slope of the law")
+    lines = []
     for gate, curve in flow.items():
         law = LAWS.get(gate)
         cells = ("", "")
@@ -75,9 +77,9 @@ def slope_table(flow: Mapping[str, Curve]) -> str:
             law_curve = Curve(curve.times, saturation.fitted(gate, curve))
             cells = law.text, f"{saturation.slope(law_curve):.3f}"
         own = f"{saturation.slope(curve):.3f}"
-        lines.append(f"| {TITLES.get(gate, gate)} | {cells[0]} | {own} | {cells[1]} |")
-    return "\n".join(lines) + (
-        "\n\nSlope of log(1 - f) over log time, by least squares over the last two of eight "
+        lines.append((TITLES.get(gate, gate), cells[0], own, cells[1]))
+    return markdown(heads, lines) + (
+        "\nSlope of log(1 - f) over log time, by least squares over the last two of eight "
         "decades of gradient flow, n = 10. `rlgates analyse saturation`.\n"
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 from rlgates.cores import CORES, core_names
 from rlgates.experiments.files import read_json
 from rlgates.experiments.pairs import Comparison
+from rlgates.experiments.tables import markdown
 
 TABLE_SHAPE = "64x32x64x64"  # of the table of all cores; its times stand there
 README = tuple(dict.fromkeys(("lstm", "ur_lstm", "f_lstm", *CORES)))  # rows of the short table
@@ -144,11 +145,10 @@ def _table(
         if any(found(case, rival) for case in cases.values()) or rival == "nn.LSTM":
             version = "".join(dict.fromkeys(case.get("version", "") for case in cases.values()))
             label = f"`{name}` {version}".rstrip()
-            lines.append(f"| {label} | {' | '.join(cells)} |\n")
-    heads = " | ".join(head(shape) for shape in shapes)
+            lines.append([label, *cells])
     if not lines or not shapes:
         return ""
-    return f"| core | {heads} |\n|{' --- |' * (len(shapes) + 1)}\n{''.join(lines)}"
+    return markdown(["core", *map(head, shapes)], lines)
 
 
 def _brief(comparison: Comparison) -> str:

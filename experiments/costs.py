@@ -10,7 +10,7 @@ from rlgates.cores import list_cores
 from rlgates.experiments.bench_tables import TABLE_SHAPE
 from rlgates.experiments.files import write_atomically
 from rlgates.experiments.logs import write_rows
-from rlgates.experiments.tables import Row, read
+from rlgates.experiments.tables import Row, markdown, read
 
 REFERENCE = "lstm"
 SIZE = 64  # inputs and units
@@ -59,20 +59,17 @@ def costs_table(results: Path) -> str:
     """Core by core: parity with its twin, parameters, state, time; from the CSV files."""
     errors = {row["core"]: row for row in read(results / "parity.csv")}
     rows = list(read_costs(results).values())
-    lines = [
-        "| core | error in float64 | error in float32 | parameters | state | output | time |\n",
-        f"|{' --- |' * 7}\n",
-    ]
+    errors_of = ("error in float64", "error in float32")
+    heads = ("core", *errors_of, "parameters", "state", "output", "time")
+    lines = []
     for row in rows:
         error = errors.get(row["core"], {})
-        lines.append(
-            f"| `{row['core']}` | {error.get('float64', '')} | {error.get('float32', '')} "
-            f"| {int(row['parameters']):,} | {int(row['state_size']):,} "
-            f"| {int(row['output_size']):,} | {row['relative_time']} |\n"
-        )
+        sizes = [f"{int(row[name]):,}" for name in ("parameters", "state_size", "output_size")]
+        both = error.get("float64", ""), error.get("float32", "")
+        lines.append((f"`{row['core']}`", *both, *sizes, row["relative_time"]))
     settings = "; ".join(dict.fromkeys(row["setting"] for row in rows))
     commits = ", ".join(dict.fromkeys(row["commit"][:7] for row in rows))
-    return "".join(lines) + (
+    return markdown(heads, lines) + (
         "\nErrors: the largest difference from the NumPy twin in outputs, state and all gradients, "
         "over (1 + |value|): `pytest tests/twins -m 'slow or not slow' --parity "
         "experiments/results/parity.csv`. Time: of a forward and a backward pass, relative to "

@@ -19,7 +19,7 @@ from rlgates.experiments.bench_configs import EnvBenchConfig
 from rlgates.experiments.devices import find_device
 from rlgates.experiments.logs import write_rows
 from rlgates.experiments.manifest import git_state
-from rlgates.experiments.tables import Row, read, redraw_table
+from rlgates.experiments.tables import Row, markdown, read, redraw_table
 
 NAME = "env_speed"
 FRONT_ENDS = {
@@ -113,20 +113,21 @@ def redraw_env_speed(results: Path) -> list[Path]:
 def table(rows: list[Row]) -> str:
     """A line for each environment, a column for each front end and batch size."""
     columns = list(dict.fromkeys((row["front_end"], row["num_envs"]) for row in rows))
-    heads = [f"{FRONT_ENDS[end]} x {int(size):,}" for end, size in columns]
+    heads = ["environment"]
+    heads += [f"{FRONT_ENDS[end]} x {int(size):,}" for end, size in columns]
     found = {(row["env"], row["front_end"], row["num_envs"]): row for row in rows}
-    lines = [f"| environment | {' | '.join(heads)} |", f"|{' --- |' * (len(heads) + 1)}"]
+    lines = []
     for env in dict.fromkeys(row["env"] for row in rows):
         cells = [found.get((env, *column)) for column in columns]
         words = [
             f"{cell['million_steps']} M [{cell['low']}, {cell['high']}]" if cell else ""
             for cell in cells
         ]
-        lines.append(f"| `{env}` | {' | '.join(words)} |")
+        lines.append([f"`{env}`", *words])
     commits = ", ".join(dict.fromkeys(row["commit"][:7] for row in rows))
     repeats = ", ".join(dict.fromkeys(row["repeats"] for row in rows))
-    return "\n".join(lines) + (
-        "\n\nMillion steps a second of all rows together, with random actions and automatic "
+    return markdown(heads, lines) + (
+        "\nMillion steps a second of all rows together, with random actions and automatic "
         f"resets: median and range of {repeats} stretches; `rlgates bench envs`, commit "
         f"{commits}.\n"
     )

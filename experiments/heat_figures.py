@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from rlgates.experiments.figures import LOOK, save
-from rlgates.experiments.tables import Key, Row, key, made_by, ordered, read, slug
+from rlgates.experiments.tables import Key, Row, key, made_by, markdown, ordered, read, slug
 
 COLUMNS = 2  # of panels
 COLORS = colormaps["viridis"]
@@ -95,14 +95,13 @@ def heat_table(results: Path, name: str, rows: Sequence[Row]) -> str:
     for title, maps in _by_task(results, name, rows).items():
         metric = next(row["metric"] for row in rows if row["title"] == title)
         heads = (title, "lowest loss", "rate", "size", f"{metric} on test", "diverged", "missing")
-        lines = [" | ".join(heads), " | ".join(["---"] * len(heads))]
+        lines = []
         for one in sorted(maps, key=lambda one: min(one.losses.values(), default=math.inf)):
             failed = sum(cell.diverged for cell in one.cells.values())
             runs = sum(len(cell.rows) for cell in one.cells.values())
             missing = len(one.sizes) * len(one.rates) - len(one.cells)
-            cells = (f"`{one.core}`", *_best(one), f"{failed} of {runs} runs", f"{missing}")
-            lines.append(" | ".join(cells))
-        text.append("".join(f"| {line} |\n" for line in lines))
+            lines.append((f"`{one.core}`", *_best(one), f"{failed} of {runs} runs", f"{missing}"))
+        text.append(markdown(heads, lines))
     seeds = sorted({int(row["seed"]) for row in rows})
     over = f"median over seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
     note = (

@@ -31,6 +31,7 @@ from rlgates.experiments.pairs import (
     write_results,
 )
 from rlgates.experiments.ppo_profile import profile_table, profiled
+from rlgates.experiments.tables import markdown
 
 NAME = "ppo_speed"
 N_ENVS = 8
@@ -248,7 +249,7 @@ def table(content: dict[str, Any]) -> str:
                 *(f"{row['rollout']:.0%}", f"{row['train']:.0%}"),
                 "" if row["reward"] is None else f"{row['reward']:.3g}",
             )
-            lines.append(f"| {' | '.join(cells)} |\n")
+            lines.append(cells)
     shares = [
         (ENVS[env].title, title, row["profile"])
         for env, found in content.items()
@@ -259,8 +260,7 @@ def table(content: dict[str, Any]) -> str:
         *("environment", "agent", "frames a second", "times sb3-contrib, as many cores"),
         *("times sb3-contrib, two cores", "rollout", "training", "last rewards"),
     )
-    begin = f"| {' | '.join(heads)} |\n|{' --- |' * len(heads)}\n"
-    return f"{begin}{''.join(lines)}\n{profile_table(shares)}\n{_how(content)}\n"
+    return f"{markdown(heads, lines)}\n{profile_table(shares)}\n{_how(content)}\n"
 
 
 def _how(content: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from rlgates.cores import CORES, make_core
 from rlgates.envs import TASKS, make_task
 from rlgates.experiments.costs import read_costs
+from rlgates.experiments.tables import markdown
 from rlgates.gates import GATES
 
 SIZE = 64  # inputs and units of the cores that are measured
@@ -15,11 +16,11 @@ SIZE = 64  # inputs and units of the cores that are measured
 def cores_table(results: Path) -> str:
     """Every row of CORES, with what its plain gate costs, as a Markdown table."""
     costs = read_costs(results)
-    lines = [
-        "| core | what it computes | gates of the table | options of its own "
-        "| parameters | state | time | source |",
-        f"|{'---|' * 8}",
-    ]
+    heads = (
+        *("core", "what it computes", "gates of the table", "options of its own"),
+        *("parameters", "state", "time", "source"),
+    )
+    lines = []
     for family, row in CORES.items():
         core = make_core(family, SIZE, SIZE)
         gates = [gate for gate in row.gates if gate != row.plain]
@@ -34,30 +35,29 @@ def cores_table(results: Path) -> str:
             costs[family]["relative_time"] if family in costs else "",
             row.source,
         )
-        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-    return "\n".join(lines)
+        lines.append([cell.replace("|", "\\|") for cell in cells])
+    return markdown(heads, lines)
 
 
 def gates_table() -> str:
     """Every row of GATES as a Markdown table."""
-    lines = [
-        "| prefix | gate | raw gate | forget bias starts | effective gates | options | source |",
-        f"|{'---|' * 7}",
-    ]
+    heads = (
+        *("prefix", "gate", "raw gate", "forget bias starts", "effective gates"),
+        *("options", "source"),
+    )
+    lines = []
     for prefix, gate in GATES.items():
         kinds = (kind.replace("_", " ") for kind in (gate.activation, gate.start, gate.auxiliary))
         options = " ".join(f"`{option}`" for option in gate.options)
-        cells = (f"`{prefix}_`" if prefix else "(none)", gate.title, *kinds, options, gate.source)
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        name = f"`{prefix}_`" if prefix else "(none)"
+        lines.append((name, gate.title, *kinds, options, gate.source))
+    return markdown(heads, lines)
 
 
 def envs_table() -> str:
     """Every row of TASKS as a Markdown table."""
-    lines = [
-        "| id | task | observation | actions | steps | guessing | presets |",
-        f"|{'---|' * 7}",
-    ]
+    heads = ("id", "task", "observation", "actions", "steps", "guessing", "presets")
+    lines = []
     for env_id, kind in TASKS.items():
         task = make_task(env_id)
         space, presets = task.observation_space, [f"`{preset}`" for preset in kind.presets]
@@ -70,18 +70,18 @@ def envs_table() -> str:
             "" if task.chance is None else f"{task.chance:.2f}",
             " ".join(presets if len(presets) < 10 else (presets[0], "...", presets[-1])),
         )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return markdown(heads, lines)
 
 
 def filled_in(text: str, results: Path) -> str:
     """A README with its tables of what there is, and those of the results by their names."""
-    parts = {path.stem: path.read_text().strip() for path in results.glob("*.md")}
+    parts = {path.stem: path.read_text() for path in results.glob("*.md")}
     parts |= {"cores": cores_table(results), "gates": gates_table(), "envs": envs_table()}
     parts["ledger"] = parts.pop("LEDGER", "").partition("\n\n")[2].partition(". ")[0] + "."
     for name, part in parts.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         if begin in text and end in text:
             head, _, rest = text.partition(begin)
-            text = f"{head}{begin}\n{part}\n\n{end}{rest.partition(end)[2]}"
+            text = f"{head}{begin}\n{part.strip()}\n\n{end}{rest.partition(end)[2]}"
     return text

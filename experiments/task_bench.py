@@ -14,7 +14,7 @@ from rlgates.experiments.manifest import git_state
 from rlgates.experiments.supervise import Run
 from rlgates.experiments.supervised_check import task_title
 from rlgates.experiments.supervised_tiers import PARTS, task_config
-from rlgates.experiments.tables import Row, read, redraw_table
+from rlgates.experiments.tables import Row, markdown, read, redraw_table
 from rlgates.tasks import TASKS, Batch
 
 NAME = "task_speed"
@@ -102,21 +102,21 @@ def table(rows: list[Row]) -> str:
         *("task", "units", "rows", "to the first batch", "a batch", "the slowest", "an update"),
         "update / batch",
     )
-    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
-    for row in rows:
-        cells = (
+    lines = [
+        (
             *(row["title"], row["hidden_size"], row["batch_size"], f"{row['first_s']} s"),
             f"{float(row['batch_ms']):.2f} ms",
             f"{float(row['slowest_batch_ms']):.2f} ms",
             f"{float(row['update_ms']):,.0f} ms",
             f"{float(row['ratio']):,.0f}",
         )
-        lines.append(f"| {' | '.join(cells)} |")
+        for row in rows
+    ]
     cores = ", ".join(f"`{core}`" for core in dict.fromkeys(row["core"] for row in rows))
     commits = ", ".join(dict.fromkeys(row["commit"][:7] for row in rows))
     most = max(int(row["updates"]) for row in rows)
-    return "\n".join(lines) + (
-        f"\n\nMedians of at most {most} updates of {cores} in one thread, settings of the laptop "
+    return markdown(heads, lines) + (
+        f"\nMedians of at most {most} updates of {cores} in one thread, settings of the laptop "
         "tier. An update is all but the batch: forward, backward, optimizer. The first batch "
         f"has the files read and unpacked. `rlgates bench tasks`, commit {commits}.\n"
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rlgates.experiments.files import alone, write_atomically
 from rlgates.experiments.logs import write_rows
-from rlgates.experiments.tables import Row, heading, made_by, read
+from rlgates.experiments.tables import Row, heading, made_by, markdown, read
 from rlgates.experiments.text import time_text
 
 BEST = 3  # trials of a search
@@ -58,8 +58,8 @@ def _search(row: Row) -> tuple[str, str, str, str]:
 
 def _table(rows: Sequence[Row]) -> str:
     first = rows[0]
-    lines = [[heading(first), first["aim"], "settings", "trial", "time"], ["---"] * 5]
-    counts = []
+    heads = (heading(first), first["aim"], "settings", "trial", "time")
+    lines, counts = [], []
     for search in dict.fromkeys(map(_search, rows)):
         mine = sorted((row for row in rows if _search(row) == search), key=_rank)
         core = mine[0]["core"]
@@ -74,7 +74,7 @@ def _table(rows: Sequence[Row]) -> str:
         "settings are, other seeds tell, and what no choice was made by. "
         f"{made_by([row for row in rows if row.get('commit')] or rows)}.\n"
     )
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n" + note
+    return markdown(heads, lines) + "\n" + note
 
 
 def _rank(row: Row) -> tuple[bool, float, int]:
