@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ class _Agents(Kind):
         return "success", True
 
     def score(self, job: Job, result: Result) -> float:
-        return result.success
+        return math.nan if result.ended == "diverged" else result.success
 
     def row(self, job: Job, result: Result) -> dict[str, Any]:
         config = _config(job)
@@ -75,6 +76,7 @@ class _Agents(Kind):
             "budget": config.total_steps,
             "stop_success": config.stop_success or "",
             "steps": result.steps,
+            "ended": result.ended,
             f"steps_to_{GOAL}": result.steps_to_goal or "",
             "seconds": result.seconds,
             "steps_per_second": round(result.steps / max(result.seconds, 0.1)),

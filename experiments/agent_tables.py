@@ -90,12 +90,15 @@ def _table(rows: Sequence[Row]) -> str:
 def _cells(rows: Sequence[Row]) -> list[str]:
     success = logs.column(list(rows), "success")
     low, high = iqm_interval(success)
+    diverged = sum(row.get("ended") == "diverged" for row in rows)
     reached = [float(row[f"steps_to_{GOAL}"]) if row[f"steps_to_{GOAL}"] else None for row in rows]
     median, count = median_reached(reached)
     seconds = float(np.median(logs.column(list(rows), "seconds")))
     when = steps_text(median) if median else f"> {steps_text(float(rows[0]['budget']))}"
     return [
-        f"{iqm(success):.2f}" + (f" [{low:.2f}, {high:.2f}]" if len(rows) > 1 else ""),
+        f"{iqm(success):.2f}"
+        + (f" [{low:.2f}, {high:.2f}]" if len(rows) > 1 else "")
+        + (f", {diverged} diverged" if diverged else ""),
         f"{when} ({count} of {len(rows)})",
         time_text(seconds),
     ]

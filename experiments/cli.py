@@ -127,7 +127,8 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
             jobs: runs at a time, each in a process of its own.
             list: show the tasks, with their settings and metrics.
         """
-        from rlgates.experiments.jobs import Job, check_seeds
+        from rlgates.errors import check_seeds
+        from rlgates.experiments.jobs import Job
         from rlgates.experiments.workers import run_all
 
         if list:
@@ -245,7 +246,7 @@ def _tune(
     """
     from rlgates.experiments.tune import run_tune
 
-    return _code([one for one in run_tune(study, config) if not one.diverged])
+    return _code(run_tune(study, config))
 
 
 def _figures(results: Path = Path("experiments/results"), readme: Path = Path("README.md")) -> int:

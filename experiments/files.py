@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -50,6 +51,18 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_text()) if path.exists() else None
 
 
+def check_folder(name: str, path: Path) -> None:
+    """Raise ValueError unless the folder can be made and written to; nothing is left behind."""
+    there = next((one for one in (path, *path.parents) if os.path.lexists(one)), path)
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        reason = "it is not a folder" if there.is_file() else error.strerror
+        where = f": {there}" if there != path else ""
+        raise ValueError(f"{name} {path} cannot be written to{where}: {reason}.") from error
+
+
 @contextmanager
 def alone(folder: Path, stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Hold a folder, which is made if need be: of two processes that come here one waits.
@@ -76,3 +89,14 @@ def alone(folder: Path, stop: Callable[[], bool] = lambda: False) -> Iterator[No
         yield
     finally:
         os.close(handle)
+
+
+def held(folder: Path) -> bool:
+    """Whether a process is holding that folder, see `alone`."""
+    if not folder.exists():
+        return False
+    try:
+        with alone(folder, stop=lambda: True):
+            return False
+    except InterruptedRun:
+        return True

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlgates.errors import Diverged, check_size
 from rlgates.experiments import logs, manifest
 from rlgates.experiments.configs import TrainConfig
 from rlgates.experiments.files import alone
@@ -53,7 +52,6 @@ class Outcome:
         result: as its kind has it; None: there is none.
         error: why not.
         interrupted: it can be continued.
-        diverged: there is none because the numbers were no longer finite.
         before: the result is of an earlier call; nothing was done.
     """
 
@@ -61,7 +59,6 @@ class Outcome:
     result: Any = None
     error: str = ""
     interrupted: bool = False
-    diverged: bool = False
     before: bool = False
 
 
@@ -168,15 +165,6 @@ def kind_of(config: Config) -> Kind:
     return task_jobs.KIND
 
 
-def check_seeds(seeds: Sequence[int]) -> None:
-    """Raise ValueError unless they are one or more different numbers from 0 to 2**32 - 1."""
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise ValueError(f"seeds must be one or more different numbers, got {tuple(seeds)}.")
-    for seed in seeds:
-        if check_size("seed", seed, minimum=0) >= 2**32:
-            raise ValueError(f"seed must be below 2**32, got {seed}.")
-
-
 def check_all(jobs: Sequence[Job]) -> list[Outcome]:
     """Find what is wrong with any run before work starts, and have the data of all.
 
@@ -233,8 +221,7 @@ def make(job: Job, stop: Stop = lambda: False, bar: bool | None = None) -> Outco
     except InterruptedRun as reason:
         return Outcome(job, error=str(reason), interrupted=True)
     except Exception as error:
-        diverged = isinstance(error, Diverged)
-        return Outcome(job, error=f"{type(error).__name__}: {error}", diverged=diverged)
+        return Outcome(job, error=f"{type(error).__name__}: {error}")
 
 
 def _train(kind: Kind, job: Job, stop: Stop, bar: bool | None) -> Any:

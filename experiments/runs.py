@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rlgates.cores import check_options, make_core
 from rlgates.envs import Task, make_task
-from rlgates.errors import check_choice, check_size, nearest_divisor
+from rlgates.errors import check_choice, check_seeds, check_size, nearest_divisor
 from rlgates.experiments.configs import TrainConfig
 from rlgates.experiments.devices import find_device
 
@@ -41,11 +41,7 @@ def check(config: TrainConfig) -> None:
         _check_between("stop_success", config.stop_success, above=0.0, maximum=1.0)
     if config.max_minutes is not None:
         _check_between("max_minutes", config.max_minutes, above=0.0)
-    if not config.seeds or len(set(config.seeds)) < len(config.seeds):
-        raise ValueError(f"seeds must be one or more different numbers, got {config.seeds}.")
-    for seed in config.seeds:
-        if check_size("seed", seed, minimum=0) >= 2**32:
-            raise ValueError(f"seed must be below 2**32, got {seed}.")
+    check_seeds(config.seeds)
     if config.algo == "ppo":
         _check_minibatches(config, rollout_steps(config, task) * config.n_envs)
     find_device(config.device)

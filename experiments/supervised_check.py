@@ -1,16 +1,14 @@
-"""What a supervised config means: whether it makes sense, its digest, the folders of its runs."""
+"""What a supervised config means: whether it makes sense, the folders of its runs."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 from rlgates.cores import check_options
 from rlgates.errors import check_choice, check_flag, check_number, check_probability, check_size
-from rlgates.experiments import manifest
 from rlgates.experiments.devices import find_device
-from rlgates.experiments.supervised_configs import SupervisedConfig, learned_from
+from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.experiments.supervised_rates import OPTIMIZERS
 from rlgates.tasks import Generated, Reader, Task, make_reader, make_task
 
@@ -85,17 +83,6 @@ def build(config: SupervisedConfig, task: Task) -> Reader:
         input_dropout=config.input_dropout,
         output_dropout=config.output_dropout,
     )
-
-
-def shared(config: SupervisedConfig) -> dict[str, Any]:
-    """The settings that decide what is learned, apart from the core and its options."""
-    settings = learned_from(config)
-    return {name: settings[name] for name in settings if name not in ("core", "core_options")}
-
-
-def digest(config: SupervisedConfig) -> str:
-    """A few letters that differ when cores cannot be compared: other settings or budget."""
-    return manifest.digest(shared(config))
 
 
 def task_title(config: SupervisedConfig) -> str:

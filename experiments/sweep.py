@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
 import runpy
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlgates.errors import check_choice, unknown
+from rlgates.errors import check_choice, check_seeds, unknown
 from rlgates.experiments.backends import Backend
-from rlgates.experiments.files import alone
+from rlgates.experiments.files import alone, check_folder
 from rlgates.experiments.jobs import (
     NOT_BEGUN,
     Config,
     Job,
     Outcome,
     check_all,
-    check_seeds,
     kind_of,
     told,
 )
@@ -84,12 +81,7 @@ def parts(name: str, study: Study, sweep: SweepConfig) -> list[Part]:
     arms = study.arms("full" if sweep.tier == "full" else "laptop", cores)
     found = [(arm, arm.of(core)) for arm in arms for core in arm.cores]
     titles = list(dict.fromkeys(kind_of(config).title(config) for _, config in found))
-    wanted = set[str]() if sweep.tasks else set(titles)
-    for task in sweep.tasks:
-        fits = [task] if task in titles else [one for one in titles if one.startswith(task)]
-        if not fits:
-            raise unknown(f"task of the study {name!r}", task, titles)
-        wanted.update(fits)
+    wanted = {one for task in sweep.tasks or ("",) for one in fitting(name, task, titles)}
     chosen = []
     for arm, config in found:
         kind, variant = kind_of(config), arm.variant
@@ -112,21 +104,32 @@ def parts(name: str, study: Study, sweep: SweepConfig) -> list[Part]:
     return chosen
 
 
+def fitting(name: str, task: str, titles: Sequence[str]) -> list[str]:
+    """The title that is asked for, or else those that begin with it.
+
+    Raises:
+        ValueError: the study of that name has none.
+    """
+    found = [task] if task in titles else [one for one in titles if one.startswith(task)]
+    if not found:
+        raise unknown(f"task of the study {name!r}", task, dict.fromkeys(titles))
+    return found
+
+
 def file_name(name: str, tier: Tier) -> str:
     """Of the folder of a study's runs, and of its tables."""
     return name if tier == "laptop" else f"{name}_{tier}"
 
 
-def show(name: str, study: Study, sweep: SweepConfig) -> None:
-    """Write what TensorBoard shows of a study: all of it, whatever part is made now.
+def show(folder: Path, study: Study, whole: Sequence[Part]) -> None:
+    """Write what TensorBoard shows of a study.
 
     Args:
-        name: of the study.
+        folder: of its runs.
         study: the study.
-        sweep: the tier, and where the folders of the runs are.
+        whole: all of its parts, whatever part is made now.
     """
-    folder = Path(sweep.folder, file_name(name, sweep.tier))
-    configs = [part.config for part in parts(name, study, replace(sweep, tasks=(), cores=()))]
+    configs = [part.config for part in whole]
     if any(folder.glob(JOURNALS)):
         configs += [
             one for config in configs for one in ends(config, search_space(study.space, config))
@@ -161,8 +164,8 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
     backend = Backend(sweep.backend, at_once, sweep.backend_options, folder)
     jobs = _jobs(found, seeds, threads=max(1, cpus // at_once))
     results = folder if sweep.tier == "smoke" else Path(sweep.results)
-    _check_folder("results", results)
-    _check_folder("folder", folder)
+    check_folder("results", results)
+    check_folder("folder", folder)
     tier = "" if sweep.tier == "laptop" else f" --tier {sweep.tier}"
     book = Book(results, file, f"rlgates sweep {words}{tier}")
     whole = parts(name, study, replace(sweep, tasks=(), cores=()))
@@ -175,7 +178,7 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
         book.add(outcome)
     left = [job for job in missing if not book.has(job)]
     if left:
-        show(name, study, sweep)
+        show(folder, study, whole)
     clock = Clock(left, at_once, book)
     with StopRequest().listening() as stop:
         for outcome in backend.ended(left, stop):
@@ -191,18 +194,6 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
     with alone(results):
         redraw_study(results, file, study.chart)
     return outcomes
-
-
-def _check_folder(name: str, path: Path) -> None:
-    """Raise ValueError unless the folder can be made and written to; nothing is left behind."""
-    there = next((one for one in (path, *path.parents) if os.path.lexists(one)), path)
-    try:
-        with tempfile.TemporaryFile(dir=there):
-            pass
-    except OSError as error:
-        reason = "it is not a folder" if there.is_file() else error.strerror
-        where = f": {there}" if there != path else ""
-        raise ValueError(f"{name} {path} cannot be written to{where}: {reason}.") from error
 
 
 def _jobs(found: Sequence[Part], seeds: Sequence[int], threads: int) -> list[Job]:

@@ -12,8 +12,8 @@ from rlgates.experiments.horizon import network_rows
 from rlgates.experiments.jobs import Job, Kind, Stop
 from rlgates.experiments.stopping import InterruptedRun
 from rlgates.experiments.supervise import Run, finished
-from rlgates.experiments.supervised_check import check, run_folder, shared, task_title
-from rlgates.experiments.supervised_configs import SupervisedConfig
+from rlgates.experiments.supervised_check import check, run_folder, task_title
+from rlgates.experiments.supervised_configs import SupervisedConfig, learned_from
 from rlgates.experiments.supervised_gates import gates_before_and_after, unit_rows
 from rlgates.experiments.supervised_progress import Progress
 from rlgates.experiments.supervised_saved import Learned
@@ -43,7 +43,8 @@ class _Networks(Kind):
         return f"{task_title(_config(job))}: {job.config.core} seed {job.seed}"
 
     def settings(self, config: SupervisedConfig) -> dict[str, Any]:
-        return shared(config)
+        settings = learned_from(config)
+        return {name: settings[name] for name in settings if name not in ("core", "core_options")}
 
     def options(self, config: SupervisedConfig) -> str:
         return " ".join(f"{name}={value}" for name, value in config.core_options.items())

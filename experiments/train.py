@@ -18,6 +18,7 @@ from stable_baselines3.common.preprocessing import is_image_space
 
 from rlgates.agents import GateCallback, RecurrentA2C, RecurrentPPO
 from rlgates.envs.sb3 import BatchedVecEnv, make_vec_env
+from rlgates.errors import Diverged
 from rlgates.experiments import checkpoint, hparams, logs, manifest
 from rlgates.experiments.callbacks import (
     Boundary,
@@ -49,7 +50,8 @@ class Result:
         steps: training steps made.
         steps_to_goal: when `GOAL` of the last training episodes had succeeded; None: never.
         seconds: training time.
-        ended: "budget", "success" or "time".
+        ended: "budget", "success", "time" or "diverged": a gradient was not finite, and what was
+            reached is that of the weights before that update.
     """
 
     success: float
@@ -190,18 +192,22 @@ def _train(config: TrainConfig, seed: int, stop: Callable[[], bool], bar: bool |
         model.learn(left, callbacks, log_interval=1, reset_num_timesteps=False)
     except Stop as reason:
         ended = reason.reason
+    except Diverged as reason:
+        ended = "diverged"
+        print(f"{config.core} seed {seed} diverged: {reason}", flush=True)
     finally:
         progress.close()
         logger.close()
-    boundary.save()
+    if ended != "diverged":  # in the midst of an iteration, which a checkpoint never is
+        boundary.save()
     if ended == "interrupted":
         manifest.end(folder, "interrupted")
         raise InterruptedRun(f"at {model.num_timesteps:,} steps, saved in {folder}")
     result = _measure(config, seed, model, boundary.seconds, ended)
     metrics = {name: getattr(result, name) for name in hparams.AGENT_METRICS}
-    hparams.write_hparams(folder, config, seed, metrics, result.steps)
+    hparams.write_hparams(folder, config, seed, metrics, result.steps, diverged=ended == "diverged")
     manifest.end(folder, "finished", result=asdict(result))
-    path.unlink()
+    path.unlink(missing_ok=True)
     return result
 
 
@@ -243,7 +249,8 @@ def describe(config: TrainConfig, seed: int, result: Result) -> str:
         f"{config.core} on {run_title(config)}, seed {seed}: "
         f"success {result.success:.2f} [{result.low:.2f}, {result.high:.2f}] "
         f"over {result.episodes:,} fresh episodes after {steps_text(result.steps)} steps "
-        f"in {time_text(result.seconds)}{'' if level is None else f' (chance {level:.2f})'} "
+        f"in {time_text(result.seconds)}{'' if level is None else f' (chance {level:.2f})'}"
+        f"{', diverged' if result.ended == 'diverged' else ''} "
         f"-> {run_folder(config, seed) / 'curve.png'}"
     )
 

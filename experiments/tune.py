@@ -10,19 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlgates.errors import check_size
+from rlgates.errors import check_seeds, check_size
 from rlgates.experiments import manifest
+from rlgates.experiments.files import check_folder
 from rlgates.experiments.jobs import (
     Job,
     Outcome,
     Stop,
     check_all,
-    check_seeds,
     kind_of,
     told,
 )
 from rlgates.experiments.stopping import StopRequest
-from rlgates.experiments.sweep import file_name, find_study, show
+from rlgates.experiments.sweep import file_name, find_study, parts, show
 from rlgates.experiments.sweep_config import SweepConfig
 from rlgates.experiments.tables import Row
 from rlgates.experiments.tune_config import TuneConfig
@@ -110,8 +110,6 @@ class Search:
 
 def _value(ended: list[Outcome]) -> float | None:
     """The mean over the seeds; nan if one diverged, None if one failed."""
-    if any(one.diverged for one in ended):
-        return math.nan
     if any(one.result is None for one in ended):
         return None
     scores = [kind_of(one.job.config).score(one.job, one.result) for one in ended]
@@ -153,7 +151,8 @@ def run_tune(name: str, tune: TuneConfig) -> list[Outcome]:
     Raises:
         ValueError: before any work starts, if a name is unknown or does not say enough, a value
             of the space makes no sense, the study reports one of the seeds, Optuna or the data are
-            not there, a journal is damaged or has a search with other settings.
+            not there, a folder cannot be written to, a journal is damaged or has a search with
+            other settings.
     """
     given, (name, study) = name, find_study(name)
     for count in ("trials", "jobs"):
@@ -165,6 +164,10 @@ def run_tune(name: str, tune: TuneConfig) -> list[Outcome]:
         from rlgates.experiments.tune_journal import Journal
     except ImportError as error:
         raise ValueError('rlgates tune needs Optuna: pip install ".[tune]"') from error
+    folder = found[0].path.parent
+    results = folder if tune.tier == "smoke" else Path(tune.results)
+    check_folder("results", results)
+    check_folder("folder", folder)
     for goal in found:
         check_all([job for one in ends(goal.config, goal.space) for job in goal.jobs(one, "")])
     searches = []
@@ -172,9 +175,8 @@ def run_tune(name: str, tune: TuneConfig) -> list[Outcome]:
         _, higher = kind_of(goal.config).aim(goal.config)
         search = (goal.path, goal.title, goal.space, higher, goal.settings, tune.sampler_seed)
         searches.append(Search(goal, Journal(*search), tune.trials))
-    show(name, study, SweepConfig(tier=tune.tier, folder=tune.folder))
+    show(folder, study, parts(name, study, SweepConfig(tier=tune.tier, folder=tune.folder)))
     outcomes = _made(searches, tune.jobs)
-    results = found[0].path.parent if tune.tier == "smoke" else Path(tune.results)
     rows = [
         search.row(one, _command(given, tune, search.goal))
         for search in searches

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rlgates.errors import check_choice, unknown
+from rlgates.errors import check_choice
 from rlgates.experiments.configs import TrainConfig
 from rlgates.experiments.jobs import Config, Job, kind_of
 from rlgates.experiments.studies import Arm, Study
 from rlgates.experiments.studies.space import Space
 from rlgates.experiments.supervised_tiers import TIERS
-from rlgates.experiments.sweep import file_name
+from rlgates.experiments.sweep import file_name, fitting
 from rlgates.experiments.tables import heading
 from rlgates.experiments.tune_config import TuneConfig
 from rlgates.experiments.tune_space import search_space, trial_folder
@@ -28,6 +28,7 @@ class Goal:
         variant: of the arm.
         space: of what is searched.
         seeds: runs of each trial.
+        sampler_seed: of what is tried.
         path: the journal of the search; its runs are in a folder of its stem.
     """
 
@@ -35,6 +36,7 @@ class Goal:
     variant: str
     space: Space
     seeds: tuple[int, ...]
+    sampler_seed: int
     path: Path
 
     @property
@@ -49,6 +51,7 @@ class Goal:
             **kind_of(self.config).settings(self.config),
             "core_options": dict(self.config.core_options),
             "seeds": self.seeds,
+            "sampler_seed": self.sampler_seed,
             "space": {name: repr(values) for name, values in self.space.items()},
         }
 
@@ -98,18 +101,16 @@ def goals(name: str, study: Study, tune: TuneConfig) -> list[Goal]:
         }
         config = replace(config, **changes)
         space = search_space(study.space, config, tune.parameters)
-        found.append(Goal(config, variant, space, tune.seeds, folder / f"tune-{core}.journal"))
+        path = folder / f"tune-{core}.journal"
+        found.append(Goal(config, variant, space, tune.seeds, tune.sampler_seed, path))
     return found
 
 
 def _arms(name: str, arms: list[Arm], task: str) -> list[Arm]:
     """Those of that very title, or else those whose titles begin with it."""
     titles = [_heading(arm.config, arm.variant) for arm in arms]
-    for fits in (str.__eq__, str.startswith):
-        found = [arm for arm, title in zip(arms, titles, strict=True) if fits(title, task)]
-        if found:
-            return found
-    raise unknown(f"task of the study {name!r}", task, dict.fromkeys(titles))
+    wanted = fitting(name, task, titles)
+    return [arm for arm, title in zip(arms, titles, strict=True) if title in wanted]
 
 
 def _only(arms: list[Arm], core: str) -> Arm:

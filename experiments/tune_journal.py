@@ -21,8 +21,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState
 
-from rlgates.experiments.files import alone
-from rlgates.experiments.stopping import InterruptedRun
+from rlgates.experiments.files import alone, held
 from rlgates.experiments.studies.space import Range, Space, Value
 
 OWNER, FACTS = "owner", "facts"
@@ -171,14 +170,10 @@ class Journal:
     def _is_there(self, owner: str) -> bool:
         """Whether the process that took part under that name still does."""
         folder = self.folder / owner
-        if not folder.exists():
-            return False
-        try:
-            with alone(folder, stop=lambda: True):
-                pass
-        except InterruptedRun:
+        if held(folder):
             return True
-        folder.rmdir()
+        with suppress(OSError):
+            folder.rmdir()
         return False
 
     def ask(self, trials: int) -> Trial | None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from rlgates.errors import check_size
 from rlgates.experiments import manifest
+from rlgates.experiments.files import held
 from rlgates.experiments.jobs import NOT_BEGUN, Job, Outcome, Stop, check_all, kind_of, make, told
 from rlgates.experiments.stopping import StopRequest
 
@@ -41,8 +42,12 @@ def run_all(jobs: Sequence[Job], workers: int = 1) -> list[Outcome]:
     left = [job for job in jobs if job not in made]
     with StopRequest().listening() as stop:
         for outcome in side_by_side(left, stop, workers):
-            print("\n".join(told(outcome)), flush=True)
             outcomes.append(outcome)
+            if outcome.error != NOT_BEGUN:
+                print("\n".join(told(outcome)), flush=True)
+    waiting = sum(outcome.error == NOT_BEGUN for outcome in outcomes)
+    if waiting:
+        print(f"{waiting} of {len(jobs)} runs were not begun", flush=True)
     return sorted(outcomes, key=lambda outcome: jobs.index(outcome.job))
 
 
@@ -64,16 +69,16 @@ def side_by_side(jobs: Iterable[Job], stop: Stop, workers: int) -> Iterator[Outc
 
     Args:
         jobs: the runs; the next one is asked for when there is a worker for it, and after the
-            caller has seen all that have ended.
+            caller has seen all that have ended. What another process is making comes last.
         stop: asked now and then.
         workers: runs at a time; with more than one, each in a process of its own.
     """
     if workers == 1 or (isinstance(jobs, Sequence) and len(jobs) == 1):
-        yield from (make(job, stop) for job in jobs)
+        yield from (make(job, stop) for job in _free_first(jobs))
         return
     context = multiprocessing.get_context("spawn")
     event = context.Event()
-    waiting = iter(jobs)
+    waiting = _free_first(jobs)
     idle: list[_Worker] = []
     busy: dict[Connection, tuple[_Worker, Job]] = {}
     try:
@@ -106,6 +111,17 @@ def side_by_side(jobs: Iterable[Job], stop: Stop, workers: int) -> Iterator[Outc
         for worker in (*idle, *(worker for worker, _ in busy.values())):
             worker.pipe.close()
             worker.process.join()
+
+
+def _free_first(jobs: Iterable[Job]) -> Iterator[Job]:
+    """The runs, those last that another process is making now."""
+    later = []
+    for job in jobs:
+        if held(kind_of(job.config).folder(job)):
+            later.append(job)
+        else:
+            yield job
+    yield from later
 
 
 def _begin(context: Any, event: Any) -> _Worker:

@@ -58,6 +58,15 @@ def check_size(name: str, value: SupportsIndex, minimum: int = 1) -> int:
     return operator.index(value)
 
 
+def check_seeds(seeds: Sequence[int]) -> None:
+    """Raise ValueError unless they are one or more different numbers from 0 to 2**32 - 1."""
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ValueError(f"seeds must be one or more different numbers, got {tuple(seeds)}.")
+    for seed in seeds:
+        if check_size("seed", seed, minimum=0) >= 2**32:
+            raise ValueError(f"seed must be below 2**32, got {seed}.")
+
+
 def check_number(name: str, value: Any, above: float = -math.inf) -> float:
     """`value` as a float, if it is a finite number greater than `above`.
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from matplotlib.figure import Figure
 from matplotlib.image import imread
+from tiny import figures_of
 
 from rlgates.experiments import cost_figures
 from rlgates.experiments.cost_figures import Account, Spent
@@ -84,11 +84,7 @@ def test_what_is_hardly_better_than_no_memory_is_not_worth_it(
 
 
 def test_the_picture_and_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Figure] = []
-    save = cost_figures.save
-    monkeypatch.setattr(
-        cost_figures, "save", lambda figure, path: (seen.append(figure), save(figure, path))
-    )
+    seen = figures_of(cost_figures, monkeypatch)
     picture, text = draw_costs(tmp_path, "some", [*NETWORKS, *AGENTS])
     assert (picture.name, text.name) == ("some_cost.png", "some_cost.md")
     assert imread(picture).std() > 0.05

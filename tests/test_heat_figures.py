@@ -10,6 +10,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.image import imread
+from tiny import figures_of
 
 from rlgates.experiments import heat_figures
 from rlgates.experiments.heat_figures import FAILED, draw_heat, heat_maps
@@ -71,14 +72,7 @@ def test_seeds_that_diverged_are_left_out_of_the_median() -> None:
 
 
 def drawn(rows: list[Row], points: list[Row], folder: Path, patch: Any) -> list[Figure]:
-    seen: list[Figure] = []
-    save = heat_figures.save
-
-    def saved(figure: Figure, path: Path) -> None:
-        seen.append(figure)
-        save(figure, path)
-
-    patch.setattr(heat_figures, "save", saved)
+    seen = figures_of(heat_figures, patch)
     write_rows(folder / "rate_size_curves.csv", points, list(points[0]))
     for path in draw_heat(folder, "rate_size", rows):
         assert imread(path).std() > 0.05

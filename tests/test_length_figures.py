@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
+from tiny import figures_of
 
 from rlgates.experiments import length_figures
 from rlgates.experiments.figures import MUTED
@@ -26,15 +27,7 @@ FIVE = (0.1, 0.4, 0.5, 0.6, 1.0)
 @pytest.fixture
 def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """What is drawn while the test runs."""
-    seen: list[Figure] = []
-    save = length_figures.save
-
-    def saved(figure: Figure, path: Path) -> None:
-        seen.append(figure)
-        save(figure, path)
-
-    monkeypatch.setattr(length_figures, "save", saved)
-    return seen
+    return figures_of(length_figures, monkeypatch)
 
 
 def panel(cores: Any, title: str = "task") -> Panel:

@@ -18,9 +18,10 @@ from toy_tasks import Parity, Text
 
 from rlgates.experiments import files, logs
 from rlgates.experiments.checkpoint import read_checkpoint
+from rlgates.experiments.jobs import kind_of
 from rlgates.experiments.studies import STUDIES
 from rlgates.experiments.supervise import Run
-from rlgates.experiments.supervised_check import check, digest
+from rlgates.experiments.supervised_check import check
 from rlgates.experiments.supervised_configs import SupervisedConfig, learned_from
 from rlgates.experiments.supervised_feed import Feed
 from rlgates.experiments.supervised_progress import Progress
@@ -58,8 +59,9 @@ def test_committed_rows_are_recognised() -> None:
     rows = read(ROOT / "experiments" / "results" / "all_cores.csv")
     digests = {row["title"].partition(",")[0]: row["config"] for row in rows}
     copy, adding = (arm.config for arm in STUDIES["all_cores"].laptop)
-    assert digests == {"copy": digest(copy), "adding": digest(adding)}
-    assert digest(replace(copy, weight_decay=1e-6)) != digests["copy"]
+    kind = kind_of(copy)
+    assert digests == {"copy": kind.digest(copy), "adding": kind.digest(adding)}
+    assert kind.digest(replace(copy, weight_decay=1e-6)) != digests["copy"]
 
 
 @pytest.mark.parametrize(

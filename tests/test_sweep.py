@@ -17,7 +17,9 @@ from tiny import tiny
 from rlgates.experiments import cli
 from rlgates.experiments.agent_tables import chances, read_curves
 from rlgates.experiments.configs import PRESETS
+from rlgates.experiments.files import alone
 from rlgates.experiments.jobs import Job, kind_of
+from rlgates.experiments.runs import run_folder
 from rlgates.experiments.studies import STUDIES, Arm, Published, Study
 from rlgates.experiments.supervised_gates import gates_before_and_after
 from rlgates.experiments.sweep import SweepConfig, find_study, parts, run_sweep
@@ -218,6 +220,14 @@ def test_a_process_that_dies_takes_no_other_run_with_it() -> None:
     assert outcomes[repr(deadly)].error == "the process ended with exit code 7"
     manifest = json.loads(Path("runs/copy-deadly-ur_lstm/seed-0/manifest.json").read_text())
     assert (manifest["status"], manifest["error"]) == ("failed", outcomes[repr(deadly)].error)
+
+
+def test_what_another_process_is_making_comes_last() -> None:
+    config = tiny("runs", total_steps=56, eval_every=None)
+    made = side_by_side([Job(config, seed) for seed in (0, 1, 2)], lambda: False, 1)
+    with alone(run_folder(config, 0)):
+        assert [next(made).job.seed, next(made).job.seed] == [1, 2]
+    assert [one.job.seed for one in made] == [0]
 
 
 @pytest.mark.usefixtures("networks")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from rlgates.experiments import train as training
 from rlgates.experiments.callbacks import ScaledReward
 from rlgates.experiments.configs import PRESETS, TrainConfig
 from rlgates.experiments.film import film
-from rlgates.experiments.jobs import Job
+from rlgates.experiments.jobs import Job, kind_of
 from rlgates.experiments.manifest import read_config
 from rlgates.experiments.runs import chance, check, env_title, run_folder
 from rlgates.experiments.train import build, describe, train
@@ -170,6 +171,23 @@ def test_training_stops_when_it_succeeds(tmp_path: Path) -> None:
 def test_training_stops_when_the_time_is_up(tmp_path: Path) -> None:
     result = train(tiny(tmp_path, max_minutes=1e-9, total_steps=10**9), 0, bar=False)
     assert (result.ended, result.steps) == ("time", 56)
+
+
+def test_what_diverges_is_a_result_of_the_last_sound_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tiny(tmp_path, learning_rate=1e30, eval_every=None)
+    untrained, _ = build(config, 0)
+    result = train(config, 0, bar=False)
+    assert (result.ended, result.steps) == ("diverged", 56)
+    assert "diverged: the gradient of minibatch 1 is not finite" in capsys.readouterr().out
+    assert same(agent(config, 0)["policy"], dict(untrained.policy.state_dict()))
+    assert train(config, 0, bar=False) == result  # looked up
+    job, kind = Job(config, 0), kind_of(config)
+    assert kind.row(job, result)["ended"] == "diverged"
+    assert math.isnan(kind.score(job, result))
+    assert "diverged" in kind.describe(job, result)[0]
+    assert not (run_folder(config, 0) / "checkpoint").exists()
 
 
 def test_scaled_rewards_and_unscaled_reports() -> None:

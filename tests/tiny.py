@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
 
 from rlgates.experiments.configs import TrainConfig
 from rlgates.experiments.runs import run_folder
@@ -65,3 +69,16 @@ def scalars(config: TrainConfig, seed: int) -> dict[str, list[tuple[int, float]]
         found[tag] = [(event.step, event.histogram_value.sum) for event in events.Histograms(tag)]
     # Files of the same second are read in any order; what is there twice stays twice.
     return {tag: sorted(points) for tag, points in found.items()}
+
+
+def figures_of(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """A list that fills with what a module draws; the files are written as always."""
+    seen: list[Figure] = []
+    save: Any = module.__dict__["save"]
+
+    def saved(figure: Figure, path: Path) -> None:
+        seen.append(figure)
+        save(figure, path)
+
+    monkeypatch.setattr(module, "save", saved)
+    return seen

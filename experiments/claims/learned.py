@@ -149,12 +149,9 @@ class Better(OverRuns):
         )
         if len(both) > 1:
             found += f" [{gained.low:.3g}, {gained.high:.3g}]"
-        above = ours - theirs if self._more_is_better(groups[0][0]) else theirs - ours
-        above -= self.margin
+        more = self.column == "success" or TASKS[groups[0][0]["task"]].higher_is_better
+        above = (ours - theirs if more else theirs - ours) - self.margin
         return decided(p_gained(above), p_gained(-above)), found
-
-    def _more_is_better(self, row: Row) -> bool:
-        return self.column == "success" or TASKS[row["task"]].higher_is_better
 
 
 def _name(one: Runs, other: Runs) -> str:
