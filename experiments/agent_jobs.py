@@ -13,13 +13,11 @@ from rlgates.experiments import logs, manifest
 from rlgates.experiments.configs import NOT_LEARNED_FROM, STUDY, TrainConfig, laid_over, smoke
 from rlgates.experiments.gate_runs import gates_of_run
 from rlgates.experiments.horizon import agent_rows
-from rlgates.experiments.jobs import Job, Kind, Stop
+from rlgates.experiments.jobs import CURVE_POINTS, Job, Kind, Stop
 from rlgates.experiments.runs import check, run_folder, run_title
 from rlgates.experiments.supervised_gates import unit_rows
 from rlgates.experiments.tables import Row
 from rlgates.experiments.train import GOAL, Result, describe, finished, train
-
-CURVE_POINTS = 60  # of each run in the committed table
 
 
 class _Agents(Kind):

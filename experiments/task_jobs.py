@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rlgates.experiments import logs, manifest
 from rlgates.experiments.horizon import network_rows
-from rlgates.experiments.jobs import Job, Kind, Stop
+from rlgates.experiments.jobs import CURVE_POINTS, Job, Kind, Stop
 from rlgates.experiments.stopping import InterruptedRun
 from rlgates.experiments.supervise import Run, finished
 from rlgates.experiments.supervised_check import check, run_folder, task_title
@@ -132,7 +134,10 @@ class _Networks(Kind):
         }
 
     def curve(self, job: Job, result: Learned) -> list[Row]:
-        return [{"update": str(k), "loss": f"{loss:.5f}"} for k, loss in result.losses]
+        count = len(result.losses)
+        places = np.linspace(0, count - 1, min(CURVE_POINTS, count)).round().astype(int)
+        points = [result.losses[place] for place in places]
+        return [{"update": str(update), "loss": f"{loss:.5f}"} for update, loss in points]
 
     def gates(self, job: Job, result: Learned) -> list[Row]:
         if result.best_update is None:
