@@ -14,7 +14,7 @@ from rlgates.experiments.figures import Curve, draw_panels
 from rlgates.experiments.pictures import draw_readme
 from rlgates.experiments.runs import chance
 from rlgates.experiments.stats import iqm, iqm_interval, median_reached
-from rlgates.experiments.tables import Row, heading, made_by, markdown, read
+from rlgates.experiments.tables import Row, heading, made_by, markdown, read, spent
 from rlgates.experiments.text import steps_text, time_text
 from rlgates.experiments.train import GOAL
 
@@ -82,7 +82,7 @@ def _table(rows: Sequence[Row]) -> str:
         f"seeds {seeds[0]} to {seeds[-1]} with its 95 % bootstrap interval. Steps of training "
         f"until {GOAL:.0%} of the last training episodes succeeded: median, and how many seeds "
         f"got there. Budget {steps_text(float(first['budget']))} steps{early}. Time: median, with "
-        f"{first['threads']} thread a run. {made_by(rows)}.\n"
+        f"{first['threads']} thread a run; {spent(rows)}. {made_by(rows)}.\n"
     )
     return markdown(heads, lines) + "\n" + note
 

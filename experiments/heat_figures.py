@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from rlgates.experiments.figures import LOOK, save
-from rlgates.experiments.tables import Key, Row, key, made_by, markdown, ordered, read, slug
+from rlgates.experiments.tables import Key, Row, key, made_by, markdown, ordered, read, slug, spent
 
 COLUMNS = 2  # of panels
 COLORS = colormaps["viridis"]
@@ -106,7 +106,8 @@ def heat_table(results: Path, name: str, rows: Sequence[Row]) -> str:
     over = f"median over seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
     note = (
         f"The lowest loss on held-out sequences during a run, {over}, at the best rate and size of "
-        f"each core, and what was reached on test there; all are in `{name}.csv`. {made_by(rows)}."
+        f"each core, and what was reached on test there; all are in `{name}.csv`. {spent(rows)}. "
+        f"{made_by(rows)}."
     )
     return "\n".join([*text, f"{note}\n"])
 

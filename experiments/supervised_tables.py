@@ -11,7 +11,7 @@ import numpy as np
 from rlgates.experiments import logs
 from rlgates.experiments.supervised_figures import draw_losses
 from rlgates.experiments.supervised_gates import draw_unit_gates
-from rlgates.experiments.tables import Row, made_by, markdown, read, slug
+from rlgates.experiments.tables import Row, made_by, markdown, read, slug, spent
 from rlgates.experiments.text import time_text
 
 PANELS = 24  # the most curves that one picture has
@@ -95,7 +95,7 @@ def overview(rows: Sequence[Row]) -> str:
         f"\n`{rows[0]['core']}` with the settings of the laptop tier, seed {seeds}: loss on "
         "sequences that were not trained on, before and after, and the task's metric on the test "
         "set. Published: with the papers' own sizes and budgets. "
-        f"{made_by(rows)}.\n"
+        f"{spent(rows)}. {made_by(rows)}.\n"
     )
 
 
@@ -186,7 +186,7 @@ def _note(rows: Sequence[Row]) -> str:
         for name in ("hidden_size", "learning_rate")
     )
     words.append(f"d = {sizes}, {how}, rate {rates}")
-    return ". ".join([*words, made_by(rows)]) + "."
+    return ". ".join([*words, spent(rows), made_by(rows)]) + "."
 
 
 def _loss(value: float) -> str:

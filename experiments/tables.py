@@ -10,6 +10,7 @@ from pathlib import Path
 from rlgates.cores import list_cores
 from rlgates.experiments.files import write_atomically
 from rlgates.experiments.logs import write_rows
+from rlgates.experiments.text import time_text
 
 Row = dict[str, str]
 Key = tuple[str, ...]
@@ -55,6 +56,12 @@ def markdown(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """
     rows = (heads, ["---"] * len(heads), *lines)
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def spent(rows: Sequence[Row]) -> str:
+    """How long these runs took, one after the other: "40 runs took 1 h 2 min"."""
+    seconds = sum(float(row["seconds"]) for row in rows)
+    return f"{len(rows)} run{'s' * (len(rows) != 1)} took {time_text(seconds)}"
 
 
 def made_by(rows: Sequence[Row]) -> str:

@@ -26,7 +26,7 @@ def run(core: str, rate: float, size: int, loss: str, seed: int = 0, **changes: 
         "title": "nottingham", "variant": f"rate {rate:g}, size {size}", "core": core,
         "seed": str(seed), "loss": loss, "diverged_at": "", "learning_rate": str(rate),
         "hidden_size": str(size), "metric": "nll", "test": "", "command": "rlgates sweep rate_size",
-        "commit": "0123456789",
+        "commit": "0123456789", "seconds": "20",
     }  # fmt: skip
     return {**row, **changes}
 
@@ -124,4 +124,4 @@ def test_the_study_has_it_in_place_of_curves(tmp_path: Path) -> None:
     ]
     assert text[5].startswith("| jsb | lowest loss | rate | size | loss on test |")
     assert "seed 0" in text[-1]
-    assert text[-1].endswith("`rlgates sweep rate_size`, commit 0123456.")
+    assert text[-1].endswith(" 8 runs took 2 min 40 s. `rlgates sweep rate_size`, commit 0123456.")
