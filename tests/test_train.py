@@ -186,6 +186,7 @@ def test_what_diverges_is_a_result_of_the_last_sound_weights(
     job, kind = Job(config, 0), kind_of(config)
     assert kind.row(job, result)["ended"] == "diverged"
     assert math.isnan(kind.score(job, result))
+    assert [point["steps"] for point in kind.curve(job, result)] == ["56"]
     assert "diverged" in kind.describe(job, result)[0]
     assert not (run_folder(config, 0) / "checkpoint").exists()
 
