@@ -44,14 +44,15 @@ def test_a_folder_that_is_a_file_is_refused(
     assert Path("taken").read_text() == "as before"
 
 
+@pytest.mark.parametrize("command", [["sweep"], ["tune", "--task", "copy, delay 2"]])
 def test_a_folder_that_cannot_be_written_to_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def closed(dir: Path) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("rlgates.experiments.sweep.tempfile.TemporaryFile", closed)
-    assert cli.main(["sweep", "networks", "--results", "new"]) == 2
+    monkeypatch.setattr("rlgates.experiments.files.tempfile.TemporaryFile", closed)
+    assert cli.main([*command, "networks", "--results", "new"]) == 2
     message = "rlgates: error: results new cannot be written to: .: Read-only file system.\n"
     assert capsys.readouterr().err == message
 

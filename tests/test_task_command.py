@@ -106,7 +106,7 @@ def test_a_stopped_run_says_how_to_go_on(
         assert cli.main(words) == 130
     printed = capfd.readouterr()
     assert "copy, delay 3: ur_lstm seed 0 stopped: at 3 updates, saved in runs" in printed.out
-    assert "seed 1 stopped: not begun" in printed.out
+    assert "\n1 of 2 runs were not begun\n" in printed.out
     assert "stopping after this update, and saving" in printed.err
     assert "stopped; the same command goes on: " in printed.err
     assert "task copy --tier smoke" in printed.err
