@@ -140,7 +140,7 @@ def test_runs_side_by_side_are_those_one_after_the_other(
     assert cli.main([*words, "one"]) == 0
     assert cli.main([*words, "two", "--jobs", str(jobs)]) == 0
     for seed in (0, 1):
-        tables = [Path(f"{f}/copy-6-ur_lstm/seed-{seed}/progress.csv") for f in ("one", "two")]
+        tables = [Path(f"{f}/copy-4-ur_lstm/seed-{seed}/progress.csv") for f in ("one", "two")]
         assert tables[0].read_text() == tables[1].read_text()
 
 
