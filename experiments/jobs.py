@@ -22,7 +22,7 @@ Config = TrainConfig | SupervisedConfig
 Stop = Callable[[], bool]
 EXTRAS = ("gates", "horizon")
 NOT_BEGUN = "not begun"
-CURVE_POINTS = 60  # at most, of each run in the committed table
+CURVE_POINTS = 60  # about, of each run in the committed table
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Kind(ABC):
 
     @abstractmethod
     def curve(self, job: Job, result: Any) -> list[Row]:
-        """The learning curve, at `CURVE_POINTS` at most, the first and the last among them."""
+        """The learning curve, at about `CURVE_POINTS`, the first and the last among them."""
 
     @abstractmethod
     def gates(self, job: Job, result: Any) -> list[Row]:

@@ -177,6 +177,8 @@ def _note(rows: Sequence[Row]) -> str:
             f"Solved: a loss below {float(first['stop_loss']):.4g}, which ends a run; the median "
             "number of updates of those that got there"
         )
+    if len(seeds) > 1 and any(column.endswith(" on test") for column in _columns(rows)):
+        words.append("In brackets: from the lowest to the highest of the seeds")
     if first.get("epochs") and any(row.get("published") for row in rows):
         words.append("Published: with the papers' own sizes and budgets")
     optimizer = {"": "Adam", "adam": "Adam", "radam": "RAdam", "rmsprop": "RMSprop"}

@@ -134,9 +134,11 @@ class _Networks(Kind):
         }
 
     def curve(self, job: Job, result: Learned) -> list[Row]:
-        count = len(result.losses)
-        places = np.linspace(0, count - 1, min(CURVE_POINTS, count)).round().astype(int)
-        points = [result.losses[place] for place in places]
+        losses = [loss if math.isfinite(loss) else math.inf for _, loss in result.losses]
+        count = len(losses)
+        places = np.linspace(0, count - 1, min(CURVE_POINTS, count)).round().astype(int).tolist()
+        lowest = losses.index(min(losses))  # which heat maps look for
+        points = [result.losses[place] for place in sorted({*places, lowest})]
         return [{"update": str(update), "loss": f"{loss:.5f}"} for update, loss in points]
 
     def gates(self, job: Job, result: Learned) -> list[Row]:

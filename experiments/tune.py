@@ -173,7 +173,7 @@ def run_tune(name: str, tune: TuneConfig) -> list[Outcome]:
     searches = []
     for goal in found:
         _, higher = kind_of(goal.config).aim(goal.config)
-        search = (goal.path, goal.title, goal.space, higher, goal.settings, tune.sampler_seed)
+        search = (goal.path, goal.title, goal.space, higher, goal.settings, goal.sampler_seed)
         searches.append(Search(goal, Journal(*search), tune.trials))
     show(folder, study, parts(name, study, SweepConfig(tier=tune.tier, folder=tune.folder)))
     outcomes = _made(searches, tune.jobs)

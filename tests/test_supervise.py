@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from rlgates.experiments.jobs import CURVE_POINTS, Job, kind_of
 from rlgates.experiments.supervise import Run
 from rlgates.experiments.supervised_check import check
 from rlgates.experiments.supervised_configs import SupervisedConfig
@@ -150,3 +151,15 @@ def test_tables_say_who_solved_it_and_what_is_published() -> None:
     text = table(music)
     assert "after 4 epochs, 7 sequences at a time" in text
     assert "RAdam" in text
+
+
+def test_a_long_curve_keeps_its_ends_and_its_lowest_point() -> None:
+    losses = [(update, 2.0 + update) for update in range(500)]
+    losses[7], losses[9] = (7, 1.0), (9, float("nan"))
+    learned = Learned(losses, {}, None, 1, 1, 1.0)
+    curve = kind_of(TINY).curve(Job(TINY, 0), learned)
+    updates = [int(point["update"]) for point in curve]
+    assert (updates[0], updates[-1]) == (0, 499)
+    assert {"update": "7", "loss": "1.00000"} in curve
+    assert updates == sorted(set(updates))
+    assert len(updates) <= CURVE_POINTS + 1

@@ -116,13 +116,13 @@ ZAKOVSKIS: tuple[Claim, ...] = (
         "Zakovskis et al. 2023, table 1",
         "The RRU models JSB Chorales best of four cells.",
         _better("music", "jsb", "rru", "gru", "lstm", "mogrifier"),
-        note="128 units, nothing tuned",
+        note="128 units, one rate for all cells",
     ),
     Claim(
         "Zakovskis et al. 2023, table 1",
         "The RRU models Nottingham best of four cells.",
         _better("music", "nottingham", "rru", "gru", "lstm", "mogrifier"),
-        note="128 units, nothing tuned",
+        note="128 units, one rate for all cells",
     ),
     Claim(
         "Zakovskis et al. 2023, table 1",
