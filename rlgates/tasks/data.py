@@ -2,9 +2,10 @@
 
 A file of a set is looked for in two folders: first the one that is given, as `data_dir` or by
 the environment variable RLGATES_DATA, then the cache (`rlgates` in $XDG_CACHE_HOME, or in
-~/.cache). What is in neither is fetched from its published place into the cache, unless
-RLGATES_OFFLINE is set. Files stay as they were published: packed ones are unpacked when they are
-read, and of archives single members are read; none is ever written under a name of its own.
+~/.cache). What is in neither is fetched from its published place into the cache, or made of what
+the Hugging Face hub has if that place is silent, unless RLGATES_OFFLINE is set. Files stay as they
+were published: packed ones are unpacked when they are read, and of archives single members are
+read; none is ever written under a name of its own.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rlgates.tasks.fetch import FetchError, download, write_file
+from rlgates.tasks.hub import Hub
 
 Folder = str | os.PathLike[str] | None
 
@@ -52,6 +54,7 @@ class File:
         member: its path in the zip archive that the places hold; empty if they hold the file.
         convert: makes the content of the archive that the places hold, for files that are not
             in there as they are. What was made is kept in the cache, its SHA-256 beside it.
+        hub: the last place, a set of the Hugging Face hub; its content is kept in the same way.
         hint: a sentence for those who do not have the file.
     """
 
@@ -61,6 +64,7 @@ class File:
     urls: tuple[str, ...] = ()
     member: str = ""
     convert: Callable[[Path], bytes] | None = None
+    hub: Hub | None = None
     hint: str = ""
 
     @property
@@ -152,14 +156,18 @@ def content(file: File, path: Path) -> bytes:
         ) from error
     beside = path.with_name(path.name + ".sha256")
     expected = beside.read_text().strip() if beside.is_file() else file.digest
+    _check(unpacked, expected, str(path), "It is truncated or altered: remove it.")
+    return unpacked
+
+
+def _check(unpacked: bytes, expected: str, where: str, advice: str) -> None:
     algorithm = "md5" if len(expected) == 32 else "sha256"
     found = hashlib.new(algorithm, unpacked).hexdigest() if expected else ""
     if found != expected:
         raise ValueError(
-            f"{path} is not the published file: the {algorithm} of its content (unpacked) is "
-            f"{found}, expected {expected}. It is truncated or altered: remove it."
+            f"{where} is not the published file: the {algorithm} of its content (unpacked) is "
+            f"{found}, expected {expected}. {advice}"
         )
-    return unpacked
 
 
 def _fetched(file: File, data_dir: Folder) -> bytes:
@@ -177,6 +185,17 @@ def _fetched(file: File, data_dir: Folder) -> bytes:
             failed.append(str(error))
         except ValueError as error:
             raise ValueError(f"{url} gave something else than expected. {error}") from error
+    if file.hub is not None:
+        try:
+            found = file.hub.content()
+        except FetchError as error:
+            failed.append(str(error))
+        else:
+            where = f"what the Hugging Face hub has as {file.hub.repository}"
+            _check(found, file.digest, where, "It was changed there: fetch the file by hand.")
+            with suppress(OSError):
+                store(file.folder, file.name, found)
+            return found
     raise missing(file, data_dir, " ".join(failed))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlgates.tasks.data import File, Folder, find, members, read, store
+from rlgates.tasks.hub import Hub
 from rlgates.tasks.stored import check_counts, fixed_order
 
 Bytes = NDArray[np.uint8]
@@ -25,12 +26,36 @@ class Pictures(NamedTuple):
     labels: Bytes
 
 
+def _columns(rows: Any, image: str) -> Pictures:
+    """What a split of the hub holds, which are PNG files."""
+    rows = rows.with_format("numpy")
+    batches = [(batch[image], batch["label"]) for batch in rows.iter(1_000)]
+    images, labels = map(np.concatenate, zip(*batches, strict=True))
+    return Pictures(images.reshape(*images.shape[:3], -1), labels.astype(np.uint8))
+
+
+def _idx(array: Bytes) -> bytes:
+    """An IDX file of bytes: type and number of dimensions, their sizes, and what is in it."""
+    return np.array([0x800 + array.ndim, *array.shape], dtype=">i4").tobytes() + array.tobytes()
+
+
 def _mnist_file(name: str, digest: str) -> File:
     places = (
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
         "https://storage.googleapis.com/cvdf-datasets/mnist/",
     )
-    return File("mnist", name, digest, tuple(f"{place}{name}.gz" for place in places))
+
+    def convert(rows: Any) -> bytes:
+        images, labels = _columns(rows, "image")
+        return _idx(images[..., 0] if "images" in name else labels)
+
+    return File(
+        "mnist",
+        name,
+        digest,
+        tuple(f"{place}{name}.gz" for place in places),
+        hub=Hub("ylecun/mnist", ("train" if name.startswith("train") else "test",), convert),
+    )
 
 
 MNIST = {
@@ -104,6 +129,13 @@ CIFAR = File(
     "cifar10.npz",
     urls=("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",),
     convert=_converted,
+    hub=Hub(
+        "uoft-cs/cifar10",
+        ("train", "test"),
+        lambda train, test: _packed(
+            _check_cifar({"train": _columns(train, "img"), "test": _columns(test, "img")})
+        ),
+    ),
     hint="The six .bin files of that archive will do as well.",
 )
 
@@ -134,16 +166,21 @@ def cifar10(data_dir: Folder = None) -> dict[str, Pictures]:
                 split: Pictures(arrays[f"{split}_images"], arrays[f"{split}_labels"])
                 for split in CIFAR_DIGESTS
             }
-    for split, expected in CIFAR_DIGESTS.items():
-        found_digests = tuple(hashlib.sha256(array.tobytes()).hexdigest() for array in sets[split])
-        if found_digests != expected:
-            raise ValueError(
-                f"the {split} pictures of CIFAR-10 are not the published ones: SHA-256 of pictures "
-                f"and classes is {found_digests}, expected {expected}."
-            )
+    _check_cifar(sets)
     if found is None and first_batch is None and first_atlas is not None:
         with suppress(OSError):  # where the cache cannot be written, they are decoded each time
             store(CIFAR.folder, CIFAR.name, _packed(sets))
+    return sets
+
+
+def _check_cifar(sets: dict[str, Pictures]) -> dict[str, Pictures]:
+    for split, expected in CIFAR_DIGESTS.items():
+        found = tuple(hashlib.sha256(array.tobytes()).hexdigest() for array in sets[split])
+        if found != expected:
+            raise ValueError(
+                f"the {split} pictures of CIFAR-10 are not the published ones: SHA-256 of pictures "
+                f"and classes is {found}, expected {expected}."
+            )
     return sets
 
 

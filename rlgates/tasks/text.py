@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlgates.tasks.data import File, Folder, find, read
+from rlgates.tasks.hub import Hub, joined
 from rlgates.tasks.stored import check_counts
 
 EOS = b"<eos>"
@@ -92,6 +93,12 @@ def _wikitext_file(size: int, split: str, digest: str = "") -> File:
         digest,
         (f"https://wikitext.smerity.com/wikitext-{size}-v1.zip",),
         f"wikitext-{size}/wiki.{split}.tokens",
+        hub=Hub(
+            "Salesforce/wikitext",
+            ("validation" if split == "valid" else split,),
+            lambda rows: joined(rows, "text", blank=" \n").encode(),  # blank lines are empty there
+            configuration=f"wikitext-{size}-v1",
+        ),
     )
 
 
@@ -182,15 +189,24 @@ def ptb_characters(data_dir: Folder = None) -> dict[str, Text]:
     return parts
 
 
-def _mahoney_file(name: str, digest: str) -> File:
+def _mahoney_file(name: str, digest: str, hub: Hub | None = None) -> File:
     place = f"https://mattmahoney.net/dc/{name}.zip"
     hint = "If it need not be the whole set, ask for the beginning alone: prefix=True."
-    return File("enwik8_text8", name, digest, (place,), name, hint=hint)
+    return File("enwik8_text8", name, digest, (place,), name, hub=hub, hint=hint)
+
+
+def _text8(*splits: Any) -> bytes:
+    """Cut, because nobody says whether the first of the hub's splits is the whole text already."""
+    return "".join(joined(rows, "text") for rows in splits).encode()[:100_000_000]
 
 
 MAHONEY = {
     "enwik8": _mahoney_file("enwik8", "a1fa5ffddb56f4953e226637dabbb36a"),
-    "text8": _mahoney_file("text8", "3bea1919949baf155f99411df5fada7e"),
+    "text8": _mahoney_file(
+        "text8",
+        "3bea1919949baf155f99411df5fada7e",
+        Hub("afmck/text8", ("train", "validation", "test"), _text8),
+    ),
 }
 PREFIXES = {
     "enwik8": File(
