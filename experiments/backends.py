@@ -16,7 +16,7 @@ from typing import Any
 from rlgates.errors import check_choice, check_size
 from rlgates.experiments.jobs import NOT_BEGUN, Job, Outcome, Stop, make
 from rlgates.experiments.sweep_config import BackendName
-from rlgates.experiments.workers import side_by_side
+from rlgates.experiments.workers import free_first, side_by_side
 
 POLL = 0.5  # seconds
 
@@ -170,16 +170,20 @@ def _call(remote: Callable[[], Outcome]) -> Outcome:
 def _elsewhere(
     jobs: Sequence[Job], stop: Stop, backend: Backend, cluster: _Submitit | _Ray
 ) -> Iterator[Outcome]:
-    """As `Backend.ended`, at most `jobs` at a time."""
+    """As `side_by_side`, by submitit or Ray."""
     folder = backend.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     stopped = folder / f"stop-{uuid.uuid4().hex}"
-    waiting, running = list(reversed(jobs)), list[tuple[Job, Any]]()
+    waiting, running = free_first(jobs), list[tuple[Job, Any]]()
     try:
-        while running or (waiting and not stop()):
-            while waiting and len(running) < backend.jobs and not stop():
-                job = waiting.pop()
+        while True:
+            while len(running) < backend.jobs and not stop():
+                job = next(waiting, None)
+                if job is None:
+                    break
                 running.append((job, cluster.submit(Remote(job, os.getcwd(), str(stopped)))))
+            if not running:
+                break
             if stop():
                 stopped.touch()
             ended = [pair for pair in running if cluster.done(pair[1])]
@@ -191,7 +195,7 @@ def _elsewhere(
                     yield Outcome(job, error=f"{type(error).__name__}: {error}")
             if not ended:
                 time.sleep(POLL)
-        for job in reversed(waiting):
+        for job in waiting:
             yield Outcome(job, error=NOT_BEGUN, interrupted=True)
     finally:
         cluster.close()

@@ -259,3 +259,10 @@ def told(outcome: Outcome) -> list[str]:
         return [f"{variant}{kind.label(job)} {how}: {outcome.error}"]
     first, *more = kind.describe(job, outcome.result)
     return [variant + first + " (made before)" * outcome.before, *more]
+
+
+def say_not_begun(outcomes: Sequence[Outcome], count: int) -> None:
+    """Say how many of so many runs were left alone after a stop, if any were."""
+    waiting = sum(outcome.error == NOT_BEGUN for outcome in outcomes)
+    if waiting:
+        print(f"{waiting} of {count} runs were not begun", flush=True)

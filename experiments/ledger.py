@@ -8,7 +8,7 @@ from pathlib import Path
 from rlgates.experiments.claims import CLAIMS, Claim, Finding, Results
 from rlgates.experiments.claims.claim import LEVEL, SEEDS
 from rlgates.experiments.files import write_atomically
-from rlgates.experiments.tables import markdown
+from rlgates.experiments.tables import markdown, nothing_in
 
 NAME = "LEDGER.md"
 VERDICTS = ("reproduced", "contradicted", "open")
@@ -21,7 +21,7 @@ def write_ledger(results: Path) -> Path:
         ValueError: there are none.
     """
     if not any(results.glob("*.csv")):
-        raise ValueError(f"no results in {results}; `rlgates sweep` makes them.")
+        raise nothing_in(results)
     tables = Results(results)
     findings = [claim.test.judge(tables) for claim in CLAIMS]
     path = results / NAME

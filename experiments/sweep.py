@@ -19,6 +19,7 @@ from rlgates.experiments.jobs import (
     Outcome,
     check_all,
     kind_of,
+    say_not_begun,
     told,
 )
 from rlgates.experiments.stopping import StopRequest
@@ -188,9 +189,7 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
             print(f"[{clock.after(outcome)}] {told(outcome)[0]}", flush=True)
             if outcome.result is not None:
                 book.add(outcome)
-    waiting = sum(outcome.error == NOT_BEGUN for outcome in outcomes)
-    if waiting:
-        print(f"{waiting} of {len(left)} runs were not begun", flush=True)
+    say_not_begun(outcomes, len(left))
     with alone(results):
         redraw_study(results, file, study.chart)
     return outcomes

@@ -14,7 +14,7 @@ from rlgates.experiments.length_tables import draw_horizon, draw_lengths
 from rlgates.experiments.studies import STUDIES
 from rlgates.experiments.studies.study import Chart
 from rlgates.experiments.supervised_tables import draw_tasks, tables
-from rlgates.experiments.tables import read
+from rlgates.experiments.tables import nothing_in, read
 from rlgates.experiments.tune_tables import TUNED, redraw_trials
 
 WITH_COSTS = ("all_cores", "horizon")  # studies that hold every kind of core
@@ -70,5 +70,5 @@ def redraw_studies(results: Path) -> list[Path]:
     written = [path for name in names for path in redraw_study(results, name)]
     written += [redraw_trials(path) for path in sorted(results.glob(f"*{TUNED}.csv"))]
     if not written:
-        raise ValueError(f"no results in {results}; `rlgates sweep` makes them.")
+        raise nothing_in(results)
     return written

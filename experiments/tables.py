@@ -24,6 +24,11 @@ def read(path: Path) -> list[Row]:
         return list(csv.DictReader(file))
 
 
+def nothing_in(results: Path) -> ValueError:
+    """The error for a folder without results."""
+    return ValueError(f"no results in {results}; `rlgates sweep` makes them.")
+
+
 def key(row: Row) -> Key:
     """Which run a row belongs to."""
     return row["title"], row.get("variant", ""), row["core"], row["seed"]

@@ -12,7 +12,17 @@ from typing import Any, NamedTuple
 from rlgates.errors import check_size
 from rlgates.experiments import manifest
 from rlgates.experiments.files import held
-from rlgates.experiments.jobs import NOT_BEGUN, Job, Outcome, Stop, check_all, kind_of, make, told
+from rlgates.experiments.jobs import (
+    NOT_BEGUN,
+    Job,
+    Outcome,
+    Stop,
+    check_all,
+    kind_of,
+    make,
+    say_not_begun,
+    told,
+)
 from rlgates.experiments.stopping import StopRequest
 
 
@@ -45,9 +55,7 @@ def run_all(jobs: Sequence[Job], workers: int = 1) -> list[Outcome]:
             outcomes.append(outcome)
             if outcome.error != NOT_BEGUN:
                 print("\n".join(told(outcome)), flush=True)
-    waiting = sum(outcome.error == NOT_BEGUN for outcome in outcomes)
-    if waiting:
-        print(f"{waiting} of {len(jobs)} runs were not begun", flush=True)
+    say_not_begun(outcomes, len(jobs))
     return sorted(outcomes, key=lambda outcome: jobs.index(outcome.job))
 
 
@@ -74,11 +82,11 @@ def side_by_side(jobs: Iterable[Job], stop: Stop, workers: int) -> Iterator[Outc
         workers: runs at a time; with more than one, each in a process of its own.
     """
     if workers == 1 or (isinstance(jobs, Sequence) and len(jobs) == 1):
-        yield from (make(job, stop) for job in _free_first(jobs))
+        yield from (make(job, stop) for job in free_first(jobs))
         return
     context = multiprocessing.get_context("spawn")
     event = context.Event()
-    waiting = _free_first(jobs)
+    waiting = free_first(jobs)
     idle: list[_Worker] = []
     busy: dict[Connection, tuple[_Worker, Job]] = {}
     try:
@@ -113,7 +121,7 @@ def side_by_side(jobs: Iterable[Job], stop: Stop, workers: int) -> Iterator[Outc
             worker.process.join()
 
 
-def _free_first(jobs: Iterable[Job]) -> Iterator[Job]:
+def free_first(jobs: Iterable[Job]) -> Iterator[Job]:
     """The runs, those last that another process is making now."""
     later = []
     for job in jobs:
