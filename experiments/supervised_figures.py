@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,12 +13,16 @@ from rlgates.experiments.figures import LOOK, MUTED, STYLES, save
 
 Line = tuple[Sequence[float], Sequence[float]]
 COLUMNS = 6
+EARLY = 0.05  # of the longest run: where there is no baseline, higher losses before are cut off
+LOG_FROM = 10.0  # highest loss over lowest
 
 
 def draw_losses(
     title: str, curves: Mapping[str, Sequence[Line]], baseline: float | None, path: Path
 ) -> None:
     """A panel for each core, a line for each seed, and what can be had without memory.
+
+    Few cores have those of all others behind them, in grey.
 
     Args:
         title: the task.
@@ -30,14 +35,17 @@ def draw_losses(
     with rc_context({**LOOK, "font.size": 9, "axes.titlesize": 10}):
         figure = Figure(figsize=(2 * columns + 0.6, 1.6 * rows + 0.6), layout="constrained")
         panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
-        lowest = min(min(loss) for runs in curves.values() for _, loss in runs)
+        everything = [line for runs in curves.values() for line in runs]
+        low, high = shown(everything, baseline)
         for axes, (core, runs) in zip(panels, curves.items(), strict=False):
             if baseline is not None:
                 axes.axhline(baseline, color=MUTED, lw=0.9, ls=(0, (4, 3)))
+            for updates, losses in everything if rows == 1 else ():
+                axes.plot(updates, losses, color=MUTED, lw=0.7, alpha=0.3)
             for updates, losses in runs:
                 axes.plot(updates, losses, color=STYLES[0][0], lw=1.4, alpha=0.8)
-            axes.set_yscale("log")
-            axes.set_ylim(max(lowest / 2, 1e-6), 4 * baseline if baseline else None)
+            axes.set_yscale("log" if high > LOG_FROM * low else "linear")
+            axes.set_ylim(low, high)
             axes.set_title(core, loc="left")
         for axes in panels[len(curves) :]:
             axes.set_visible(False)
@@ -45,3 +53,25 @@ def draw_losses(
         figure.suptitle(f"{title}: loss{dashed}", x=0.01, ha="left")
         figure.supxlabel("updates", fontsize=9)
         save(figure, path)
+
+
+def shown(lines: Sequence[Line], baseline: float | None) -> tuple[float, float]:
+    """The lowest and the highest loss of a picture of these runs."""
+    lowest = min(min(losses) for _, losses in lines)
+    highest = baseline if baseline is not None else _late(lines, lowest)
+    if highest > LOG_FROM * lowest:
+        return max(lowest / 2, 1e-6), 4 * highest
+    margin = 0.2 * (highest - lowest) or 0.1
+    return lowest - margin, highest + margin
+
+
+def _late(lines: Sequence[Line], lowest: float) -> float:
+    """The highest loss but for the first updates."""
+    begin = EARLY * max(updates[-1] for updates, _ in lines)
+    later = [
+        loss
+        for updates, losses in lines
+        for update, loss in zip(updates, losses, strict=True)
+        if update >= begin and math.isfinite(loss)
+    ]
+    return max(later, default=lowest)

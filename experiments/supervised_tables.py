@@ -165,13 +165,16 @@ def _note(rows: Sequence[Row]) -> str:
     """How the runs were made."""
     first, seeds = rows[0], sorted({int(row["seed"]) for row in rows})
     many = f"median over seeds {seeds[0]} to {seeds[-1]}, or as many as there are"
+    sooner = sum(row.get("ended") == "patience" for row in rows)
     words = [
-        "Loss on sequences that were not trained on, after "
+        f"Loss on sequences that were not trained on, after {'at most ' * bool(sooner)}"
         f"{_budget(first)}, {first['batch_size']} sequences at a time"
         + (f" ({many})" if len(seeds) > 1 else f" (seed {seeds[0]})")
     ]
     if first["baseline"]:
         words[0] += f"; without memory {float(first['baseline']):.4f} at best"
+    if sooner:
+        words.append(f"{sooner} of {len(rows)} runs ended sooner, with nothing gained for a while")
     if first.get("stop_loss"):
         words.append(
             f"Solved: a loss below {float(first['stop_loss']):.4g}, which ends a run; the median "

@@ -14,6 +14,7 @@ from rlgates.experiments.jobs import CURVE_POINTS, Job, kind_of
 from rlgates.experiments.supervise import Run
 from rlgates.experiments.supervised_check import check
 from rlgates.experiments.supervised_configs import SupervisedConfig
+from rlgates.experiments.supervised_figures import shown
 from rlgates.experiments.supervised_saved import Learned
 from rlgates.experiments.supervised_tables import overview, table
 
@@ -151,6 +152,9 @@ def test_tables_say_who_solved_it_and_what_is_published() -> None:
     text = table(music)
     assert "after 4 epochs, 7 sequences at a time" in text
     assert "RAdam" in text
+    text = table([{**row, "ended": "patience"} for row in music[:2]] + music[2:])
+    assert "after at most 4 epochs, 7 sequences at a time" in text
+    assert "2 of 6 runs ended sooner" in text
 
 
 def test_a_long_curve_keeps_its_ends_and_its_lowest_point() -> None:
@@ -163,3 +167,13 @@ def test_a_long_curve_keeps_its_ends_and_its_lowest_point() -> None:
     assert {"update": "7", "loss": "1.00000"} in curve
     assert updates == sorted(set(updates))
     assert len(updates) <= CURVE_POINTS + 1
+
+
+def test_pictures_leave_out_what_is_above_all_later_losses() -> None:
+    updates = list(range(0, 101, 5))
+    falling = [60.0, 5.0, *[4.0] * 18, 3.0]
+    assert shown([(updates, falling)], None) == pytest.approx((2.6, 5.4))
+    assert shown([(updates, falling), ([0, 10], [60.0, 50.0])], None) == pytest.approx((1.5, 200))
+    assert shown([(updates, falling)], 6.0) == pytest.approx((2.4, 6.6))
+    assert shown([(updates, [*falling[:-1], 0.01])], 6.0) == pytest.approx((0.005, 24))
+    assert shown([([0], [2.0])], None) == pytest.approx((1.9, 2.1))
