@@ -209,14 +209,16 @@ def _sweep(
 
     Args:
         study: its name, or a file of Python that defines STUDY.
-        list: show the studies, with what they repeat.
+        list: show the studies, the runs of their tier laptop, and what they repeat.
     """
     from rlgates.experiments.studies import STUDIES
     from rlgates.experiments.sweep import run_sweep
 
     if list:
         for name, row in STUDIES.items():
-            print(f"{name:<20} {row.title:<62} {row.source}".rstrip())
+            runs = sum(len(arm.cores) for arm in row.arms("laptop")) * len(row.seeds)
+            source = f" ({row.source})" if row.source else ""
+            print(f"{name:<20}{runs:>5} runs  {row.title}{source}")
         return FINISHED
     if not study:
         raise ValueError("the name of a study is needed; rlgates sweep --list shows all.")

@@ -302,8 +302,9 @@ def test_a_study_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sweep", "--list"]) == 0
-    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert listed == list(STUDIES)
+    listed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [words[0] for words in listed] == list(STUDIES)
+    assert ["music", "40", "runs", "Polyphonic", "music"] in [words[:5] for words in listed]
 
 
 @pytest.mark.parametrize("name", STUDIES)
