@@ -20,9 +20,14 @@ PANELS = 24  # the most curves that one picture has
 def tables(rows: Sequence[Row]) -> str:
     """A table for each task of a study, or one of all tasks if there is a single core."""
     titles = list(dict.fromkeys(row["title"] for row in rows))
-    if len(set(map(who, rows))) == 1 < len(titles):
+    if _one_core(rows):
         return overview(rows)
     return "\n".join(table([row for row in rows if row["title"] == t]) for t in titles)
+
+
+def _one_core(rows: Sequence[Row]) -> bool:
+    """Whether many tasks have a single core, which is compared with nothing."""
+    return len(set(map(who, rows))) == 1 < len({row["title"] for row in rows})
 
 
 def who(row: Row) -> str:
@@ -33,6 +38,8 @@ def who(row: Row) -> str:
 
 def draw_tasks(results: Path, name: str, rows: Sequence[Row]) -> list[Path]:
     """Draw losses and gates of a study of tasks; the files that were written."""
+    if _one_core(rows):
+        return []
     written = []
     titles = list(dict.fromkeys(row["title"] for row in rows))
     points, gates = (read(results / f"{name}_{kind}.csv") for kind in ("curves", "gates"))

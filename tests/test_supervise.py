@@ -16,7 +16,8 @@ from rlgates.experiments.supervised_check import check
 from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.experiments.supervised_figures import shown
 from rlgates.experiments.supervised_saved import Learned
-from rlgates.experiments.supervised_tables import overview, table
+from rlgates.experiments.supervised_tables import draw_tasks, overview, table
+from rlgates.experiments.tables import merge
 
 TINY = SupervisedConfig(
     task_settings={"delay": 2},
@@ -167,6 +168,19 @@ def test_a_long_curve_keeps_its_ends_and_its_lowest_point() -> None:
     assert {"update": "7", "loss": "1.00000"} in curve
     assert updates == sorted(set(updates))
     assert len(updates) <= CURVE_POINTS + 1
+
+
+def test_a_core_that_is_compared_with_nothing_has_no_pictures(tmp_path: Path) -> None:
+    rows = [
+        {"title": title, "core": core, "seed": "0", "baseline": ""}
+        for title in ("copy", "adding")
+        for core in ("gru", "lstm")
+    ]
+    points = [{**row, "update": str(n), "loss": "1"} for row in rows for n in range(3)]
+    merge(tmp_path / "mine_curves.csv", points)
+    drawn = {path.name for path in draw_tasks(tmp_path, "mine", rows)}
+    assert drawn == {"mine_copy.png", "mine_adding.png"}
+    assert draw_tasks(tmp_path, "mine", rows[::2]) == []
 
 
 def test_pictures_leave_out_what_is_above_all_later_losses() -> None:
