@@ -14,7 +14,7 @@ from rlgates.experiments.claims.learned import Better, Solves, Sooner, StaysAtBa
 
 COPY, ADDING = ("copy, delay 100", "copy, delay 500"), ("adding, steps 200", "adding, steps 750")
 _PAPER = "Gu et al. 2020"
-_SMALL = "128 units and 8,000 updates at most; the paper has 256 and does not say how many"
+_SMALL = "8,000 updates of 4 sequences at most; the paper does not say how many"
 
 
 def _copy(core: str, title: str = COPY[1]) -> Runs:
