@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import wave
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ import pytest
 import torch
 from test_data import tarred
 
-from rlgates.tasks import SPLITS, Batch, make_task
+from rlgates.tasks import SPLITS, Batch, make_task, speech
 from rlgates.tasks.icu import VITALS, LengthOfStay, inputs, own_stays
 from rlgates.tasks.music import JSB, Pieces, _of_mat, pieces
 from rlgates.tasks.reviews import IMDB, REVIEWS, tokenize
@@ -69,6 +71,11 @@ def test_music_files(tmp_path: Path) -> None:
     np.savez(tmp_path / "music" / "JSB_Chorales.npz", **{k: v[:5] for k, v in arrays.items()})
     with pytest.raises(ValueError, match=r"'train': 229.*but has .*'train': 5"):
         pieces(JSB.rolls, tmp_path)
+    whole = (tmp_path / "music" / "JSB_Chorales.npz").read_bytes()
+    for damaged in (whole[:-40], b"notes", b""):
+        (tmp_path / "music" / "JSB_Chorales.npz").write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"JSB_Chorales\.npz is truncated or altered"):
+            pieces(JSB.rolls, tmp_path)
     scipy_io = pytest.importorskip("scipy.io")
     cells = np.empty((1, 2), dtype=object)
     cells[0, 0], cells[0, 1] = np.split(np.unpackbits(part.frames, axis=1).astype(float), [3])
@@ -114,7 +121,7 @@ def test_reviews_of_the_archive(tmp_path: Path) -> None:
     assert [json.loads(line)["text"] for line in lines] == ["b", "bad", "é good"]
 
 
-def test_clips_of_the_archive(tmp_path: Path) -> None:
+def test_clips_of_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def clip(value: int, samples: int = 16_000) -> bytes:
         stream = io.BytesIO()
         with wave.open(stream, "wb") as out:
@@ -131,6 +138,10 @@ def test_clips_of_the_archive(tmp_path: Path) -> None:
     lists = {"validation_list.txt": b"no/b.wav\n", "testing_list.txt": b"go/z.wav\ncat/a.wav\n"}
     archive = tarred({f"./{name}": made for name, made in (contents | lists).items()})
     (folder / WHOLE.archives[0]).write_bytes(archive)
+    with pytest.raises(ValueError, match="is not the published archive: its SHA-256 is"):
+        make_task("speech_commands", official=True, data_dir=tmp_path).prepare()
+    digest = hashlib.sha256(archive).hexdigest()
+    monkeypatch.setattr(speech, "WHOLE", replace(WHOLE, archive_digest=digest))
     task = make_task("speech_commands", official=True, data_dir=tmp_path)
     found = {split: next(task.batches(split, 9, seeded())) for split in SPLITS}
     assert {split: batch.targets.tolist() for split, batch in found.items()} == {
@@ -191,3 +202,5 @@ def test_a_table_of_stays_of_ones_own(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
             own_stays(path)
+    with pytest.raises(FileNotFoundError, match=r"no table .*none\.csv; .* the columns RecordID"):
+        own_stays(tmp_path / "none.csv")

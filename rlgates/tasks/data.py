@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import lzma
 import os
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+import numpy as np
 
 from rlgates.tasks.fetch import FetchError, download, write_file
 from rlgates.tasks.hub import Hub
@@ -54,6 +57,8 @@ class File:
         member: its path in the zip archive that the places hold; empty if they hold the file.
         convert: makes the content of the archive that the places hold, for files that are not
             in there as they are. What was made is kept in the cache, its SHA-256 beside it.
+        archive_digest: SHA-256 of the archive, which is looked at before anything is unpacked;
+            empty if nobody published one.
         hub: the last place, a set of the Hugging Face hub; its content is kept in the same way.
         hint: a sentence for those who do not have the file.
     """
@@ -64,6 +69,7 @@ class File:
     urls: tuple[str, ...] = ()
     member: str = ""
     convert: Callable[[Path], bytes] | None = None
+    archive_digest: str = ""
     hub: Hub | None = None
     hint: str = ""
 
@@ -109,6 +115,16 @@ def data_folders(data_dir: Folder = None) -> list[Path]:
     return [Path(given), cache_folder()]
 
 
+def use_data(data_dir: Folder) -> None:
+    """Look in that folder first from now on, in this process and in all that it starts.
+
+    Raises:
+        FileNotFoundError: it is not there.
+    """
+    if data_dir is not None:
+        os.environ[DATA_VARIABLE] = str(data_folders(data_dir)[0].resolve())
+
+
 def find(file: File, data_dir: Folder = None) -> Path | None:
     """The path of a file, in whatever form it lies there, or None; nothing is fetched."""
     folders = [folder / file.folder for folder in data_folders(data_dir)]
@@ -139,6 +155,8 @@ def content(file: File, path: Path) -> bytes:
         ValueError: it is truncated, or its content is not the published one.
     """
     suffix = path.name.removeprefix(file.name) if path.name.startswith(file.name) else None
+    if suffix not in PACKERS:
+        _check_archive(file, path)
     try:
         if suffix in PACKERS:
             with PACKERS[suffix](path, "rb") as stream:
@@ -170,6 +188,18 @@ def _check(unpacked: bytes, expected: str, where: str, advice: str) -> None:
         )
 
 
+def _check_archive(file: File, path: Path) -> None:
+    if not file.archive_digest:
+        return
+    with path.open("rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if found != file.archive_digest:
+        raise ValueError(
+            f"{path} is not the published archive: its SHA-256 is {found}, expected "
+            f"{file.archive_digest}. It is truncated or altered: remove it."
+        )
+
+
 def _fetched(file: File, data_dir: Folder) -> bytes:
     if os.environ.get(OFFLINE_VARIABLE, "") not in ("", "0"):
         raise missing(file, data_dir, f"{OFFLINE_VARIABLE} is set.")
@@ -197,6 +227,25 @@ def _fetched(file: File, data_dir: Folder) -> bytes:
                 store(file.folder, file.name, found)
             return found
     raise missing(file, data_dir, " ".join(failed))
+
+
+def arrays(file: File, names: Sequence[str], data_dir: Folder = None) -> dict[str, Any]:
+    """The arrays of an .npz file, by name; nothing in it is unpickled.
+
+    Raises:
+        FileNotFoundError, ValueError: as `read`.
+        ValueError: it is no .npz file, or lacks one of the arrays.
+    """
+    packed = read(file, data_dir)
+    try:
+        with np.load(io.BytesIO(packed), allow_pickle=False) as found:
+            return {name: found[name] for name in names}
+    except (*UNREADABLE, KeyError, ValueError, AttributeError) as error:
+        where = find(file, data_dir) or file.name
+        raise ValueError(
+            f"{where} is truncated or altered: it must be an .npz file with the arrays "
+            f"{', '.join(names)} ({error}). Remove it."
+        ) from error
 
 
 def store(folder: str, name: str, made: bytes) -> None:

@@ -126,6 +126,9 @@ def own_stays(path: str | os.PathLike[str]) -> Stays:
         FileNotFoundError: the file is not there. ValueError: a column is missing, there are not
             twelve vitals, or a value is no number; the line is told.
     """
+    columns = f"the columns {STAY}, {HOUR}, {LENGTH} and {len(VITALS)} vitals"
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no table {path}; it must be a CSV file with {columns}.")
     days: dict[str, float] = {}
     found: dict[str, NDArray[np.float32]] = {}
     with PACKERS.get(Path(path).suffix, open)(path, "rb") as packed:
@@ -133,10 +136,7 @@ def own_stays(path: str | os.PathLike[str]) -> Stays:
         names = table.fieldnames or []
         vitals = [name for name in names if name not in (STAY, HOUR, LENGTH)]
         if len(vitals) != len(VITALS) or len(names) != len(VITALS) + 3:
-            raise ValueError(
-                f"{path} must have the columns {STAY}, {HOUR}, {LENGTH} and {len(VITALS)} vitals, "
-                f"got {', '.join(names)}."
-            )
+            raise ValueError(f"{path} must have {columns}, got {', '.join(names)}.")
         for row in table:
             try:
                 hour, stay = int(float(row[HOUR])), row[STAY]

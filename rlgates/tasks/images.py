@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlgates.tasks.data import File, Folder, find, members, read, store
+from rlgates.tasks.data import File, Folder, arrays, find, members, read, store
 from rlgates.tasks.hub import Hub
 from rlgates.tasks.stored import check_counts, fixed_order
 
@@ -161,11 +161,12 @@ def cifar10(data_dir: Folder = None) -> dict[str, Pictures]:
     elif found is None and first_atlas is not None:
         sets = _of_atlases(data_dir)
     else:
-        with np.load(io.BytesIO(read(CIFAR, data_dir)), allow_pickle=False) as arrays:
-            sets = {
-                split: Pictures(arrays[f"{split}_images"], arrays[f"{split}_labels"])
-                for split in CIFAR_DIGESTS
-            }
+        names = [f"{split}_{part}" for split in CIFAR_DIGESTS for part in Pictures._fields]
+        made = arrays(CIFAR, names, data_dir)
+        sets = {
+            split: Pictures(made[f"{split}_images"], made[f"{split}_labels"])
+            for split in CIFAR_DIGESTS
+        }
     _check_cifar(sets)
     if found is None and first_batch is None and first_atlas is not None:
         with suppress(OSError):  # where the cache cannot be written, they are decoded each time
@@ -206,22 +207,21 @@ def _of_atlases(data_dir: Folder) -> dict[str, Pictures]:
             "CIFAR-10 lies there as JPEG XL atlases, which need imagecodecs: pip install "
             "imagecodecs. Or put the official cifar-10-binary.tar.gz beside them."
         ) from error
-    labels = io.BytesIO(read(File("cifar10", "labels.npz"), data_dir))
+    classes = arrays(File("cifar10", "labels.npz"), list(CIFAR_ATLASES), data_dir)
     sets = {}
-    with np.load(labels, allow_pickle=False) as classes:
-        for split, names in CIFAR_ATLASES.items():
-            atlases = [codecs.jpegxl_decode(read(File("cifar10", n), data_dir)) for n in names]
-            tiles = np.stack(atlases).reshape(len(names), 50, 32, 50, 32, 3)
-            images = tiles.transpose(0, 1, 3, 2, 4, 5).reshape(-1, 32, 32, 3)
-            sets[split] = Pictures(images, classes[split])
+    for split, names in CIFAR_ATLASES.items():
+        atlases = [codecs.jpegxl_decode(read(File("cifar10", n), data_dir)) for n in names]
+        tiles = np.stack(atlases).reshape(len(names), 50, 32, 50, 32, 3)
+        images = tiles.transpose(0, 1, 3, 2, 4, 5).reshape(-1, 32, 32, 3)
+        sets[split] = Pictures(images, classes[split])
     return sets
 
 
 def _packed(sets: dict[str, Pictures]) -> bytes:
     stream = io.BytesIO()
-    arrays = {f"{split}_images": pictures.images for split, pictures in sets.items()}
-    arrays |= {f"{split}_labels": pictures.labels for split, pictures in sets.items()}
-    np.savez(stream, allow_pickle=False, **arrays)
+    named = {f"{split}_images": pictures.images for split, pictures in sets.items()}
+    named |= {f"{split}_labels": pictures.labels for split, pictures in sets.items()}
+    np.savez(stream, allow_pickle=False, **named)
     return stream.getvalue()
 
 

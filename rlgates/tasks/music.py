@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rlgates.errors import check_flag, check_size
-from rlgates.tasks.data import File, Folder, find, missing, read
+from rlgates.tasks.data import File, Folder, arrays, find, missing, read
 from rlgates.tasks.stored import RRU, Rows, check_counts, quoted
 from rlgates.tasks.task import SPLITS, Batch
 
@@ -60,7 +60,7 @@ def pieces(of: SetOfPieces, data_dir: Folder = None) -> dict[str, Pieces]:
     """
     npz, mat = of.files()
     if find(npz, data_dir) is not None:
-        found = _of_npz(read(npz, data_dir))
+        found = _of_npz(npz, data_dir)
     else:
         scipy_io = _scipy_io(mat, data_dir)
         found = _of_mat(read(mat, data_dir), scipy_io)
@@ -78,12 +78,9 @@ def pieces(of: SetOfPieces, data_dir: Folder = None) -> dict[str, Pieces]:
     return found
 
 
-def _of_npz(packed: bytes) -> dict[str, Pieces]:
-    with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
-        return {
-            split: Pieces(arrays[split], arrays[f"{split}_len"].astype(np.int64))
-            for split in SPLITS
-        }
+def _of_npz(file: File, data_dir: Folder) -> dict[str, Pieces]:
+    found = arrays(file, [*SPLITS, *(f"{split}_len" for split in SPLITS)], data_dir)
+    return {s: Pieces(found[s], found[f"{s}_len"].astype(np.int64)) for s in SPLITS}
 
 
 def _scipy_io(file: File, data_dir: Folder) -> Any:
@@ -97,10 +94,10 @@ def _scipy_io(file: File, data_dir: Folder) -> Any:
 
 
 def _of_mat(packed: bytes, scipy_io: Any) -> dict[str, Pieces]:
-    arrays = scipy_io.loadmat(io.BytesIO(packed))
+    cells = scipy_io.loadmat(io.BytesIO(packed))
     found = {}
     for split in SPLITS:
-        rolls = [np.asarray(roll) for roll in arrays[f"{split}data"].reshape(-1)]
+        rolls = [np.asarray(roll) for roll in cells[f"{split}data"].reshape(-1)]
         frames = np.concatenate([np.packbits(roll != 0, axis=1) for roll in rolls])
         found[split] = Pieces(frames, np.array([len(roll) for roll in rolls], dtype=np.int64))
     return found

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlgates.errors import check_flag
-from rlgates.tasks.data import File, Folder, find, members, read
+from rlgates.tasks.data import File, Folder, arrays, find, members, read
 from rlgates.tasks.stored import OHNO, Classes, fixed_order, quoted
 from rlgates.tasks.task import SPLITS
 
@@ -75,6 +75,7 @@ WHOLE = File(
         "https://storage.googleapis.com/download.tensorflow.org/data/speech_commands_v0.02.tar.gz",
     ),
     convert=_converted,
+    archive_digest="af14739ee7dc311471de98f5f9d2c9191b18aedfe957f4a6ff791c709868ff58",
     hint="For trials, 500 clips will do, if they are there: subset=True.",
 )
 SUBSET = (
@@ -103,8 +104,7 @@ def clips(subset: bool = False, data_dir: Folder = None) -> Clips:
         FileNotFoundError, ValueError: as `rlgates.tasks.data.read`.
     """
     if not subset or find(SUBSET[0], data_dir) is None:
-        with np.load(io.BytesIO(read(WHOLE, data_dir)), allow_pickle=False) as arrays:
-            found = Clips(arrays["sound"], arrays["words"], arrays["splits"])
+        found = Clips(**arrays(WHOLE, Clips._fields, data_dir))
         return _some(found) if subset else found
     sound = np.load(io.BytesIO(read(SUBSET[0], data_dir)), allow_pickle=False)
     rows = list(csv.DictReader(io.StringIO(read(SUBSET[1], data_dir).decode())))

@@ -86,13 +86,14 @@ PTB = {
 }
 
 
-def _wikitext_file(size: int, split: str, digest: str = "") -> File:
+def _wikitext_file(size: int, split: str, digest: str = "", archive_digest: str = "") -> File:
     return File(
         f"wikitext{size}",
         f"wiki.{split}.tokens",
         digest,
         (f"https://wikitext.smerity.com/wikitext-{size}-v1.zip",),
         f"wikitext-{size}/wiki.{split}.tokens",
+        archive_digest=archive_digest,
         hub=Hub(
             "Salesforce/wikitext",
             ("validation" if split == "valid" else split,),
@@ -114,7 +115,14 @@ WIKITEXT = {
             2, "test", "d790b833ef8cf03a90db7bf1271b7520b83c45ce07ba3c1a9699df81e239eca0"
         ),
     },
-    103: {split: _wikitext_file(103, split) for split in ("train", "valid", "test")},
+    103: {
+        split: _wikitext_file(
+            103,
+            split,
+            archive_digest="242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
+        )
+        for split in ("train", "valid", "test")
+    },
 }
 WORD_COUNTS = {
     "ptb": {"train": 929_589, "valid": 73_760, "test": 82_430},
@@ -189,10 +197,17 @@ def ptb_characters(data_dir: Folder = None) -> dict[str, Text]:
     return parts
 
 
-def _mahoney_file(name: str, digest: str, hub: Hub | None = None) -> File:
-    place = f"https://mattmahoney.net/dc/{name}.zip"
-    hint = "If it need not be the whole set, ask for the beginning alone: prefix=True."
-    return File("enwik8_text8", name, digest, (place,), name, hub=hub, hint=hint)
+def _mahoney_file(name: str, digest: str, archive_digest: str, hub: Hub | None = None) -> File:
+    return File(
+        "enwik8_text8",
+        name,
+        digest,
+        (f"https://mattmahoney.net/dc/{name}.zip",),
+        name,
+        archive_digest=archive_digest,
+        hub=hub,
+        hint="If it need not be the whole set, ask for the beginning alone: prefix=True.",
+    )
 
 
 def _text8(*splits: Any) -> bytes:
@@ -201,10 +216,15 @@ def _text8(*splits: Any) -> bytes:
 
 
 MAHONEY = {
-    "enwik8": _mahoney_file("enwik8", "a1fa5ffddb56f4953e226637dabbb36a"),
+    "enwik8": _mahoney_file(
+        "enwik8",
+        "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8",
+        "547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
+    ),
     "text8": _mahoney_file(
         "text8",
         "3bea1919949baf155f99411df5fada7e",
+        "a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232",
         Hub("afmck/text8", ("train", "validation", "test"), _text8),
     ),
 }
