@@ -125,6 +125,8 @@ class TaskBenchConfig:
     out."""
     core: str = "lstm"
     """Memory core: the fastest one waits for data the soonest."""
+    data_dir: str | None = None
+    """The folder of the data sets, one folder a set; None: that of RLGATES_DATA."""
     updates: int = 30
     """Timed updates; their median counts."""
     seconds: float = 20.0

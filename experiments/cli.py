@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ import tyro
 
 import rlgates
 from rlgates.cores import CORES, core_names
+from rlgates.experiments import study_commands
 from rlgates.experiments.bench_command import bench
 from rlgates.experiments.configs import (
     PRESETS,
@@ -26,20 +26,18 @@ from rlgates.experiments.configs import (
     laid_over,
 )
 from rlgates.experiments.configs import preset as find_preset
+from rlgates.experiments.exits import FAILED, FINISHED, INTERRUPTED, WRONG, command, exit_code
 from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.experiments.supervised_tiers import Tier, over_tier, tier_base
-from rlgates.experiments.sweep_config import SweepConfig
-from rlgates.experiments.tune_config import TuneConfig
 from rlgates.gates import GATES
 from rlgates.tasks import TASKS
+from rlgates.tasks.data import use_data
 
 if TYPE_CHECKING:
     from rlgates.experiments.jobs import Outcome
 
 PresetName = Annotated[str, tyro.conf.arg(metavar="{" + ",".join(PRESETS) + "}")]
 NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
-SWEEP, TUNE = SweepConfig(), TuneConfig()
-FINISHED, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -90,7 +88,7 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
             preset: settings to begin with; the other options are laid over it.
         """
         find_preset(preset)
-        return _code(_outcomes(base, config))
+        return exit_code(_outcomes(base, config))
 
     @app.command(name="demo")
     def demo(
@@ -113,6 +111,7 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
         protocol: str | None = None,
         seeds: tuple[int, ...] = (0,),
         jobs: int = 1,
+        data_dir: Path | None = None,
         list: bool = False,
     ) -> int:
         """Train a core on a supervised task, and see what it reaches beside published figures.
@@ -125,10 +124,13 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
             protocol: that of one paper, such as "adding-gato-750"; None: the first.
             seeds: one run for each seed.
             jobs: runs at a time, each in a process of its own.
+            data_dir: the folder of the data sets, one folder a set; by default that of
+                RLGATES_DATA.
             list: show the tasks, with their settings and metrics.
         """
         from rlgates.errors import check_seeds
         from rlgates.experiments.jobs import Job
+        from rlgates.experiments.supervised_protocols import about
         from rlgates.experiments.workers import run_all
 
         if list:
@@ -136,12 +138,15 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
             return FINISHED
         config = over_tier(name, task_base, config)
         check_seeds(seeds)
-        return _code(run_all([Job(config, seed) for seed in seeds], jobs))
+        use_data(data_dir)
+        if tier == "full" or protocol is not None:
+            print("\n".join(about(name, protocol, config.core)))
+        return exit_code(run_all([Job(config, seed) for seed in seeds], jobs))
 
-    app.command(name="sweep")(_sweep)
-    app.command(name="ledger")(_ledger)
-    app.command(name="tune")(_tune)
-    app.command(name="figures")(_figures)
+    app.command(name="sweep")(study_commands.sweep)
+    app.command(name="ledger")(study_commands.ledger)
+    app.command(name="tune")(study_commands.tune)
+    app.command(name="figures")(study_commands.figures)
     app.command(name="gates")(_gates)
     app.command(name="analyse")(_analyse)
     app.command(name="film")(_film)
@@ -171,8 +176,8 @@ def _demo(base: TrainConfig, config: TrainConfig, learn: bool) -> int:
     time = f", at most {config.max_minutes:g} minutes" if config.max_minutes else ""
     print(f"training {config.core} on {config.env}{time}; Ctrl-C saves, the same command goes on")
     outcomes = _outcomes(base, config)
-    print(f"curves: {_command('tensorboard')} --logdir {shlex.quote(config.folder)}")
-    code = _code(outcomes)
+    print(f"curves: {command('tensorboard')} --logdir {shlex.quote(config.folder)}")
+    code = exit_code(outcomes)
     if code != FINISHED or not learn:
         return code
     from rlgates.experiments.train import GOAL
@@ -183,7 +188,7 @@ def _demo(base: TrainConfig, config: TrainConfig, learn: bool) -> int:
         return FINISHED
     print(
         f"The goal, {GOAL:.2f}, was not reached: {worst:.2f}. Some seeds need longer; "
-        f"try `{_command('rlgates')} demo --seeds 2`, or more --max-minutes in another --folder."
+        f"try `{command('rlgates')} demo --seeds 2`, or more --max-minutes in another --folder."
     )
     return FAILED
 
@@ -196,73 +201,6 @@ def _tasks() -> list[str]:
         settings = " ".join(task.settings) or "-"
         lines.append(f"{name:<18} {settings:<24} {task.metric:<12} {words}")
     return lines
-
-
-def _sweep(
-    study: tyro.conf.Positional[str] = "",
-    config: Annotated[SweepConfig, tyro.conf.arg(name="")] = SWEEP,
-    list: bool = False,
-) -> int:
-    """Make what is missing of a study, and write its tables and pictures.
-
-    Stop it, or kill it, at any moment: the same command goes on, and nothing is made twice.
-
-    Args:
-        study: its name, or a file of Python that defines STUDY.
-        list: show the studies, the runs of their tier laptop, and what they repeat.
-    """
-    from rlgates.experiments.studies import STUDIES
-    from rlgates.experiments.sweep import run_sweep
-
-    if list:
-        for name, row in STUDIES.items():
-            runs = sum(len(arm.cores) for arm in row.arms("laptop")) * len(row.seeds)
-            source = f" ({row.source})" if row.source else ""
-            print(f"{name:<20}{runs:>5} runs  {row.title}{source}")
-        return FINISHED
-    if not study:
-        raise ValueError("the name of a study is needed; rlgates sweep --list shows all.")
-    return _code(run_sweep(study, config))
-
-
-def _ledger(results: Path = Path("experiments/results")) -> int:
-    """Hold the claims of the papers against the tables of the studies, in LEDGER.md.
-
-    Args:
-        results: folder of the tables.
-    """
-    from rlgates.experiments.ledger import write_ledger
-
-    print(write_ledger(results))
-    return FINISHED
-
-
-def _tune(
-    study: tyro.conf.Positional[str],
-    config: Annotated[TuneConfig, tyro.conf.arg(name="")] = TUNE,
-) -> int:
-    """Search the settings of cores on one task of a study; the same command goes on.
-
-    Args:
-        study: its name, or a file of Python that defines STUDY.
-    """
-    from rlgates.experiments.tune import run_tune
-
-    return _code(run_tune(study, config))
-
-
-def _figures(results: Path = Path("experiments/results"), readme: Path = Path("README.md")) -> int:
-    """Draw all pictures and tables again from the small CSV files of the studies.
-
-    Args:
-        results: folder of the CSV files.
-        readme: text whose tables of cores and results are put in again, if it is there.
-    """
-    from rlgates.experiments.redraw import redraw
-
-    for path in redraw(results, readme):
-        print(path)
-    return FINISHED
 
 
 def _gates(
@@ -361,26 +299,6 @@ def _compare(config: Annotated[LearningConfig, tyro.conf.arg(name="")]) -> int:
     from rlgates.experiments.learning import run_learning
 
     return FAILED if run_learning(config) else FINISHED
-
-
-def _command(name: str) -> str:
-    """A command of this environment, so that it can be typed whether it is active or not."""
-    if shutil.which(name):
-        return name
-    path = Path(sys.executable).parent / name
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
-
-
-def _code(outcomes: Sequence[Outcome]) -> int:
-    """The exit code for how runs ended, with a word on what to do next."""
-    if any(outcome.interrupted for outcome in outcomes):
-        command = shlex.join([_command("rlgates"), *sys.argv[1:]])
-        print(f"stopped; the same command goes on: {command}", file=sys.stderr)
-        return INTERRUPTED
-    failed = sum(outcome.result is None for outcome in outcomes)
-    if failed:
-        print(f"{failed} of {len(outcomes)} runs failed; see their manifest.json", file=sys.stderr)
-    return FAILED if failed else FINISHED
 
 
 if __name__ == "__main__":

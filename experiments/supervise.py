@@ -149,6 +149,8 @@ class Run:
         return over or (epochs is not None and self.feed.epoch >= epochs)
 
     def _ended(self) -> str | None:
+        if self._spent() and not self._sound:  # no further update will tell
+            self.diverged_at = self.update
         if self.diverged_at is not None:
             return "diverged"
         goal = self.config.stop_loss

@@ -10,6 +10,7 @@ import torch
 
 from rlgates.cores import core_options
 from rlgates.errors import check_choice
+from rlgates.experiments.configs import fitting
 from rlgates.experiments.supervised_check import build
 from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.tasks import make_task
@@ -21,8 +22,9 @@ def has_protocol(task: str) -> bool:
     return any(row.task == task for row in PROTOCOLS.values())
 
 
-def published(task: str, name: str | None = None) -> Protocol:
-    """A protocol of a task in `rlgates.tasks.protocols.PROTOCOLS`, by default its first one.
+def published(task: str, name: str | None = None) -> tuple[str, Protocol]:
+    """A protocol of a task in `rlgates.tasks.protocols.PROTOCOLS` and its name, by default the
+    first one.
 
     Raises:
         ValueError: there is none, or none of that name.
@@ -33,17 +35,20 @@ def published(task: str, name: str | None = None) -> Protocol:
             "settings that you want."
         )
     rows = protocols_for(task)
-    if name is None:
-        return next(iter(rows.values()))
-    return rows[check_choice(f"protocol of {task}", name, rows)]
+    if name is not None:
+        check_choice(f"protocol of {task}", name, rows)
+    name = name or next(iter(rows))
+    return name, rows[name]
 
 
 def as_published(config: SupervisedConfig, row: Protocol) -> SupervisedConfig:
     """A config with all that the protocol says but the size; the rest as it is.
 
-    Of several learning rates or dropout rates it is the first one.
+    Of several learning rates or dropout rates it is the first one. A core that the paper did not
+    run has the rates of the paper's LSTM, and those of its options that it takes.
     """
-    dropout, options, place = row.dropouts(config.core)[0], row.options(config.core), row.dropout_of
+    dropout, place = row.dropouts(config.core)[0], row.dropout_of
+    options = fitting(row.options(config.core), config.core)
     if place == "core":
         own = [n for n in ("dropout", "recurrent_dropout") if n in core_options(config.core)]
         if own:
@@ -51,9 +56,7 @@ def as_published(config: SupervisedConfig, row: Protocol) -> SupervisedConfig:
         else:
             place = "output"
     rates = row.rates(config.core)
-    budget = (row.updates, row.epochs) if row.updates or row.epochs else None
-    updates, epochs = budget or (config.updates, config.epochs)
-    return replace(
+    published = replace(
         config,
         task_settings=dict(row.settings),
         core_options=options,
@@ -68,17 +71,32 @@ def as_published(config: SupervisedConfig, row: Protocol) -> SupervisedConfig:
         weight_decay=row.weight_decay,
         input_dropout=dropout if place == "input" else 0.0,
         output_dropout=dropout if place == "output" else 0.0,
-        updates=updates,
-        epochs=epochs,
+        updates=row.updates,
+        epochs=row.epochs,
         patience=row.patience,
         **_schedule(row.schedule),
     )
+    unstated: dict[str, Any] = dict(row.unstated)
+    return replace(published, **unstated)
+
+
+def about(task: str, protocol: str | None, core: str) -> list[str]:
+    """Lines for people: what the paper found, and what it leaves open."""
+    name, row = published(task, protocol)
+    lines = [f"protocol {name} ({row.source})"]
+    if row.outcome:
+        lines.append(f"  published: {row.outcome}")
+    if row.unstated:
+        taken = " ".join(f"{setting}={value}" for setting, value in row.unstated.items())
+        lines.append(f"  the paper does not say, and taken is: {taken}")
+    if core not in row.cores:
+        lines.append(f"  the paper has no {core}: its settings are those of {row.like(core)}")
+    return lines
 
 
 def of_published_size(config: SupervisedConfig, row: Protocol) -> SupervisedConfig:
     """The config with the protocol's hidden size, or the one with as many parameters."""
-    size = row.hidden_size
-    parameters = row.core_parameters.get(config.core, row.parameters)
+    size, parameters = row.hidden_size, row.size(config.core)
     if size is None and parameters is not None:
         size = _width(config, parameters)
     return config if size is None else replace(config, hidden_size=size)

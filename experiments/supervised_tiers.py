@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from rlgates.cores import core_options
 from rlgates.errors import check_choice, unknown
 from rlgates.experiments.configs import fitting, laid_over
 from rlgates.experiments.supervised_configs import SupervisedConfig
@@ -48,6 +49,7 @@ LAPTOP: dict[str, dict[str, Any]] = {
         "max_grad_norm": None,
     },
     "forgetting": {
+        "core": "r_lstm",
         "task_settings": {"steps": 100},
         "core_options": {"forget_bias": 6.0},
         "learning_rate": 1e-3,
@@ -70,7 +72,7 @@ PARTS: dict[str, dict[str, Any]] = {
 
 
 def task_config(
-    name: str, tier: str = "laptop", core: str = "ur_lstm", protocol: str | None = None
+    name: str, tier: str = "laptop", core: str | None = None, protocol: str | None = None
 ) -> SupervisedConfig:
     """The default config of a task in a tier.
 
@@ -80,22 +82,30 @@ def task_config(
         name: one of `rlgates.tasks.TASKS`.
         tier: "full" is what a paper did, "smoke" the same so small that it only shows that
             everything runs; "laptop" takes minutes.
-        core: a published protocol may have settings for it.
+        core: a published protocol may have settings for it; None for the task's own.
         protocol: one of the task's in `rlgates.tasks.protocols.PROTOCOLS`, which a laptop does
             not make smaller; None for the first.
 
     Raises:
-        ValueError: an unknown name (the nearest is named), or no published protocol.
+        ValueError: an unknown name (the nearest is named), no published protocol, or a core that
+            lacks what the task is about.
     """
     if name not in TASKS:
         raise unknown("task", name, TASKS)
     check_choice("tier", tier, TIERS)
-    config = replace(_laptop(name), core=core)
+    config = _laptop(name)
+    if core is not None:
+        config = replace(config, core=core)
+    if name == "forgetting" and "forget_bias" not in core_options(config.core):
+        raise ValueError(
+            f"task {name!r} starts all forget gates at 6, and {config.core!r} takes no "
+            "forget_bias; lstm, r_lstm and f_lstm do, and so do GRUs."
+        )
     small = tier == "laptop" or (tier == "smoke" and not has_protocol(name))
     if small and protocol is None:
-        config = replace(config, core_options=fitting(config.core_options, core))
+        config = replace(config, core_options=fitting(config.core_options, config.core))
         return smoke(config) if tier == "smoke" else config
-    row = published(name, protocol)
+    _, row = published(name, protocol)
     config = as_published(config, row)
     return smoke(config) if tier == "smoke" else of_published_size(config, row)
 
@@ -119,7 +129,7 @@ def tier_base(words: Sequence[str]) -> SupervisedConfig:
     """
     given = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     given.add_argument("--tier", choices=TIERS, default="laptop")
-    given.add_argument("--core", default=_NAMELESS.core)
+    given.add_argument("--core")
     given.add_argument("--protocol")
     name = next((word for word in words[1:] if word in TASKS), None)
     if words[:1] != ["task"] or name is None:

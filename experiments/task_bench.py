@@ -16,6 +16,7 @@ from rlgates.experiments.supervised_check import task_title
 from rlgates.experiments.supervised_tiers import PARTS, task_config
 from rlgates.experiments.tables import Row, markdown, read, redraw_table
 from rlgates.tasks import TASKS, Batch
+from rlgates.tasks.data import use_data
 
 NAME = "task_speed"
 
@@ -25,7 +26,9 @@ def bench_tasks(config: TaskBenchConfig) -> Path:
 
     Raises:
         ValueError, TypeError: an unknown task or core, a number that makes no sense.
+        FileNotFoundError: there is no folder of that name for the data.
     """
+    use_data(config.data_dir)
     check_size("updates", config.updates)
     check_number("seconds", config.seconds, above=0)
     for name in config.tasks:

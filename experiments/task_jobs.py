@@ -80,10 +80,12 @@ class _Networks(Kind):
             line += f"; loss without memory {task.baseline:.4f}"
         if result.diverged_at is not None:
             line += f"; diverged at update {result.diverged_at:,}"
+            if (self.folder(job) / "checkpoint").exists():
+                line += f", the last sound weights are in {self.folder(job) / 'checkpoint'}"
         line += f"; {result.losses[-1][0]:,} updates, {time_text(result.seconds)}"
         published = [
             f"  published: {task.metric} {row.value:g} of {row.core} on {row.split} ({row.source})"
-            for row in task.published
+            for row in sorted(task.published, key=lambda row: row.core != config.core)
         ]
         return [line, *published, f"  -> {self.folder(job)}"]
 

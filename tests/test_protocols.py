@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from rlgates.experiments.supervised_check import build, check
+from rlgates.experiments.supervised_protocols import about
 from rlgates.experiments.supervised_tiers import task_config
 from rlgates.tasks import make_task
 from rlgates.tasks.protocols import PROTOCOLS, protocols_for
@@ -46,16 +47,48 @@ def test_protocols_can_be_run(name: str) -> None:
         full = task_config(protocol.task, "full", core, name)
         with torch.device("meta"):
             reader = build(full, make_task(full.task, **full.task_settings))
-        expected = protocol.core_parameters.get(core, protocol.parameters)
+        expected = protocol.size(core)
         if expected is not None:
             count = sum(parameter.numel() for parameter in reader.parameters())
             assert 0.8 * expected < count <= expected
         elif protocol.hidden_size is not None:
             assert full.hidden_size == protocol.hidden_size
+        assert (full.batch_size, full.updates, full.epochs) == tuple(
+            protocol.unstated.get(setting, getattr(protocol, setting))
+            for setting in ("batch_size", "updates", "epochs")
+        ), "no laptop's setting stands for one that is not stated"
         smoke = task_config(protocol.task, "smoke", core, name)
         check(smoke)
         assert (smoke.hidden_size, smoke.updates, smoke.epochs) == (8, 4, None)
         assert smoke.optimizer == full.optimizer
+
+
+def test_a_core_that_a_paper_lacks_has_its_lstm_s_settings() -> None:
+    own, other = (task_config("jsb", "full", core) for core in ("lstm", "r_lstm"))
+    assert other.core_options == own.core_options
+    assert (other.learning_rate, other.epochs) == (0.01, 1000)
+    assert about("jsb", None, "lstm") == [
+        "protocol jsb-rru (Zakovskis et al. 2023, table 1, appendix D.2)",
+        "  the paper does not say, and taken is: epochs=1000",
+    ]
+    assert about("jsb", None, "r_lstm")[-1].endswith("no r_lstm: its settings are those of lstm")
+    assert "solve it" in about("copy", "copy-gu", "lstm")[1]
+
+
+def test_forget_gates_that_are_to_start_saturated_do() -> None:
+    for tier in ("smoke", "laptop", "full"):
+        assert task_config("forgetting", tier).core == "r_lstm"
+        for core in ("lstm", "f_lstm", "gru"):
+            assert task_config("forgetting", tier, core).core_options["forget_bias"] >= 4
+    with pytest.raises(ValueError, match="'ur_lstm' takes no forget_bias; lstm, r_lstm and"):
+        task_config("forgetting", core="ur_lstm")
+
+
+def test_rows_are_permuted_where_the_paper_did() -> None:
+    assert PROTOCOLS["pmnist-rru"].settings == {"permutation": "rows"}
+    rows, bits = (make_task("pmnist", permutation=p) for p in ("rows", "bit_reversal"))
+    assert {row.value for row in rows.published} == {0.9767, 0.9868, 0.9739, 0.9781}
+    assert not {row.source for row in rows.published} & {row.source for row in bits.published}
 
 
 def test_protocols_are_plain_and_fixed() -> None:

@@ -94,6 +94,15 @@ def test_a_divergence_is_reported(tmp_path: Path) -> None:
     assert json.loads((run.folder / "manifest.json").read_text())["result"]["diverged_at"] == 1
 
 
+def test_a_last_update_that_breaks_the_weights_is_a_divergence(tmp_path: Path) -> None:
+    config = replace(TINY, folder=str(tmp_path), optimizer="sgd", learning_rate=1e38, updates=1)
+    learned = Run(config, 0).go()
+    assert learned is not None
+    assert (learned.ended, learned.diverged_at, learned.best_update) == ("diverged", 1, 0)
+    said = kind_of(config).describe(Job(config, 0), learned)[0]
+    assert "diverged at update 1, the last sound weights are in" in said
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -173,7 +173,23 @@ def test_options_are_laid_over_those_of_the_tier(monkeypatch: pytest.MonkeyPatch
     assert (parity.updates, parity.epochs, parity.eval_every) == (None, 2, None)
 
 
-def test_the_full_tier_reads_published_protocols(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_data_folder_is_looked_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RLGATES_DATA", "elsewhere")
+    monkeypatch.setenv("RLGATES_OFFLINE", "1")
+    data = tmp_path / "data"
+    assert cli.main(["task", "smnist", "--data-dir", str(data)]) == 2
+    assert f"there is none at {data}" in capsys.readouterr().err
+    data.mkdir()
+    for command in (["task", "smnist"], ["sweep", "pixels"]):
+        assert cli.main([*command, "--data-dir", str(data)]) == 2
+        assert f"Put it into {data / 'mnist'} or " in capsys.readouterr().err
+
+
+def test_the_full_tier_reads_published_protocols(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     row = Protocol(
         task="parity",
         cores=("lstm",),
@@ -191,6 +207,12 @@ def test_the_full_tier_reads_published_protocols(monkeypatch: pytest.MonkeyPatch
         schedule="divided by 5 after 100 epochs",
     )
     monkeypatch.setitem(PROTOCOLS, "parity-nobody", row)
+    run_all = "rlgates.experiments.workers.run_all"
+    monkeypatch.setattr(run_all, lambda *_: list[Any]())
+    assert cli.main(["task", "parity", "--tier", "full", "--core", "gru"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "protocol parity-nobody (nowhere)"
+    assert said[1] == "  the paper has no gru: its settings are those of lstm"
     config = task_config("parity", "full", "lstm")
     assert (config.hidden_size, config.num_layers, config.decoder_size) == (512, 2, 256)
     assert (config.optimizer, config.learning_rate, config.batch_size) == ("rmsprop", 5e-4, 50)

@@ -140,10 +140,10 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         f"{_PAPER}, figure 9",
-        "The smallest timescale after that is over 10 times smaller with UR gates.",
+        "The smallest timescale after that is over 10 times smaller with a refine gate.",
         Moves(
             Runs("forgetting", "forgetting, steps 500", "lstm"),
-            Runs("forgetting", "forgetting, steps 500", "ur_lstm"),
+            Runs("forgetting", "forgetting, steps 500", "r_lstm"),
             "shortest",
             factor=10,
         ),

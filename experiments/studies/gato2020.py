@@ -67,12 +67,12 @@ STUDIES: dict[str, Study] = {
             )
             for rate in (4e-3, 1e-4)
         ),
-        full=(Published("icu-gato", changes={"epochs": 100, "patience": 10}),),
+        full=(Published("icu-gato"),),
     ),
     "ptb": Study(
         title="Words of the Penn Treebank",
         source="GATO 2020, table 2",
         laptop=(Arm(replace(task_config("ptb_words"), epochs=3), CORES, _DEPTH),),
-        full=(Published("ptb_words-gato", changes={"epochs": 100, "patience": 10}),),
+        full=(Published("ptb_words-gato"),),
     ),
 }

@@ -10,7 +10,6 @@ from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.experiments.supervised_tiers import PARTS, task_config
 
 CORES = ("s_lstm", "lstm", "r_lstm", "f_lstm", "ff_lstm", "c_lstm", "janet", "nru")
-LONG = {"updates": 50_000, "eval_every": 500}
 
 
 def _options(length: int) -> Options:
@@ -44,9 +43,9 @@ STUDIES: dict[str, Study] = {
         source="Ohno et al. 2022, figures 3, 4 and 5",
         laptop=(_tied("copy", "delay", 100, 0.104), _tied("adding", "steps", 200, 0.0083)),
         full=(
-            Published("copy-ohno", changes=LONG),
-            Published("adding-ohno", changes=LONG),
-            Published("adding-ohno-timescales", variant="timescales", changes=LONG),
+            Published("copy-ohno"),
+            Published("adding-ohno"),
+            Published("adding-ohno-timescales", variant="timescales"),
         ),
     ),
     "tied_pixels": Study(
@@ -72,7 +71,7 @@ STUDIES: dict[str, Study] = {
             Published(
                 "speech_commands-ohno",
                 variant=f"clip {clip:g}",
-                changes={"max_grad_norm": clip, "epochs": 100},
+                changes={"max_grad_norm": clip},
             )
             for clip in (1.0, 0.1)
         ),

@@ -37,7 +37,7 @@ def _epoch(task: str) -> SupervisedConfig:
     """One pass over the task's data, or some updates where they are made up."""
     config = task_config(task)
     if config.updates is not None and config.epochs is None:
-        return replace(config, updates=500)
+        return replace(config, updates=2_000 if task == "forgetting" else 500)
     settings = {**config.task_settings, **PARTS.get(task, {})}
     return replace(config, task_settings=settings, epochs=1, updates=None, patience=None)
 
@@ -71,7 +71,7 @@ STUDIES: dict[str, Study] = {
     ),
     "epochs": Study(
         title="One epoch of each task",
-        laptop=tuple(Arm(_epoch(task), ("ur_lstm",)) for task in _OTHERS),
+        laptop=tuple(Arm(config, (config.core,)) for config in map(_epoch, _OTHERS)),
         seeds=(0,),
     ),
     "passive_match": Study(

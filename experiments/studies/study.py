@@ -58,7 +58,7 @@ class Published:
         protocol: one of `rlgates.tasks.protocols.PROTOCOLS`.
         cores: those of the paper if none is given.
         variant: goes before what tells the arms apart.
-        changes: of the config, where the paper says nothing.
+        changes: of the config, where the paper has several settings.
     """
 
     protocol: str

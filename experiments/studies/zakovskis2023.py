@@ -12,8 +12,6 @@ from rlgates.tasks.protocols_cores import HEAT_SIZES
 
 CORES = ("rru", "gru", "lstm", "mogrifier")
 MUSIC = ("jsb", "nottingham", "musedata", "piano")
-# The paper ends a run after so many epochs without gain.
-LONG: dict[str, Any] = {"epochs": 1_000}
 # Rate 5e-3: with 1e-3 an LSTM and a GRU are far from done after as many epochs.
 _JSB, _NOTTINGHAM = (
     replace(task_config(task), learning_rate=5e-3, epochs=100, patience=7)
@@ -47,7 +45,7 @@ STUDIES: dict[str, Study] = {
         title="Polyphonic music",
         source="Zakovskis et al. 2023, table 1, figure 8",
         laptop=(Arm(_JSB, CORES), Arm(_NOTTINGHAM, CORES)),
-        full=tuple(Published(f"{task}-rru", changes=LONG) for task in MUSIC),
+        full=tuple(Published(f"{task}-rru") for task in MUSIC),
         space=_SPACE,
     ),
     "residual": Study(
@@ -55,7 +53,7 @@ STUDIES: dict[str, Study] = {
         source="Zakovskis et al. 2023, table 1",
         laptop=(Arm(replace(task_config("digits"), optimizer="radam"), CORES),),
         full=tuple(
-            Published(f"{task}-rru", changes=LONG)
+            Published(f"{task}-rru")
             for task in (
                 *("ptb_words", "ptb_chars", "enwik8", "text8", "imdb", "smnist", "pmnist"),
             )
@@ -73,9 +71,9 @@ STUDIES: dict[str, Study] = {
             ),
         ),
         full=(
-            Published("nottingham-rru", ("rru",), changes=LONG),
+            Published("nottingham-rru", ("rru",)),
             *(
-                Published(f"nottingham-rru-{name}", variant=words, changes=LONG)
+                Published(f"nottingham-rru-{name}", variant=words)
                 for name, (_, words) in ABLATIONS.items()
             ),
         ),
@@ -93,7 +91,7 @@ STUDIES: dict[str, Study] = {
             for rate in (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
         ),
         full=tuple(
-            Published(f"{task}-rru-heat-{size:g}M", variant=f"size {size:g}M", changes=LONG)
+            Published(f"{task}-rru-heat-{size:g}M", variant=f"size {size:g}M")
             for task, sizes in HEAT_SIZES.items()
             for size in sizes
         ),
@@ -105,8 +103,8 @@ STUDIES: dict[str, Study] = {
         source="Zakovskis et al. 2023, figures 3 and 4",
         laptop=tuple(_dropout(rate) for rate in (0.0, 0.3, 0.5, 0.7, 0.9)),
         full=(
-            Published("nottingham-rru-dropout", changes=LONG),
-            Published("ptb_chars-rru", changes=LONG),
+            Published("nottingham-rru-dropout"),
+            Published("ptb_chars-rru-dropout"),
         ),
     ),
 }

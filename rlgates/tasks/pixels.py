@@ -81,6 +81,7 @@ class SequentialMNIST(Pixels):
     size, held_out = (28, 28, 1), 10_000
     published = (
         *quoted(f"{GU}, table 3", "test", lstm=0.989, ur_lstm=0.9928),
+        *quoted(f"{GU}, table 3, zoneout", "test", ur_lstm=0.9921, ur_gru=0.9927),
         *quoted(
             f"{OHNO}, table 2",
             "test",
@@ -91,6 +92,15 @@ class SequentialMNIST(Pixels):
             c_lstm=0.9883,
             janet=0.9859,
             nru=0.9873,
+        ),
+        *quoted(
+            f"{OHNO}, table 5: 128 units",
+            "test",
+            lstm=0.9884,
+            r_lstm=0.9888,
+            f_lstm=0.9881,
+            janet=0.9807,
+            nru=0.9819,
         ),
         *quoted(
             f"{OHNO}, table 4",
@@ -136,6 +146,7 @@ class PermutedMNIST(SequentialMNIST):
             ur_lstm=0.9643,
         ),
         *quoted(f"{GU}, table 3", "test", lstm=0.9511, ur_lstm=0.9696),
+        *quoted(f"{GU}, table 3, zoneout", "test", ur_lstm=0.9758, ur_gru=0.9651),
         *quoted(
             f"{OHNO}, table 2",
             "test",
@@ -146,6 +157,15 @@ class PermutedMNIST(SequentialMNIST):
             c_lstm=0.9437,
             janet=0.9385,
             nru=0.9476,
+        ),
+        *quoted(
+            f"{OHNO}, table 5: 128 units",
+            "test",
+            lstm=0.9280,
+            r_lstm=0.9328,
+            f_lstm=0.9383,
+            janet=0.8784,
+            nru=0.9489,
         ),
         *quoted(
             f"{OHNO}, table 4",
@@ -166,6 +186,10 @@ class PermutedMNIST(SequentialMNIST):
     ) -> None:
         super().__init__(data_dir)
         self.permutation = check_choice("permutation", permutation, self.permutations)
+        if self.permutation == "rows":
+            self.published = quoted(
+                f"{RRU}, table 1", "test", rru=0.9767, gru=0.9868, lstm=0.9739, mogrifier=0.9781
+            )
 
     def order(self) -> NDArray[np.int64]:
         return row_order(28, 28) if self.permutation == "rows" else bit_reversal(self.steps)
@@ -199,6 +223,7 @@ class SequentialCIFAR(Pixels):
             ur_gru=0.7104,
         ),
         *quoted(f"{GU}, table 3", "test", lstm=0.6301, ur_lstm=0.7100),
+        *quoted(f"{GU}, table 3, zoneout", "test", ur_lstm=0.7434, ur_gru=0.744),
         *quoted(
             f"{OHNO}, table 2",
             "test",
@@ -209,6 +234,15 @@ class SequentialCIFAR(Pixels):
             c_lstm=0.6036,
             janet=0.6099,
             nru=0.6232,
+        ),
+        *quoted(
+            f"{OHNO}, table 5: 128 units",
+            "test",
+            lstm=0.6273,
+            r_lstm=0.6210,
+            f_lstm=0.6298,
+            janet=0.5582,
+            nru=0.5334,
         ),
         *quoted(
             f"{OHNO}, table 4",

@@ -37,6 +37,8 @@ class Protocol:
         core_dropout: for some of the cores, the rates in their place.
         updates, epochs: budget.
         patience: epochs without gain after which a run ends.
+        unstated: settings of a run of which the paper says nothing, by the names of
+            `SupervisedConfig`, and what is taken.
         seeds: runs of each setting.
         outcome: what the paper found, in words; figures are in `Task.published`.
         source: paper and section.
@@ -67,17 +69,27 @@ class Protocol:
     updates: int | None = None
     epochs: int | None = None
     patience: int | None = None
+    unstated: Mapping[str, Any] = field(default_factory=dict)
     seeds: int | None = None
     outcome: str = ""
 
+    def like(self, core: str) -> str:
+        """The core of the paper whose settings a core has: the same, or else the LSTM."""
+        own = core in self.cores
+        return core if own else "lstm" if "lstm" in self.cores else self.cores[0]
+
     def options(self, core: str) -> dict[str, Any]:
-        """The options of one of the cores."""
-        return dict(self.core_options.get(core, {}))
+        """The options of a core, or those of the one that it is `like`."""
+        return dict(self.core_options.get(self.like(core), {}))
 
     def rates(self, core: str) -> tuple[float, ...]:
-        """The learning rates of one of the cores."""
-        return self.core_learning_rates.get(core, self.learning_rates)
+        """The learning rates of a core."""
+        return self.core_learning_rates.get(self.like(core), self.learning_rates)
 
     def dropouts(self, core: str) -> tuple[float, ...]:
-        """The dropout rates of one of the cores."""
-        return self.core_dropout.get(core, self.dropout)
+        """The dropout rates of a core."""
+        return self.core_dropout.get(self.like(core), self.dropout)
+
+    def size(self, core: str) -> int | None:
+        """About how many parameters a core has with all around it, where that is what is fixed."""
+        return self.core_parameters.get(self.like(core), self.parameters)

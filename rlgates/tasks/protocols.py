@@ -13,7 +13,7 @@ from rlgates.tasks.protocols_gates import GU, OHNO
 
 __all__ = ["PROTOCOLS", "Protocol", "protocols_for"]
 
-PROTOCOLS: dict[str, Protocol] = {**GU, **OHNO, **GATO, **RRU}
+PROTOCOLS: dict[str, Protocol] = {**GU, **GATO, **OHNO, **RRU}
 
 
 def protocols_for(task: str) -> dict[str, Protocol]:

@@ -60,7 +60,7 @@ class Task(ABC):
         settings: names of the arguments of the constructor.
         metric: the name of the figure that runs are judged by, one of `figures`.
         higher_is_better: whether more of it is better.
-        published: figures of papers for the default settings.
+        published: figures of papers for these settings.
         input_size: width of an input, or number of tokens.
         tokens: whether inputs are tokens.
         output_size: width of a prediction.
@@ -75,7 +75,7 @@ class Task(ABC):
     settings: ClassVar[tuple[str, ...]] = ()
     metric: ClassVar[str] = "loss"
     higher_is_better: ClassVar[bool] = False
-    published: ClassVar[tuple[Published, ...]] = ()
+    published: tuple[Published, ...] = ()
     input_size: int
     tokens: bool = False
     output_size: int
