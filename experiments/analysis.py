@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch import Tensor
 from rlgates.errors import check_choice
 from rlgates.experiments.figures import LOOK, MUTED, STYLES, save
 from rlgates.experiments.files import write_atomically
-from rlgates.experiments.tables import markdown
+from rlgates.experiments.tables import markdown, read
 from rlgates.tasks import gate_analysis, saturation
 from rlgates.tasks.saturation import GATES, LAWS, Curve
 
@@ -58,12 +58,26 @@ def analyse_saturation(results: Path) -> list[Path]:
         for gate, curve in curves.items()
         for time, left in zip(*(part.tolist() for part in _thinned(curve)), strict=True)
     ]
-    table, picture = results / "saturation.csv", results / "saturation.png"
+    table = results / "saturation.csv"
     _write(table, ["method", "gate", "time", "one_minus_f"], rows)
-    draw_saturation(panels, picture)
     slopes = results / "saturation.md"
     write_atomically(slopes, slope_table(panels[FLOW]).encode())
-    return [table, slopes, picture]
+    return [table, slopes, *redraw_saturation(results)]
+
+
+def redraw_saturation(results: Path) -> Iterator[Path]:
+    """`saturation.png` again, from the table beside it."""
+    panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for row in read(results / "saturation.csv"):
+        points = panels.setdefault(row["method"], {}).setdefault(row["gate"], [])
+        points.append((float(row["time"]), float(row["one_minus_f"])))
+    if panels:
+        curves = {
+            title: {gate: Curve(*torch.tensor(points).double().T) for gate, points in some.items()}
+            for title, some in panels.items()
+        }
+        draw_saturation(curves, results / "saturation.png")
+        yield results / "saturation.png"
 
 
 def slope_table(flow: Mapping[str, Curve]) -> str:
@@ -166,6 +180,13 @@ def analyse_gates(results: Path) -> list[Path]:
     _write(table, list(columns), rows)
     draw_gates(picture)
     return [table, picture]
+
+
+def redraw_gates(results: Path) -> Iterator[Path]:
+    """`gate_analysis.png` again: it is all closed form."""
+    if (results / "gate_analysis.csv").exists():
+        draw_gates(results / "gate_analysis.png")
+        yield results / "gate_analysis.png"
 
 
 def draw_gates(path: Path) -> None:

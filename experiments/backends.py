@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -19,6 +20,7 @@ from rlgates.experiments.sweep_config import BackendName
 from rlgates.experiments.workers import free_first, side_by_side
 
 POLL = 0.5  # seconds
+TIMEOUT = 240  # minutes of a job of SLURM
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,14 @@ class Backend:
         if self.options and self.name == "local":
             raise ValueError(f"backend 'local' has no options, got {', '.join(self.options)}.")
 
+    @property
+    def here(self) -> bool:
+        """Whether runs are made on this machine, and share its processors."""
+        options = self.options or {}
+        if self.name == "submitit":
+            return options.get("cluster", "slurm" if shutil.which("srun") else "local") != "slurm"
+        return self.name == "local" or not options.get("address")
+
     def ended(self, jobs: Sequence[Job], stop: Stop) -> Iterator[Outcome]:
         """How each run ended, as they end; after `stop` those under way are saved.
 
@@ -53,7 +63,7 @@ class Backend:
             ValueError: the backend is not there, or has no such option.
         """
         if self.name == "submitit":
-            return _elsewhere(jobs, stop, self, _Submitit(self))
+            return _elsewhere(jobs, stop, self, _Submitit(self, jobs))
         if self.name == "ray":
             return _elsewhere(jobs, stop, self, _Ray(self, jobs))
         return side_by_side(jobs, stop, self.jobs)
@@ -94,14 +104,15 @@ class Remote:
 
 
 class _Submitit:
-    """One job of the cluster for each run."""
+    """One job of the cluster for each run, which goes back into the queue when its time is up."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, jobs: Sequence[Job]) -> None:
         try:
             import submitit
         except ImportError as error:
             raise ValueError("backend 'submitit' needs it: pip install submitit") from error
-        options = dict(backend.options or {})
+        usual = {"timeout_min": TIMEOUT, "cpus_per_task": _threads(jobs)}
+        options = usual | dict(backend.options or {})
         cluster = options.pop("cluster", None)
         try:
             self.executor = submitit.AutoExecutor(backend.folder / "submitit", cluster=cluster)
@@ -140,14 +151,15 @@ class _Ray:
             raise ValueError("backend 'ray' needs it: pip install ray") from error
         self.ray = ray
         options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "warning"}
-        threads = max((job.config.threads for job in jobs), default=1)
-        if not (backend.options or {}).get("address"):
+        threads = _threads(jobs)
+        if backend.here:
             options |= {"num_cpus": backend.jobs * threads, "_node_ip_address": "127.0.0.1"}
         try:
             ray.init(**{**options, **(backend.options or {})})
         except (ValueError, TypeError, RuntimeError, ConnectionError) as error:
             raise ValueError(f"ray: {error}") from error
-        self.make = ray.remote(num_cpus=threads, max_retries=0)(_call)
+        gpus = float(any(job.config.device == "cuda" for job in jobs))
+        self.make = ray.remote(num_cpus=threads, num_gpus=gpus, max_retries=0)(_call)
 
     def submit(self, remote: Remote) -> Any:
         return self.make.remote(remote)
@@ -161,6 +173,10 @@ class _Ray:
 
     def close(self) -> None:
         self.ray.shutdown()
+
+
+def _threads(jobs: Sequence[Job]) -> int:
+    return max((job.config.threads for job in jobs), default=1)
 
 
 def _call(remote: Callable[[], Outcome]) -> Outcome:

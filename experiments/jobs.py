@@ -6,7 +6,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -166,8 +166,12 @@ def kind_of(config: Config) -> Kind:
     return task_jobs.KIND
 
 
-def check_all(jobs: Sequence[Job]) -> list[Outcome]:
+def check_all(jobs: Sequence[Job], here: bool = True) -> list[Outcome]:
     """Find what is wrong with any run before work starts, and have the data of all.
+
+    Args:
+        jobs: the runs.
+        here: whether they are made on this machine, which then must have their device.
 
     Returns:
         the outcomes of those that were finished and measured before.
@@ -179,7 +183,7 @@ def check_all(jobs: Sequence[Job]) -> list[Outcome]:
     horizons = {id(job.config): job for job in jobs if job.horizon}.values()
     try:
         for config in configs:
-            kind_of(config).check(config)
+            kind_of(config).check(config if here else _anywhere(config))
         for job in horizons:
             check_horizon(job.config, job.horizon)
         found = [(job, kind_of(job.config).finished(job)) for job in jobs]
@@ -191,6 +195,13 @@ def check_all(jobs: Sequence[Job]) -> list[Outcome]:
     except (TypeError, OSError, ImportError) as error:
         raise ValueError(str(error)) from error
     return [Outcome(job, result, before=True) for job, result in done]
+
+
+def _anywhere(config: Config) -> Config:
+    """The config without what a machine must have."""
+    if isinstance(config, SupervisedConfig):
+        return replace(config, device="cpu", amp="none")
+    return replace(config, device="cpu")
 
 
 def _measured(job: Job) -> bool:

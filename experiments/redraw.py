@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from rlgates.experiments.analysis import redraw_gates, redraw_saturation
 from rlgates.experiments.bench import redraw_speed
 from rlgates.experiments.costs import redraw_costs
 from rlgates.experiments.env_bench import redraw_env_speed
@@ -27,6 +28,8 @@ MEASURED = (
     redraw_ppo,
     redraw_env_speed,
     redraw_tasks,
+    redraw_saturation,
+    redraw_gates,
 )
 
 

@@ -157,13 +157,16 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
     seeds = sweep.seeds or study.seeds
     check_seeds(seeds)
     found = parts(name, study, sweep)
-    cpus = processors()
-    at_once = sweep.jobs
-    if at_once is None:
-        at_once = max(1, cpus // max(part.config.threads for part in found))
     file, folder = file_name(name, sweep.tier), Path(sweep.folder, file_name(name, sweep.tier))
+    threads = max(part.config.threads for part in found)
+    at_once = len(found) * len(seeds) if sweep.jobs is None else sweep.jobs
     backend = Backend(sweep.backend, at_once, sweep.backend_options, folder)
-    jobs = _jobs(found, seeds, threads=max(1, cpus // at_once))
+    if backend.here:  # the runs share the processors
+        cpus = processors()
+        at_once = max(1, cpus // threads) if sweep.jobs is None else at_once
+        threads = max(1, cpus // at_once)
+        backend = replace(backend, jobs=at_once)
+    jobs = _jobs(found, seeds, threads)
     results = folder if sweep.tier == "smoke" else Path(sweep.results)
     check_folder("results", results)
     check_folder("folder", folder)
@@ -174,13 +177,15 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
     missing = [job for job in jobs if not book.has(job)]
     if len(missing) < len(jobs):
         print(f"{len(jobs) - len(missing)} of {len(jobs)} runs are in {book.table}", flush=True)
-    outcomes = check_all(missing)
+    outcomes = check_all(missing, here=backend.here)
     for outcome in outcomes:
         book.add(outcome)
     left = [job for job in missing if not book.has(job)]
     if left:
         show(folder, study, whole)
     clock = Clock(left, at_once, book)
+    if left:
+        print(clock.before(), flush=True)
     with StopRequest().listening() as stop:
         for outcome in backend.ended(left, stop):
             outcomes.append(outcome)

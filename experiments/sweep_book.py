@@ -31,7 +31,7 @@ class Book:
         """Refuse to mix runs with other settings into the tables.
 
         Args:
-            jobs: one or more for each core of the study, and for those that are to be made.
+            jobs: one or more for each core of the whole study, and for those to be made.
 
         Raises:
             ValueError: with what differs.
@@ -43,6 +43,12 @@ class Book:
             present.setdefault((run["title"], run["variant"]), []).append(job)
         for (title, variant, core, _), row in self.rows.items():
             there = present.get((title, variant), [])
+            if not there:
+                raise ValueError(
+                    f"{self.table} holds runs of {' '.join(filter(None, (title, variant)))}, which "
+                    "this version of the study does not have. Choose other --results, or remove "
+                    "them."
+                )
             # A core of the table that is not in the study may have the settings of any.
             mine = [job for job in there if job.config.core == core]
             differs = _differs(row, mine or there, bool(mine), known)

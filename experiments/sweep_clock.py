@@ -25,18 +25,26 @@ class Clock:
         for row in book.rows.values():
             self.seconds.setdefault((row["title"], row["core"]), []).append(float(row["seconds"]))
 
+    def before(self) -> str:
+        """ "40 runs, 2 at a time, about 20 min", as far as anything is known yet."""
+        count = (
+            f"{self.total} run{'s' * (self.total > 1)}, {min(self.at_once, self.total)} at a time"
+        )
+        return ", about ".join(filter(None, (count, self._time_left())))
+
     def after(self, outcome: Outcome) -> str:
         """ "7 of 40, about 12 min left", once that run has ended."""
         self.left.remove(outcome.job)
         if outcome.result is not None:
             self.seconds.setdefault(_label(outcome.job), []).append(outcome.result.seconds)
-        count = f"{self.total - len(self.left)} of {self.total}"
+        count, left = f"{self.total - len(self.left)} of {self.total}", self._time_left()
+        return f"{count}, about {left} left" if left else count
+
+    def _time_left(self) -> str:
+        """Empty where nothing is known."""
         expected = [self._expected(job) for job in self.left]
         known = [seconds for seconds in expected if seconds is not None]
-        if not known:
-            return count
-        left = mean(known) * len(expected) / self.at_once
-        return f"{count}, about {time_text(left)} left"
+        return time_text(mean(known) * len(expected) / self.at_once) if known else ""
 
     def _expected(self, job: Job) -> float | None:
         """As runs of the same core and task took, or of other cores, or of other tasks."""

@@ -139,4 +139,9 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(cells) == ["softsign", "sigmoid", "refine", "fast", "iterated fast"]
     for gate in ("sigmoid", "refine"):
         assert float(cells[gate][2]) == pytest.approx(float(cells[gate][3]), abs=0.05)
+    pictures = [tmp_path / f"{name}.png" for name in ("saturation", "gate_analysis")]
+    before = [picture.read_bytes() for picture in pictures]
+    for again in (analysis.redraw_saturation, analysis.redraw_gates):
+        assert list(again(tmp_path)) == [pictures.pop(0)]
+    assert [(tmp_path / f"{n}.png").read_bytes() for n in ("saturation", "gate_analysis")] == before
     assert cli.main(["analyse", "saturations", "--results", str(tmp_path)]) == 2

@@ -370,7 +370,7 @@ def test_committed_tables_are_of_the_present_studies(name: str) -> None:
 def test_the_threads_do_not_outnumber_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(
-        "rlgates.experiments.sweep.check_all", lambda jobs: seen.extend(jobs) or list[Any]()
+        "rlgates.experiments.sweep.check_all", lambda jobs, **_: seen.extend(jobs) or list[Any]()
     )
     monkeypatch.setattr("rlgates.experiments.backends.side_by_side", lambda *_: iter(()))
     wide = Study(title="wide", laptop=(Arm(replace(TINY, threads=64), ("lstm",)),), seeds=(0,))

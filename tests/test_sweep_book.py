@@ -13,6 +13,7 @@ from rlgates.experiments import jobs, manifest, sweep_book
 from rlgates.experiments.files import read_json, write_json
 from rlgates.experiments.jobs import Job
 from rlgates.experiments.sweep_book import Book
+from rlgates.experiments.sweep_clock import Clock
 from rlgates.experiments.tables import made_by, read
 
 
@@ -50,3 +51,21 @@ def test_a_run_that_went_on_at_another_commit_names_both(tmp_path: Path) -> None
     row = {"command": "rlgates sweep some", **manifest.last_session(tmp_path)}
     row = {name: str(value) for name, value in row.items()}
     assert made_by([row]) == "`rlgates sweep some`, commit aaaaaaa+, bbbbbbb+"
+
+
+def test_runs_that_a_study_does_not_have_are_not_mixed_with_its_own(tmp_path: Path) -> None:
+    job = Job(replace(TINY, core="lstm", folder=str(tmp_path)), 0)
+    Book(tmp_path, "some", "rlgates sweep some").add(jobs.make(job))
+    book = Book(tmp_path, "some", "rlgates sweep some")
+    book.check([job])
+    longer = Job(replace(job.config, task_settings={"delay": 3}), 0)
+    with pytest.raises(ValueError, match="runs of copy, delay 2, which this version of the study"):
+        book.check([longer])
+
+
+def test_the_time_is_told_before_the_first_run_as_far_as_it_is_known(tmp_path: Path) -> None:
+    made = [Job(replace(TINY, core=core, folder=str(tmp_path)), 0) for core in ("lstm", "gru")]
+    book = Book(tmp_path, "some", "rlgates sweep some")
+    assert Clock(made, 4, book).before() == "2 runs, 2 at a time"
+    book.rows["", "", "", ""] = {"title": "another", "core": "lru", "seconds": "120"}
+    assert Clock(made, 1, book).before() == "2 runs, 1 at a time, about 4 min 0 s"

@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from test_supervise import TINY
 
 from rlgates.experiments import cli
-from rlgates.experiments.jobs import kind_of
+from rlgates.experiments.backends import Backend
+from rlgates.experiments.jobs import Job, check_all, kind_of
 from rlgates.experiments.studies import STUDIES, Arm, Study
 from rlgates.experiments.supervise import Run
 from rlgates.experiments.sweep import SweepConfig, parts
@@ -136,7 +138,8 @@ def test_runs_that_were_not_begun_are_counted_in_one_line(
     monkeypatch.setattr(Run, "learn", interrupted)
     line = ["sweep", "networks", "--results", "results", "--jobs", "1"]
     assert cli.main([*line, "--seeds", "0", "1", "2", "3"]) == 130
-    printed = capfd.readouterr().out.splitlines()
+    begun, *printed = capfd.readouterr().out.splitlines()
+    assert begun == "16 runs, 1 at a time"
     assert len(printed) == 4 + 1 + 1
     assert printed[4].startswith("[5 of 16, about ")
     assert " seed 1 stopped: at " in printed[4]
@@ -153,3 +156,44 @@ def test_a_seed_that_is_too_large_is_refused(
     message = "rlgates: error: seed must be below 2**32, got 4294967296.\n"
     assert capsys.readouterr().err == message
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("study", "core", "variants"),
+    [
+        ("adding_lengths", "lstm", [""] * 4),  # not the rows in which GATO lacks a part
+        ("adding_lengths", "gato", [""] * 4 + ["s' = 0", "s' = increment"]),
+        ("adding_lengths", "lru", [""] * 4),
+        ("match", "c_lstm", ["", ""]),  # without A2C, where the study does not have it
+        ("match", "om_gru", [""] * 4),
+        ("rru_ablation", "lstm", [""]),
+    ],
+)
+def test_a_chosen_core_is_in_the_rows_that_are_about_it(
+    study: str, core: str, variants: list[str]
+) -> None:
+    arms = STUDIES[study].arms("laptop", (core,))
+    assert [arm.variant for arm in arms] == variants
+    assert {arm.cores for arm in arms} == {(core,)}
+
+
+def test_a_core_that_fits_no_row_is_refused() -> None:
+    only = Study(title="one", laptop=(Arm(TINY, ("lstm",), {"lstm": {"forget_bias": 3.0}}),))
+    with pytest.raises(ValueError, match="the study compares lstm, not 'gru'"):
+        only.arms("laptop", ("gru",))
+
+
+def test_runs_elsewhere_do_not_share_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Backend("local").here
+    assert Backend("ray").here
+    assert not Backend("ray", options={"address": "auto"}).here
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    assert Backend("submitit").here
+    assert not Backend("submitit", options={"cluster": "slurm"}).here
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/srun")
+    assert not Backend("submitit").here
+    on_a_gpu = replace(TINY, device="cuda", folder="there")
+    check_all([Job(on_a_gpu, 0)], here=False)
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="cuda"):
+            check_all([Job(on_a_gpu, 0)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -144,25 +145,33 @@ def gato_jacobian() -> tuple[bool, str]:
 
 
 def gato_parameters() -> tuple[bool, str]:
-    """GATO, appendix B: the published numbers of parameters."""
+    """GATO, appendix B: the published numbers of parameters, and those of other cells."""
     published = {
         (2, 512, 2): 43_264,
         (5, 1024, 2): 138_752,
         (25, 512, 1): 20_736,
         (651, 1300, 1): 1_273_350,
     }
-    found = {
-        key: sum(p.numel() for p in make_core("gato", key[0], key[1], depth=key[2]).parameters())
-        for key in published
-    }
-    return found == published, ", ".join(f"{count:,}" for count in found.values())
+    found, shares = {}, []
+    for inputs, units, depth in published:
+        gato = _parameters("gato", inputs, units, depth=depth)
+        found[inputs, units, depth] = gato
+        shares += [gato / _parameters(other, inputs, units) for other in ("lstm", "gru")]
+    return found == published and max(shares) < 0.25, (
+        f"{', '.join(f'{count:,}' for count in found.values())}: "
+        f"{min(shares):.3f} to {max(shares):.3f} of an LSTM's or a GRU's of as many units"
+    )
+
+
+def _parameters(core: str, inputs: int, units: int, **options: Any) -> int:
+    with torch.device("meta"):
+        made = make_core(core, inputs, units, **options)
+    return sum(parameter.numel() for parameter in made.parameters())
 
 
 def janet_parameters() -> tuple[bool, str]:
     """JANET has half of the parameters of an LSTM."""
-    one, other = (
-        sum(p.numel() for p in make_core(name, 64, 64).parameters()) for name in ("janet", "lstm")
-    )
+    one, other = (_parameters(name, 64, 64) for name in ("janet", "lstm"))
     return 2 * one == other, f"{one:,} and {other:,}"
 
 

@@ -4,6 +4,7 @@ neural networks. Its figure 2 is `rlgates analyse saturation`."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from rlgates.experiments.studies.study import Arm, Options, Published, Study
 from rlgates.experiments.supervised_configs import SupervisedConfig
@@ -21,10 +22,10 @@ def _options(length: int) -> Options:
     }
 
 
-def _tied(task: str, setting: str, length: int, stop: float) -> Arm:
+def _tied(task: str, settings: dict[str, Any], length: int, stop: float) -> Arm:
     config = SupervisedConfig(
         task=task,
-        task_settings={setting: length},
+        task_settings=settings,
         optimizer="rmsprop",
         learning_rate=1e-3,
         updates=5_000,
@@ -41,7 +42,10 @@ STUDIES: dict[str, Study] = {
     "tied_gates": Study(
         title="Copy and Adding with tied gates",
         source="Ohno et al. 2022, figures 3, 4 and 5",
-        laptop=(_tied("copy", "delay", 100, 0.104), _tied("adding", "steps", 200, 0.0083)),
+        laptop=(
+            _tied("copy", {"delay": 100, "cues": "one"}, 100, 0.104),
+            _tied("adding", {"steps": 200}, 200, 0.0083),
+        ),
         full=(
             Published("copy-ohno"),
             Published("adding-ohno"),
@@ -54,7 +58,7 @@ STUDIES: dict[str, Study] = {
         laptop=(Arm(_DIGITS, (*CORES, "ur_lstm", "uf_lstm"), _options(64)),),
         full=tuple(
             Published(f"{task}-ohno{size}", variant=size.strip("-"))
-            for size in ("", "-small")
+            for size in ("", "-others", "-small")
             for task in ("smnist", "pmnist", "scifar")
         ),
     ),
@@ -63,7 +67,8 @@ STUDIES: dict[str, Study] = {
         source="Ohno et al. 2022, table 6",
         laptop=(
             Arm(
-                replace(_SPEECH, task_settings=PARTS["speech_commands"], epochs=1),
+                # Of 500 clips little can be learned, in small batches at all.
+                replace(_SPEECH, task_settings=PARTS["speech_commands"], epochs=10, batch_size=8),
                 ("lstm", "r_lstm", "ur_lstm", "f_lstm"),
             ),
         ),

@@ -66,10 +66,15 @@ class Published:
     variant: str = ""
     changes: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The cores."""
+        return self.cores or PROTOCOLS[self.protocol].cores
+
     def arms(self) -> Iterator[Arm]:
         """One arm for each core, rate and dropout."""
         row = PROTOCOLS[self.protocol]
-        for core in self.cores or row.cores:
+        for core in self.compared:
             whole = as_published(replace(task_config(row.task), core=core), row)
             size = of_published_size(whole, row).hidden_size
             rates, dropouts = row.rates(core), row.dropouts(core)
@@ -112,16 +117,33 @@ class Study:
 
         Args:
             tier: "laptop" or "full".
-            cores: in place of those that the study compares, if any are given.
+            cores: if any are given, those alone, each in the rows that have it; one that no row
+                has, in all rows but those of another core's own options.
 
         Raises:
-            ValueError: the study has no such tier.
+            ValueError: the study has no such tier, or no row for a core.
         """
         rows = self.laptop if tier == "laptop" else self.full
         if not rows:
             raise ValueError(f"{self.title}: there is no tier {tier!r}.")
         if cores:
-            rows = tuple(replace(row, cores=tuple(cores)) for row in rows)
+            rows = _with_cores(rows, cores)
         return [
             arm for row in rows for arm in (row.arms() if isinstance(row, Published) else (row,))
         ]
+
+
+def _with_cores(rows: Sequence[Arm | Published], cores: Sequence[str]) -> list[Arm | Published]:
+    """The rows of a study with some cores: what is changed in one core is not changed in others."""
+    compared = [row.cores if isinstance(row, Arm) else row.compared for row in rows]
+    known = {core for some in compared for core in some}
+    found: list[Arm | Published] = []
+    for row, some in zip(rows, compared, strict=True):
+        open_to_all = len(some) > 1 or (isinstance(row, Arm) and not row.core_options)
+        kept = tuple(c for c in cores if c in some or (c not in known and open_to_all))
+        if kept:
+            found.append(replace(row, cores=kept))
+    for core in cores:
+        if not any(core in row.cores for row in found):
+            raise ValueError(f"the study compares {', '.join(sorted(known))}, not {core!r}.")
+    return found

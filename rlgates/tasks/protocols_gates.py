@@ -255,6 +255,18 @@ for _task, _epochs, _cut in (("smnist", 150, 100), ("pmnist", 150, 100), ("scifa
         seeds=3,
         source=f"{_OHNO}, table 2, appendix E.4",
     )
+    OHNO[f"{_task}-ohno-others"] = Protocol(
+        task=_task,
+        cores=("uf_lstm", "ff_lstm", "gru", "r_gru", "ur_gru", "f_gru"),
+        hidden_size=512,
+        decoder_size=256,
+        learning_rates=(5e-4, 2e-4),
+        batch_size=50,
+        clip=1.0,
+        epochs=150,
+        seeds=3,
+        source=f"{_OHNO}, table 4, appendix F.2",
+    )
     OHNO[f"{_task}-ohno-small"] = Protocol(
         task=_task,
         **_tied(_steps, 64),
