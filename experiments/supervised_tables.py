@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,16 +19,17 @@ PANELS = 24  # the most curves that one picture has
 
 
 def tables(rows: Sequence[Row]) -> str:
-    """A table for each task of a study, or one of all tasks if there is a single core."""
+    """A table for each task of a study, or one of all tasks if each has a single core."""
     titles = list(dict.fromkeys(row["title"] for row in rows))
-    if _one_core(rows):
+    if _nothing_to_compare(rows):
         return overview(rows)
     return "\n".join(table([row for row in rows if row["title"] == t]) for t in titles)
 
 
-def _one_core(rows: Sequence[Row]) -> bool:
-    """Whether many tasks have a single core, which is compared with nothing."""
-    return len(set(map(who, rows))) == 1 < len({row["title"] for row in rows})
+def _nothing_to_compare(rows: Sequence[Row]) -> bool:
+    """Whether many tasks have a single core each."""
+    titles = {row["title"] for row in rows}
+    return len({(row["title"], who(row)) for row in rows}) == len(titles) > 1
 
 
 def who(row: Row) -> str:
@@ -38,7 +40,7 @@ def who(row: Row) -> str:
 
 def draw_tasks(results: Path, name: str, rows: Sequence[Row]) -> list[Path]:
     """Draw losses and gates of a study of tasks; the files that were written."""
-    if _one_core(rows):
+    if _nothing_to_compare(rows):
         return []
     written = []
     titles = list(dict.fromkeys(row["title"] for row in rows))
@@ -85,23 +87,25 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def overview(rows: Sequence[Row]) -> str:
-    """What one core came to on many tasks."""
+    """What many tasks came to, each with one core."""
+    usual = statistics.mode(map(who, rows))
     heads = ("task", "budget", "loss before", "loss", "on test", "published", "time a run")
     lines = []
     for title in dict.fromkeys(row["title"] for row in rows):
         mine = [row for row in rows if row["title"] == title]
         metric = mine[0]["metric"]
+        core = "" if who(mine[0]) == usual else f" (`{who(mine[0])}`)"
         cells = (
-            *(title, _budget(mine[0]), _cell("loss before", mine), _cell("loss", mine)),
+            *(title + core, _budget(mine[0]), _cell("loss before", mine), _cell("loss", mine)),
             f"{metric} {_cell(f'{metric} on test', mine)}",
             *(_cell("published", mine), _cell("time a run", mine)),
         )
         lines.append(cells)
     seeds = ", ".join(dict.fromkeys(row["seed"] for row in rows))
     return markdown(heads, lines) + (
-        f"\n`{rows[0]['core']}` with the settings of the laptop tier, seed {seeds}: loss on "
-        "sequences that were not trained on, before and after, and the task's metric on the test "
-        "set. Published: with the papers' own sizes and budgets. "
+        f"\n`{usual}` where no other core is named, with the settings of the laptop tier, seed "
+        f"{seeds}: loss on sequences that were not trained on, before and after, and the task's "
+        "metric on the test set. Published: with the papers' own sizes and budgets. "
         f"{spent(rows)}. {made_by(rows)}.\n"
     )
 

@@ -158,7 +158,10 @@ def test_tables_say_who_solved_it_and_what_is_published() -> None:
     some = [{**row, "title": title} for row, title in zip(music[:2], ("a, b 1", "c"), strict=True)]
     text = overview(some)
     assert "| a, b 1 | 4 epochs | 9.0000 | 0.0050 | nll 8 | " in text
-    assert "`slow` with the settings of the laptop tier, seed 0, 1: loss" in text
+    assert "`slow` where no other core is named, with the settings of the laptop tier" in text
+    assert "seed 0, 1: loss" in text
+    text = overview([some[0], some[0] | {"title": "d"}, some[1] | {"core": "gru"}])
+    assert "| c (`gru`) | 4 epochs" in text
     text = table(music)
     assert "after 4 epochs, 7 sequences at a time" in text
     assert "RAdam" in text
@@ -190,6 +193,7 @@ def test_a_core_that_is_compared_with_nothing_has_no_pictures(tmp_path: Path) ->
     drawn = {path.name for path in draw_tasks(tmp_path, "mine", rows)}
     assert drawn == {"mine_copy.png", "mine_adding.png"}
     assert draw_tasks(tmp_path, "mine", rows[::2]) == []
+    assert draw_tasks(tmp_path, "mine", rows[::3]) == [], "gru on copy, lstm on adding"
 
 
 def test_pictures_leave_out_what_is_above_all_later_losses() -> None:
