@@ -53,7 +53,8 @@ class Backend:
         """Whether runs are made on this machine, and share its processors."""
         options = self.options or {}
         if self.name == "submitit":
-            return options.get("cluster", "slurm" if shutil.which("srun") else "local") != "slurm"
+            found = "slurm" if shutil.which("srun") else "local"
+            return str(options.get("cluster", found)) != "slurm"
         return self.name == "local" or not options.get("address")
 
     def ended(self, jobs: Sequence[Job], stop: Stop) -> Iterator[Outcome]:

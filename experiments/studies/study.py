@@ -127,7 +127,7 @@ class Study:
         if not rows:
             raise ValueError(f"{self.title}: there is no tier {tier!r}.")
         if cores:
-            rows = _with_cores(rows, cores)
+            rows = tuple(_with_cores(rows, cores))
         return [
             arm for row in rows for arm in (row.arms() if isinstance(row, Published) else (row,))
         ]
