@@ -12,11 +12,12 @@ from typing import Any
 import torch
 
 from rlgates import Core, make_core
-from rlgates.cores import ALIASES, check_options, core_names, list_cores
+from rlgates.cores import ALIASES, core_names, list_cores
 from rlgates.errors import check_choice, check_number, check_size
 from rlgates.experiments.bench_configs import BenchConfig
 from rlgates.experiments.bench_figures import draw_speeds
 from rlgates.experiments.bench_tables import TABLE_SHAPE, read_speed, speed_tables
+from rlgates.experiments.configs import core_of
 from rlgates.experiments.costs import REFERENCE, redraw_costs, write_costs
 from rlgates.experiments.devices import find_device
 from rlgates.experiments.files import write_atomically
@@ -101,7 +102,7 @@ def check(config: BenchConfig) -> list[Shape]:
     check_threads(config.threads)
     find_device(config.device, ("cuda", "cpu"))
     for name in config.cores:
-        check_options(name, {})
+        core_of(name)
     for name in config.others:
         check_choice("library", name, OTHERS)
     if not config.shapes:
@@ -120,7 +121,8 @@ def shape_of(text: str) -> Shape:
 def core_case(name: str, shape: Shape, config: BenchConfig) -> dict[str, Any]:
     """A core at one shape, against each of its rivals."""
     generator = torch.Generator().manual_seed(0)
-    core = make_core(name, shape.I, shape.H, generator=generator, device=config.device)
+    family, options = core_of(name)
+    core = make_core(family, shape.I, shape.H, generator=generator, device=config.device, **options)
     reason = too_much(core, shape, config)
     if reason:
         return {"left_out": reason}
@@ -138,7 +140,8 @@ def _rivals(name: str, core: Core, shape: Shape, config: BenchConfig) -> Iterato
     units = equal_units(parameters, shape.I)
     if units != shape.H:
         yield "equal", layer_run("LSTM", shape, config.device, units)
-    if core_names()[ALIASES.get(name, name)][0] == "gru":
+    family = core_of(name)[0]
+    if core_names()[ALIASES.get(family, family)][0] == "gru":
         yield "nn.GRU", layer_run("GRU", shape, config.device)
     if str(shape) == TABLE_SHAPE:
         reference = make_core(REFERENCE, shape.I, shape.H, device=config.device)

@@ -17,7 +17,7 @@ class BenchConfig:
     """
 
     cores: tuple[str, ...] = ()
-    """Cores to be timed; all if none is given."""
+    """Cores to be timed, with options as in lstm:tied=True; all of them if none is given."""
     shapes: tuple[str, ...] = (
         "64x32x64x64",
         "128x8x64x128",

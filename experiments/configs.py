@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from tyro.constructors import PrimitiveConstructorSpec
 
-from rlgates.cores import core_options
+from rlgates.cores import check_options, core_options
 from rlgates.errors import unknown
 
 
@@ -46,6 +47,18 @@ def fitting(options: Mapping[str, Any], core: str) -> dict[str, Any]:
         ValueError: an unknown core (the nearest is named).
     """
     return {name: value for name, value in options.items() if name in core_options(core)}
+
+
+def core_of(words: str) -> tuple[str, dict[str, Any]]:
+    """The core and its options in words such as "lstm:forget_bias=0.0".
+
+    Raises:
+        ValueError: an unknown core or option (the nearest is named).
+    """
+    core, *pairs = re.split("[:,]", words)
+    options = parse_pairs(pairs)
+    check_options(core, options)
+    return core, options
 
 
 Pairs = Annotated[

@@ -8,6 +8,7 @@ from typing import Any
 from rlgates import make_core
 from rlgates.cores import list_cores
 from rlgates.experiments.bench_tables import TABLE_SHAPE
+from rlgates.experiments.configs import core_of
 from rlgates.experiments.files import write_atomically
 from rlgates.experiments.logs import write_rows
 from rlgates.experiments.tables import Row, markdown, read
@@ -24,7 +25,8 @@ def write_costs(results: Path, name: str, content: dict[str, Any]) -> None:
     case = cases.get(f"{TABLE_SHAPE}/{place}", {})
     if REFERENCE not in case:
         return
-    core, run = make_core(name, SIZE, SIZE), content["runs"][case["run"]]
+    family, options = core_of(name)
+    core, run = make_core(family, SIZE, SIZE, **options), content["runs"][case["run"]]
     steps, rows, _, _ = TABLE_SHAPE.split("x")
     table = read_costs(results)
     table[name] = {
@@ -38,7 +40,8 @@ def write_costs(results: Path, name: str, content: dict[str, Any]) -> None:
         "setting": f"T={steps} B={rows} d={SIZE} threads={place} torch={run['torch']}",
         "commit": run["commit"],
     }
-    ordered = [table[core] for core in list_cores() if core in table]
+    known = [core for core in list_cores() if core in table]
+    ordered = [table[core] for core in dict.fromkeys([*known, *table])]
     write_rows(results / "core_costs.csv", ordered, list(table[name]))
 
 

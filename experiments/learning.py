@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -23,10 +22,9 @@ from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from rlgates.agents import RecurrentPPO
-from rlgates.cores import check_options
 from rlgates.envs.sb3 import make_vec_env as make_own
 from rlgates.errors import check_choice, check_size
-from rlgates.experiments.configs import LearningConfig, parse_pairs
+from rlgates.experiments.configs import LearningConfig, core_of
 from rlgates.experiments.figures import LOOK, MUTED, Curve, plot_curves, save
 from rlgates.experiments.files import write_atomically
 from rlgates.experiments.manifest import git_state
@@ -169,18 +167,6 @@ def learn(task: str, agent: str, seed: int) -> Learned:
         seen = np.load(Path(folder) / "evaluations.npz")
         steps, returns = seen["timesteps"].tolist(), seen["results"].mean(axis=1).tolist()
     return Learned(steps, returns, time.process_time() - start)
-
-
-def core_of(agent: str) -> tuple[str, dict[str, Any]]:
-    """The core and its options of an agent such as "lstm:forget_bias=0.0".
-
-    Raises:
-        ValueError: an unknown core or option (the nearest is named).
-    """
-    core, *words = re.split("[:,]", agent)
-    options = parse_pairs(words)
-    check_options(core, options)
-    return core, options
 
 
 def run_learning(config: LearningConfig) -> int:

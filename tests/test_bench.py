@@ -148,12 +148,14 @@ def test_results_grow_and_are_read_back(
     assert main(bench_words(tmp_path, *shapes, "--cores", "gru", "none")) == 0
     before = read_speed(tmp_path)
     assert main(bench_words(tmp_path, *shapes, "--cores", "lstm", "on_lstm", "--others")) == 0
+    tied = bench_words(tmp_path, "--shapes", "3x2x4x5", "--cores", "lstm:tied=True", "--others")
+    assert main(tied) == 0
     assert "x nn.LSTM (2)" in capsys.readouterr().out
 
     content = read_speed(tmp_path)
-    assert content["cores"].keys() == {"gru", "none", "lstm", "om_lstm"}
+    assert content["cores"].keys() == {"gru", "none", "lstm", "om_lstm", "lstm:tied=True"}
     assert content["cores"]["gru"] == before["cores"]["gru"]
-    assert set(content["runs"]) == {"1", "2"}
+    assert set(content["runs"]) == {"1", "2", "3"}
     case = content["cores"]["gru"]["6x2x4x5/1"]
     assert case.keys() == {"run", "backend", "nn.LSTM", "equal", "nn.GRU", "plain"}
     assert "equal" not in content["cores"]["lstm"]["6x2x4x5/1"]  # it is the same layer
@@ -173,7 +175,9 @@ def test_results_grow_and_are_read_back(
     assert (tmp_path / "core_speed.png").stat().st_size > 10_000
 
     rows = read_costs(tmp_path)
-    assert list(rows) == ["lstm", "om_lstm", "gru", "none"]  # in the order of the cores
+    # In the order of the cores, those with options last.
+    assert list(rows) == ["lstm", "om_lstm", "gru", "none", "lstm:tied=True"]
+    assert rows["lstm:tied=True"]["parameters"] == "24960"
     table = content["cores"]["gru"]["3x2x4x5/1"]["lstm"]
     assert rows["gru"]["relative_time"] == f"{1 / table.ratio:.3g}"
     assert rows["gru"]["setting"].startswith("T=3 B=2 d=64 threads=1 torch=")

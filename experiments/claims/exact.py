@@ -44,7 +44,7 @@ class Cost(Test):
     """A core takes more, or at most, some multiple of another one's time.
 
     Attributes:
-        core, than: names of cores, of as many units.
+        core, than: names of cores of as many units, with options as in "lstm:tied=True".
         least, most: bounds of the ratio.
     """
 

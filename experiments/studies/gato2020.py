@@ -19,6 +19,7 @@ def _adding(length: int) -> SupervisedConfig:
     return SupervisedConfig(
         task="adding",
         task_settings={"steps": length},
+        decoder_size=64,
         updates=200_000 // 64,
         batch_size=64,
         halve_block=10_000,
