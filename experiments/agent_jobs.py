@@ -17,7 +17,7 @@ from rlgates.experiments.jobs import CURVE_POINTS, Job, Kind, Stop
 from rlgates.experiments.runs import check, run_folder, run_title
 from rlgates.experiments.supervised_gates import unit_rows
 from rlgates.experiments.tables import Row
-from rlgates.experiments.train import GOAL, Result, describe, finished, train
+from rlgates.experiments.train import GOAL, Result, core_parameters, describe, finished, train
 
 
 class _Agents(Kind):
@@ -76,6 +76,7 @@ class _Agents(Kind):
             "steps": result.steps,
             "ended": result.ended,
             f"steps_to_{GOAL}": result.steps_to_goal or "",
+            "parameters": core_parameters(config),
             "seconds": result.seconds,
             "steps_per_second": round(result.steps / max(result.seconds, 0.1)),
             "config": self.digest(config),

@@ -70,7 +70,7 @@ def summary(rows: Sequence[Row]) -> str:
 def _table(rows: Sequence[Row]) -> str:
     """The table of one environment, with all that is needed to make it again."""
     first, seeds = rows[0], sorted({int(row["seed"]) for row in rows})
-    heads = (heading(first), "success", f"steps to {GOAL}", "time a run")
+    heads = (heading(first), "success", f"steps to {GOAL}", "parameters", "time a run")
     lines = [
         [f"`{core}`", *_cells([row for row in rows if row["core"] == core])]
         for core in dict.fromkeys(row["core"] for row in rows)
@@ -81,8 +81,9 @@ def _table(rows: Sequence[Row]) -> str:
         f"Success on {int(first['episodes']):,} fresh episodes a seed: interquartile mean over "
         f"seeds {seeds[0]} to {seeds[-1]} with its 95 % bootstrap interval. Steps of training "
         f"until {GOAL:.0%} of the last training episodes succeeded: median, and how many seeds "
-        f"got there. Budget {steps_text(float(first['budget']))} steps{early}. Time: median, with "
-        f"{first['threads']} thread a run; {spent(rows)}. {made_by(rows)}.\n"
+        f"got there. Parameters: of the core. Budget {steps_text(float(first['budget']))} "
+        f"steps{early}. Time: median, with {first['threads']} thread a run; {spent(rows)}. "
+        f"{made_by(rows)}.\n"
     )
     return markdown(heads, lines) + "\n" + note
 
@@ -94,11 +95,13 @@ def _cells(rows: Sequence[Row]) -> list[str]:
     reached = [float(row[f"steps_to_{GOAL}"]) if row[f"steps_to_{GOAL}"] else None for row in rows]
     median, count = median_reached(reached)
     seconds = float(np.median(logs.column(list(rows), "seconds")))
+    parameters = rows[0].get("parameters")
     when = steps_text(median) if median else f"> {steps_text(float(rows[0]['budget']))}"
     return [
         f"{iqm(success):.2f}"
         + (f" [{low:.2f}, {high:.2f}]" if len(rows) > 1 else "")
         + (f", {diverged} diverged" if diverged else ""),
         f"{when} ({count} of {len(rows)})",
+        f"{int(parameters):,}" if parameters else "",
         time_text(seconds),
     ]

@@ -119,6 +119,14 @@ def build(config: TrainConfig, seed: int) -> tuple[Agent, BatchedVecEnv]:
     return model, env
 
 
+def core_parameters(config: TrainConfig) -> int:
+    """Parameters of an agent's memory, that of a critic of its own included."""
+    model, env = build(config, 0)
+    env.close()
+    cores = model.policy.lstm_actor, model.policy.lstm_critic
+    return sum(p.numel() for core in cores if core is not None for p in core.parameters())
+
+
 def trained(folder: Path, config: TrainConfig, seed: int) -> Agent:
     """The agent of the finished run in `folder`.
 

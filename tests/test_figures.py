@@ -142,6 +142,7 @@ def test_the_table_of_the_readme() -> None:
             "episodes": "1000",
             "budget": "10000000",
             "steps_to_0.9": steps,
+            "parameters": "33280" if core == "ur_lstm" else "",
             "seconds": "90",
             "stop_success": "0.97",
             "threads": "1",
@@ -153,9 +154,9 @@ def test_the_table_of_the_readme() -> None:
     rows += [row("lstm", "T", seed, 0.5, "") for seed in range(2)]
     rows.append(row("lstm", "T", 2, 0.5, "9000000"))
     lines = summary(rows).splitlines()
-    assert lines[0] == "| T | success | steps to 0.9 | time a run |"
-    assert lines[2] == "| `ur_lstm` | 0.97 [0.97, 0.97] | 2.0 M (3 of 3) | 1 min 30 s |"
-    assert lines[3] == "| `lstm` | 0.50 [0.50, 0.50] | > 10.0 M (1 of 3) | 1 min 30 s |"
+    assert lines[0] == "| T | success | steps to 0.9 | parameters | time a run |"
+    assert lines[2] == "| `ur_lstm` | 0.97 [0.97, 0.97] | 2.0 M (3 of 3) | 33,280 | 1 min 30 s |"
+    assert lines[3] == "| `lstm` | 0.50 [0.50, 0.50] | > 10.0 M (1 of 3) |  | 1 min 30 s |"
     for words in (
         "seeds 0 to 2",
         "Budget 10.0 M steps",

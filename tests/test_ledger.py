@@ -127,6 +127,7 @@ TENTH_APART = [
         (Solves(A), runs("a", FIVE), "reproduced", "a solves it on 5 of 5, after 30; 5 seeds"),
         (Solves(A), runs("a", [*FIVE[:4], None]), "open", "4 of 5, after 25"),
         (Solves(A), runs("a", NEVER), "contradicted", "0 of 5; 5 seeds"),
+        (Solves(A), runs("a", NEVER, [0.5, 0.5, 0.1, 0.5, 0.5]), "open", "gets to 0.20 of"),
         (Solves(A), runs("a", FIVE[:3]), "open", "3 of 3, after 20; 3 seeds"),
         (Solves(A, never=True), runs("a", NEVER), "reproduced", "0 of 5"),
         (Solves(A, never=True), runs("a", FIVE), "contradicted", "5 of 5"),
