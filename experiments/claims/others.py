@@ -169,6 +169,16 @@ ZAKOVSKIS: tuple[Claim, ...] = (
         "More ReLUs, on the candidate and the output, do harm.",
         Better(_nottingham(), _nottingham("ReLU on c and o"), "test"),
     ),
+    Claim(
+        "Zakovskis et al. 2023, table 2",
+        "One scalar for all units in place of Z does a little harm.",
+        Better(_nottingham(), _nottingham("one scalar Z"), "test"),
+    ),
+    Claim(
+        "Zakovskis et al. 2023, table 2",
+        "Residual weights that all start at 0.95 do a little harm.",
+        Better(_nottingham(), _nottingham("S from 0.95"), "test"),
+    ),
 )
 
 JANET: tuple[Claim, ...] = (

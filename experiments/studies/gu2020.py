@@ -151,7 +151,18 @@ STUDIES: dict[str, Study] = {
                 ("lstm", "c_lstm", "om_lstm", "u_lstm", "ur_lstm"),
             ),
         ),
-        full=(Published("wikitext103-gu"),),
+        full=(
+            Published("wikitext103-gu"),
+            *(
+                Published(
+                    "wikitext103-gu",
+                    ("c_lstm",),
+                    variant=f"t_max {steps}",
+                    changes={"core_options": {"t_max": steps}},
+                )
+                for steps in (8, 11)
+            ),
+        ),
     ),
     "pixels": Study(
         title="Images pixel by pixel",
@@ -168,6 +179,10 @@ STUDIES: dict[str, Study] = {
                 Published(f"{task}-gu-large{end}", variant=f"large{end}")
                 for task in ("smnist", "pmnist", "scifar")
                 for end in ("", "-zoneout")
+            ),
+            *(
+                Published(f"{task}-gu-plain", variant="plain")
+                for task in ("smnist", "pmnist", "scifar")
             ),
         ),
     ),

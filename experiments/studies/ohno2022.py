@@ -62,6 +62,18 @@ STUDIES: dict[str, Study] = {
             for task in ("smnist", "pmnist", "scifar")
         ),
     ),
+    "rare_words": Study(
+        title="Words of the Penn Treebank, rare ones apart",
+        source="Ohno et al. 2022, table 3",
+        laptop=(
+            Arm(
+                replace(task_config("ptb_words"), task_settings={"by_frequency": True}, epochs=3),
+                ("lstm", "r_lstm", "f_lstm"),
+                {"f_lstm": {"tied": False}},
+            ),
+        ),
+        full=(Published("ptb_words-ohno"),),
+    ),
     "speech": Study(
         title="Raw speech",
         source="Ohno et al. 2022, table 6",

@@ -77,7 +77,7 @@ class Published:
         for core in self.compared:
             whole = as_published(replace(task_config(row.task), core=core), row)
             size = of_published_size(whole, row).hidden_size
-            rates, dropouts = row.rates(core), row.dropouts(core)
+            rates, dropouts = row.rates(core) or (whole.learning_rate,), row.dropouts(core)
             for rate, dropout in product(rates, dropouts):
                 one = replace(row, dropout=(dropout,), core_dropout={})
                 config = as_published(whole, one)

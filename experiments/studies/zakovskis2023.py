@@ -8,7 +8,7 @@ from typing import Any
 from rlgates.experiments.studies.space import SPACE, Range
 from rlgates.experiments.studies.study import Arm, Published, Study
 from rlgates.experiments.supervised_tiers import task_config
-from rlgates.tasks.protocols_cores import HEAT_SIZES
+from rlgates.tasks.protocols_cores import ABLATED, HEAT_SIZES
 
 CORES = ("rru", "gru", "lstm", "mogrifier")
 MUSIC = ("jsb", "nottingham", "musedata", "piano")
@@ -70,12 +70,16 @@ STUDIES: dict[str, Study] = {
                 for options, words in ABLATIONS.values()
             ),
         ),
-        full=(
-            Published("nottingham-rru", ("rru",)),
-            *(
-                Published(f"nottingham-rru-{name}", variant=words)
-                for name, (_, words) in ABLATIONS.items()
-            ),
+        full=tuple(
+            row
+            for task in ABLATED
+            for row in (
+                Published(f"{task}-rru", ("rru",)),
+                *(
+                    Published(f"{task}-rru-{name}", variant=words)
+                    for name, (_, words) in ABLATIONS.items()
+                ),
+            )
         ),
     ),
     "rate_size": Study(

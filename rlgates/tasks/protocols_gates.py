@@ -101,6 +101,13 @@ for _task, _epochs in (("smnist", 150), ("pmnist", 150), ("scifar", 100)):
             source=f"{_GU}, table 2, appendix D.2",
             **_pixels,
         )
+    GU[f"{_task}-gu-plain"] = Protocol(
+        cores=("lstm",),
+        hidden_size=1024 if _task == "scifar" else 512,
+        learning_rates=(2e-4, 5e-4, 1e-3, 2e-3),
+        source=f"{_GU}, table 3, appendix D.2",
+        **_pixels,
+    )
     for _zoneout in (False, True):
         GU[f"{_task}-gu-large" + "-zoneout" * _zoneout] = Protocol(
             cores=("ur_lstm", "ur_gru"),
