@@ -18,6 +18,7 @@ from matplotlib.patches import Rectangle
 
 from rlgates.experiments.figures import LOOK, save
 from rlgates.experiments.tables import Key, Row, key, made_by, markdown, ordered, read, slug, spent
+from rlgates.experiments.text import steps_text
 
 COLUMNS = 2  # of panels
 COLORS = colormaps["viridis"]
@@ -34,11 +35,13 @@ class Cell(NamedTuple):
     Attributes:
         loss: the lowest on held-out sequences during a run, its median over the runs that did
             not diverge; None if all did.
+        updates: after which it was had, the median of these runs; None if all diverged.
         diverged: how many did.
         rows: all of them.
     """
 
     loss: float | None
+    updates: float | None
     diverged: int
     rows: tuple[Row, ...]
 
@@ -94,7 +97,10 @@ def heat_table(results: Path, name: str, rows: Sequence[Row]) -> str:
     text = []
     for title, maps in _by_task(results, name, rows).items():
         metric = next(row["metric"] for row in rows if row["title"] == title)
-        heads = (title, "lowest loss", "rate", "size", f"{metric} on test", "diverged", "missing")
+        heads = (
+            *(title, "lowest loss", "updates to it", "rate", "size"),
+            *(f"{metric} on test", "diverged", "missing"),
+        )
         lines = []
         for one in sorted(maps, key=lambda one: min(one.losses.values(), default=math.inf)):
             failed = sum(cell.diverged for cell in one.cells.values())
@@ -112,15 +118,15 @@ def heat_table(results: Path, name: str, rows: Sequence[Row]) -> str:
     return "\n".join([*text, f"{note}\n"])
 
 
-def _best(one: Map) -> tuple[str, str, str, str]:
-    """Loss, rate, size, and figure on test."""
+def _best(one: Map) -> tuple[str, ...]:
+    """Loss, updates to it, rate, size, and figure on test."""
     if one.best is None:
-        return "", "", "", ""
+        return ("",) * 5
     size, rate = one.best
     cell = one.cells[one.best]
     tests = [float(row["test"]) for row in cell.rows if row["test"] and not row["diverged_at"]]
     test = f"{np.median(tests):.4g}" if tests else ""
-    return f"{cell.loss:.4f}", f"{rate:g}", str(size), test
+    return f"{cell.loss:.4f}", f"{cell.updates:,.0f}", f"{rate:g}", str(size), test
 
 
 def _by_task(results: Path, name: str, rows: Sequence[Row]) -> dict[str, list[Map]]:
@@ -136,9 +142,10 @@ def heat_maps(rows: Sequence[Row], points: Sequence[Row]) -> list[Map]:
         rows: its runs.
         points: of their learning curves.
     """
-    curves: dict[Key, list[float]] = {}
+    curves: dict[Key, list[tuple[float, float]]] = {}
     for point in points:
-        curves.setdefault(key(point), []).append(float(point["loss"] or "nan"))
+        one = float(point["loss"] or "nan"), float(point["update"])
+        curves.setdefault(key(point), []).append(one)
     rates = sorted({float(row["learning_rate"]) for row in rows})
     maps = []
     for core in ordered(row["core"] for row in rows):
@@ -153,15 +160,15 @@ def heat_maps(rows: Sequence[Row], points: Sequence[Row]) -> list[Map]:
     return maps
 
 
-def _cell(rows: Sequence[Row], curves: Mapping[Key, Sequence[float]]) -> Cell:
-    losses = []
+def _cell(rows: Sequence[Row], curves: Mapping[Key, Sequence[tuple[float, float]]]) -> Cell:
+    lowest = []
     for row in rows:
-        seen = [float(row["loss"]), *curves.get(key(row), ())]
-        finite = [loss for loss in seen if math.isfinite(loss)]
+        seen = [(float(row["loss"]), float(row["made"])), *curves.get(key(row), ())]
+        finite = [one for one in seen if math.isfinite(one[0])]
         if finite and not row["diverged_at"]:
-            losses.append(min(finite))
-    middle = float(np.median(losses)) if losses else None
-    return Cell(middle, len(rows) - len(losses), tuple(rows))
+            lowest.append(min(finite))
+    middle = map(float, np.median(lowest, axis=0)) if lowest else (None, None)
+    return Cell(*middle, len(rows) - len(lowest), tuple(rows))
 
 
 def draw_maps(title: str, maps: Sequence[Map], path: Path) -> None:
@@ -189,7 +196,7 @@ def draw_maps(title: str, maps: Sequence[Map], path: Path) -> None:
         beyond: Any = "max" if max(losses) > (norm.vmax or 0) else "neither"
         figure.colorbar(ScalarMappable(norm, COLORS), ax=list(panels), extend=beyond, aspect=40)
         figure.suptitle(
-            f"{title}: lowest loss on held-out sequences\n"
+            f"{title}: lowest loss on held-out sequences, below it the updates to it\n"
             "framed: the core's best; hatched: diverged; –: not made",
             x=0.01,
             ha="left",
@@ -213,8 +220,9 @@ def _plot(axes: Axes, one: Map, norm: Normalize) -> None:
         axes.add_patch(Rectangle(corner, 1, 1, **face))
         if cell.loss is not None:
             dark = np.dot(color[:3], (0.299, 0.587, 0.114)) < 0.5
-            ink, words = "white" if dark else "black", _number(cell.loss)
-            axes.text(column, row, words, ha="center", va="center", fontsize=8, color=ink)
+            ink = "white" if dark else "black"
+            words = f"{_number(cell.loss)}\n{steps_text(cell.updates or 0)}"
+            axes.text(column, row, words, ha="center", va="center", fontsize=7, color=ink)
         if (size, rate) == one.best:
             frame = Rectangle(corner, 1, 1, fill=False, edgecolor=FRAME, linewidth=2.5, zorder=3)
             frame.set_clip_on(False)

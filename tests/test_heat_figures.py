@@ -26,7 +26,7 @@ def run(core: str, rate: float, size: int, loss: str, seed: int = 0, **changes: 
         "title": "nottingham", "variant": f"rate {rate:g}, size {size}", "core": core,
         "seed": str(seed), "loss": loss, "diverged_at": "", "learning_rate": str(rate),
         "hidden_size": str(size), "metric": "nll", "test": "", "command": "rlgates sweep rate_size",
-        "commit": "0123456789", "seconds": "20",
+        "commit": "0123456789", "seconds": "20", "made": "1200",
     }  # fmt: skip
     return {**row, **changes}
 
@@ -57,6 +57,7 @@ def test_the_lowest_loss_of_each_rate_and_size() -> None:
     losses = {(32, 1e-4): 3.2, (32, 1e-3): 3.0, (64, 1e-4): 5.0, (64, 1e-2): 3.5}
     assert gru.losses == losses
     assert gru.best == (32, 1e-3)
+    assert [gru.cells[place].updates for place in losses] == [1, 1200, 1200, 2]
     assert (gru.cells[32, 1e-2].loss, gru.cells[32, 1e-2].diverged) == (None, 1)
     assert (64, 1e-3) not in gru.cells
     assert (lstm.rates, lstm.sizes, lstm.best) == (RATES, (48,), (48, 1e-3))
@@ -84,7 +85,8 @@ def test_a_panel_for_each_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     lstm, gru, _ = figure.axes
     words = {text.get_position(): text.get_text() for text in gru.texts}
     assert words == {
-        (0, 0): "3.20", (1, 0): "3.00", (0, 1): "5.00", (1, 1): "–", (2, 1): "3.50",
+        (0, 0): "3.20\n1", (1, 0): "3.00\n1.2 k", (0, 1): "5.00\n1.2 k", (1, 1): "–",
+        (2, 1): "3.50\n2",
     }  # fmt: skip
     patches: list[Any] = list(gru.patches)
     failed = [patch for patch in patches if patch.get_hatch()]
@@ -100,7 +102,7 @@ def test_a_panel_for_each_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert [label.get_text() for label in gru.get_xticklabels()] == ["0.0001", "0.001", "0.01"]
     assert [label.get_text() for label in gru.get_yticklabels()] == ["32", "64"]
     assert [label.get_text() for label in lstm.get_yticklabels()] == ["48"]
-    assert [text.get_text() for text in lstm.texts] == ["–", "2.00", "–"]
+    assert [text.get_text() for text in lstm.texts] == ["–", "2.00\n1.2 k", "–"]
 
 
 def test_nothing_but_failures_can_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,11 +119,12 @@ def test_the_study_has_it_in_place_of_curves(tmp_path: Path) -> None:
     assert [path.name for path in written] == [*heats, "rate_size.md"]
     text = written[-1].read_text().splitlines()
     assert text[:4] == [
-        "| nottingham | lowest loss | rate | size | nll on test | diverged | missing |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-        "| `lstm` | 2.0000 | 0.001 | 48 | 1.5 | 0 of 1 runs | 2 |",
-        "| `gru` | 3.0000 | 0.001 | 32 | 2.9 | 1 of 5 runs | 1 |",
+        "| nottingham | lowest loss | updates to it | rate | size | nll on test | diverged "
+        "| missing |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| `lstm` | 2.0000 | 1,200 | 0.001 | 48 | 1.5 | 0 of 1 runs | 2 |",
+        "| `gru` | 3.0000 | 1,200 | 0.001 | 32 | 2.9 | 1 of 5 runs | 1 |",
     ]
-    assert text[5].startswith("| jsb | lowest loss | rate | size | loss on test |")
+    assert text[5].startswith("| jsb | lowest loss | updates to it | rate | size | loss on test |")
     assert "seed 0" in text[-1]
     assert text[-1].endswith(" 8 runs took 2 min 40 s. `rlgates sweep rate_size`, commit 0123456.")

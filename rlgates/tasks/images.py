@@ -54,6 +54,7 @@ def _mnist_file(name: str, digest: str) -> File:
         name,
         digest,
         tuple(f"{place}{name}.gz" for place in places),
+        hint="The small digits of scikit-learn need no file: task digits.",
         hub=Hub("ylecun/mnist", ("train" if name.startswith("train") else "test",), convert),
     )
 
