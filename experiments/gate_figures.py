@@ -191,7 +191,10 @@ def plot_timescales(figure: Any, panels: Mapping[str, Pair]) -> None:
 
 
 def plot_growth(
-    figure: Any, panels: Mapping[str, Growth], cores: Sequence[str] | None = None
+    figure: Any,
+    panels: Mapping[str, Growth],
+    cores: Sequence[str] | None = None,
+    unit: str = "environment steps",
 ) -> None:
     """As `growth_figure`, into a figure or a part of one, in the colours of all `cores`."""
     if not panels:
@@ -205,7 +208,7 @@ def plot_growth(
         axes.plot(steps, middle, color=color, ls=dash, lw=2.2, marker=dot, label=core)
     axes.xaxis.set_major_formatter(FuncFormatter(steps_label))
     axes.set_title("median, 10 to 90 % of the gates", loc="left")
-    axes.set_xlabel("environment steps")
+    axes.set_xlabel(unit)
     _log_axis(axes, "timescale 1 / (1 − f), in steps")
     axes.legend(loc="best")
 

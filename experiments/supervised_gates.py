@@ -15,12 +15,15 @@ from rlgates.core import Observation
 from rlgates.experiments.figures import LOOK, save
 from rlgates.experiments.gate_figures import (
     WIDTH,
+    Growth,
     Pair,
+    plot_growth,
     plot_histograms,
     plot_timescales,
     unit_means,
     unit_timescales,
 )
+from rlgates.experiments.gate_runs import growth
 from rlgates.experiments.supervise import Run
 from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.experiments.supervised_evaluate import observed
@@ -28,6 +31,7 @@ from rlgates.experiments.supervised_saved import load_best
 from rlgates.experiments.tables import Row, heading
 
 SEQUENCES = 32
+QUANTILES = ("timescale_low", "timescale", "timescale_high")  # 10, 50 and 90 per cent
 # Those of Gu et al. 2020, figure 4, and the fast gate.
 SHOWN = ("lstm", "c_lstm", "u_lstm", "r_lstm", "ur_lstm", "f_lstm")
 
@@ -68,8 +72,41 @@ def unit_rows(pair: tuple[Observation, Observation] | None) -> list[Row]:
     ]
 
 
-def draw_unit_gates(title: str, rows: Sequence[Row], path: Path) -> bool:
-    """Histograms and timescales of the cores of `SHOWN`, out of the rows of `unit_rows`.
+def growth_columns(folder: Path) -> dict[int, Row]:
+    """The quantiles of the gates' timescales in steps that a run wrote down, by update."""
+    found = growth(folder)
+    if found is None:
+        return {}
+    return {
+        int(step): {name: f"{value:.4g}" for name, value in zip(QUANTILES, values, strict=True)}
+        for step, *values in zip(*found, strict=True)
+    }
+
+
+def _median_growth(points: Sequence[Row]) -> Growth | None:
+    """The medians over seeds of what `growth_columns` gave, update by update."""
+    seen: dict[int, list[list[float]]] = {}
+    for point in points:
+        if point.get(QUANTILES[0]):
+            marks = [float(point[name]) for name in QUANTILES]
+            seen.setdefault(int(point["update"]), []).append(marks)
+    if not seen:
+        return None
+    updates = sorted(seen)
+    medians = np.array([np.median(seen[update], axis=0) for update in updates])
+    return Growth(np.array(updates, dtype=float), *medians.T)
+
+
+def draw_unit_gates(
+    title: str, rows: Sequence[Row], path: Path, points: Sequence[Row] = ()
+) -> bool:
+    """Histograms and timescales of the cores of `SHOWN`, before, after and during training.
+
+    Args:
+        title: of the task.
+        rows: as `unit_rows` gives them.
+        path: the PNG to be written.
+        points: of the learning curves on that task, with the columns of `growth_columns`.
 
     Returns:
         whether there was any of them.
@@ -88,13 +125,24 @@ def draw_unit_gates(title: str, rows: Sequence[Row], path: Path) -> bool:
             scales[core] = np.exp(-1 / before), np.exp(-1 / after)
     if not means:
         return False
+    grown = {
+        core: found
+        for core in means
+        if (found := _median_growth([point for point in points if point["core"] == core]))
+    }
+    kinds = 3 if grown else 2
     with rc_context(LOOK):
-        figure = Figure(figsize=(0.6 + WIDTH * len(means), 6.4), layout="constrained")
-        parts: Any = figure.subfigures(2, 1)
+        figure = Figure(figsize=(0.6 + WIDTH * len(means), 3.2 * kinds), layout="constrained")
+        parts: Any = figure.subfigures(kinds, 1)
         figure.suptitle(
-            f"{title}: forget gates before and after training", fontsize=12, x=0.01, ha="left"
+            f"{title}: forget gates before{', during' * bool(grown)} and after training",
+            fontsize=12,
+            x=0.01,
+            ha="left",
         )
         plot_histograms(parts[0], means)
         plot_timescales(parts[1], scales)
+        if grown:
+            plot_growth(parts[2], grown, list(means), "updates")
         save(figure, path)
     return True

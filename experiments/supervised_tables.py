@@ -52,7 +52,7 @@ def draw_tasks(results: Path, name: str, rows: Sequence[Row]) -> list[Path]:
         if _draw_curves(title, mine, first["baseline"], path):
             written.append(path)
         path = path.with_stem(f"{path.stem}_gates")
-        if draw_unit_gates(title, gates, path):
+        if draw_unit_gates(title, gates, path, mine):
             written.append(path)
     return written
 

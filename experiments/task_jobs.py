@@ -16,7 +16,7 @@ from rlgates.experiments.stopping import InterruptedRun
 from rlgates.experiments.supervise import Run, finished
 from rlgates.experiments.supervised_check import check, run_folder, task_title
 from rlgates.experiments.supervised_configs import SupervisedConfig, learned_from
-from rlgates.experiments.supervised_gates import gates_before_and_after, unit_rows
+from rlgates.experiments.supervised_gates import gates_before_and_after, growth_columns, unit_rows
 from rlgates.experiments.supervised_progress import Progress
 from rlgates.experiments.supervised_saved import Learned
 from rlgates.experiments.supervised_tiers import smoke
@@ -141,7 +141,11 @@ class _Networks(Kind):
         places = np.linspace(0, count - 1, min(CURVE_POINTS, count)).round().astype(int).tolist()
         lowest = losses.index(min(losses))  # which heat maps look for
         points = [result.losses[place] for place in sorted({*places, lowest})]
-        return [{"update": str(update), "loss": f"{loss:.5f}"} for update, loss in points]
+        scales = growth_columns(self.folder(job)) if "gates" in job.extras else {}
+        return [
+            {"update": str(update), "loss": f"{loss:.5f}", **scales.get(update, {})}
+            for update, loss in points
+        ]
 
     def gates(self, job: Job, result: Learned) -> list[Row]:
         if result.best_update is None:

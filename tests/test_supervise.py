@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from matplotlib.image import imread
 
-from rlgates.experiments.jobs import CURVE_POINTS, Job, kind_of
+from rlgates.experiments.jobs import CURVE_POINTS, Job, kind_of, make
 from rlgates.experiments.supervise import Run
 from rlgates.experiments.supervised_check import check
 from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.experiments.supervised_figures import shown
+from rlgates.experiments.supervised_gates import QUANTILES, draw_unit_gates
 from rlgates.experiments.supervised_saved import Learned
 from rlgates.experiments.supervised_tables import draw_tasks, overview, table
 from rlgates.experiments.tables import merge
@@ -180,6 +182,27 @@ def test_a_long_curve_keeps_its_ends_and_its_lowest_point() -> None:
     assert {"update": "7", "loss": "1.00000"} in curve
     assert updates == sorted(set(updates))
     assert len(updates) <= CURVE_POINTS + 1
+
+
+def test_the_timescales_of_kept_gates_are_seen_during_training(tmp_path: Path) -> None:
+    config = replace(TINY, core="lstm", folder=str(tmp_path))
+    job = Job(config, 0, extras=("gates",))
+    result = make(job).result
+    assert result is not None
+    kind = kind_of(config)
+    points = [{"core": "lstm", **point} for point in kind.curve(job, result)]
+    assert [point["update"] for point in points] == ["0", "2", "4", "6"]
+    for point in points:
+        low, middle, high = (float(point[name]) for name in QUANTILES)
+        assert 1 <= low <= middle <= high
+    assert 3 < float(points[0]["timescale"]) < 5, "1 / (1 - sigmoid(1)) is 3.7"
+    assert QUANTILES[0] not in kind.curve(replace(job, extras=()), result)[0]
+    rows = [{"title": "copy", "core": "lstm", **row} for row in kind.gates(job, result)]
+    heights = []
+    for some in ([], points, [*points, *points[:2]]):
+        assert draw_unit_gates("copy", rows, tmp_path / "gates.png", some)
+        heights.append(imread(tmp_path / "gates.png").shape[0])
+    assert heights[0] < heights[1] == heights[2]
 
 
 def test_a_core_that_is_compared_with_nothing_has_no_pictures(tmp_path: Path) -> None:
