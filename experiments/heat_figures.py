@@ -167,8 +167,10 @@ def _cell(rows: Sequence[Row], curves: Mapping[Key, Sequence[tuple[float, float]
         finite = [one for one in seen if math.isfinite(one[0])]
         if finite and not row["diverged_at"]:
             lowest.append(min(finite))
-    middle = map(float, np.median(lowest, axis=0)) if lowest else (None, None)
-    return Cell(*middle, len(rows) - len(lowest), tuple(rows))
+    if not lowest:
+        return Cell(None, None, len(rows), tuple(rows))
+    loss, updates = np.median(lowest, axis=0).tolist()
+    return Cell(loss, updates, len(rows) - len(lowest), tuple(rows))
 
 
 def draw_maps(title: str, maps: Sequence[Map], path: Path) -> None:
