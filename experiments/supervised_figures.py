@@ -36,7 +36,7 @@ def draw_losses(
         figure = Figure(figsize=(2 * columns + 0.6, 1.6 * rows + 0.6), layout="constrained")
         panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
         everything = [line for runs in curves.values() for line in runs]
-        low, high = shown(everything, baseline)
+        low, high, scale = shown(everything, baseline)
         for axes, (core, runs) in zip(panels, curves.items(), strict=False):
             if baseline is not None:
                 axes.axhline(baseline, color=MUTED, lw=0.9, ls=(0, (4, 3)))
@@ -44,7 +44,7 @@ def draw_losses(
                 axes.plot(updates, losses, color=MUTED, lw=0.7, alpha=0.3)
             for updates, losses in runs:
                 axes.plot(updates, losses, color=STYLES[0][0], lw=1.4, alpha=0.8)
-            axes.set_yscale("log" if high > LOG_FROM * low else "linear")
+            axes.set_yscale(scale)
             axes.set_ylim(low, high)
             axes.set_title(core, loc="left")
         for axes in panels[len(curves) :]:
@@ -55,14 +55,14 @@ def draw_losses(
         save(figure, path)
 
 
-def shown(lines: Sequence[Line], baseline: float | None) -> tuple[float, float]:
-    """The lowest and the highest loss of a picture of these runs."""
+def shown(lines: Sequence[Line], baseline: float | None) -> tuple[float, float, str]:
+    """The lowest and the highest loss of a picture of these runs, and the scale between them."""
     lowest = min(min(losses) for _, losses in lines)
     highest = baseline if baseline is not None else _late(lines, lowest)
     if highest > LOG_FROM * lowest:
-        return max(lowest / 2, 1e-6), 4 * highest
+        return max(lowest / 2, 1e-6), 4 * highest, "log"
     margin = 0.2 * (highest - lowest) or 0.1
-    return lowest - margin, highest + margin
+    return max(lowest - margin, 0.0), highest + margin, "linear"
 
 
 def _late(lines: Sequence[Line], lowest: float) -> float:

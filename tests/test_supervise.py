@@ -31,6 +31,9 @@ TINY = SupervisedConfig(
 )
 
 
+FALLING = range(0, 101, 5), [60.0, 5.0, *[4.0] * 18, 3.0]
+
+
 def losses(run: Learned | None) -> list[tuple[int, float]]:
     assert run is not None
     return run.losses
@@ -219,11 +222,20 @@ def test_a_core_that_is_compared_with_nothing_has_no_pictures(tmp_path: Path) ->
     assert draw_tasks(tmp_path, "mine", rows[::3]) == [], "gru on copy, lstm on adding"
 
 
-def test_pictures_leave_out_what_is_above_all_later_losses() -> None:
-    updates = list(range(0, 101, 5))
-    falling = [60.0, 5.0, *[4.0] * 18, 3.0]
-    assert shown([(updates, falling)], None) == pytest.approx((2.6, 5.4))
-    assert shown([(updates, falling), ([0, 10], [60.0, 50.0])], None) == pytest.approx((1.5, 200))
-    assert shown([(updates, falling)], 6.0) == pytest.approx((2.4, 6.6))
-    assert shown([(updates, [*falling[:-1], 0.01])], 6.0) == pytest.approx((0.005, 24))
-    assert shown([([0], [2.0])], None) == pytest.approx((1.9, 2.1))
+@pytest.mark.parametrize(
+    ("lines", "baseline", "limits", "scale"),
+    [
+        ([FALLING], None, (2.6, 5.4), "linear"),
+        ([FALLING, ([0, 10], [60.0, 50.0])], None, (1.5, 200), "log"),
+        ([FALLING], 6.0, (2.4, 6.6), "linear"),
+        ([(range(2), [5.0, 0.01])], 6.0, (0.005, 24), "log"),
+        ([(range(2), [2.1, 0.24])], 2.08, (0, 2.448), "linear"),  # not below 0
+        ([([0], [2.0])], None, (1.9, 2.1), "linear"),
+    ],
+)
+def test_pictures_leave_out_what_is_above_all_later_losses(
+    lines: Any, baseline: float | None, limits: tuple[float, float], scale: str
+) -> None:
+    *found, kind = shown(lines, baseline)
+    assert found == pytest.approx(limits)
+    assert kind == scale
