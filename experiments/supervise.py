@@ -39,6 +39,9 @@ from rlgates.tasks import Batch, Generated
 
 # Beyond all seeds of training, and of each other.
 SEEDS = {"valid": 2**40, "test": 2**41}
+# Over hundreds of steps a gradient overflows now and then. Such updates are not made; with more of
+# them in a row a run has diverged.
+MOST_LEFT_OUT = 10
 
 
 def finished(config: SupervisedConfig, seed: int) -> Learned | None:
@@ -81,6 +84,7 @@ class Run:
         self.metrics: dict[str, float] = {}
         self.best: tuple[float, int] | None = None
         self.waited = 0
+        self.left_out = 0
         self.diverged_at: int | None = None
         self._made: dict[str, Batch] = {}
         self._gated = config.gate_rows > 0
@@ -189,9 +193,12 @@ class Run:
         scaler.unscale_(self.optimizer)
         norm = total_norm(list(self.reader.parameters()), self.config.max_grad_norm)
         value = float(loss.detach())
-        # Infinite gradients in float16 are the scaler's own affair: it leaves out the update.
-        if not (math.isfinite(value) and (scaler.is_enabled() or norm.isfinite())):
+        # In float16 the scaler leaves out the update itself.
+        overflown = not (scaler.is_enabled() or norm.isfinite())
+        self.left_out = self.left_out + 1 if overflown else 0
+        if not math.isfinite(value) or self.left_out > MOST_LEFT_OUT:
             self.diverged_at = self.update
+        if overflown or self.diverged_at is not None:
             return
         scaler.step(self.optimizer)
         scaler.update()

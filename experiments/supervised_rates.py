@@ -100,8 +100,21 @@ class Precision:
 
 
 def total_norm(parameters: Iterable[nn.Parameter], limit: float | None) -> torch.Tensor:
-    """The norm of the gradients, which are clipped to `limit` if there is one."""
+    """The norm of the gradients, which are clipped to `limit` if there is one.
+
+    Where it is too large for its dtype, the gradients are scaled down first: what is finite can be
+    clipped. It is infinite or nan only if a gradient is.
+    """
+    given = [parameter for parameter in parameters if parameter.grad is not None]
+    grads = [parameter.grad for parameter in given if parameter.grad is not None]
+    norm = nn.utils.get_total_norm(grads)
+    if not norm.isfinite() and limit is not None:
+        top = torch.stack([grad.abs().max() for grad in grads]).max()
+        if not top.isfinite():
+            return top
+        for grad in grads:
+            grad.div_(top)
+        norm = nn.utils.get_total_norm(grads)
     if limit is not None:
-        return nn.utils.clip_grad_norm_(parameters, limit)
-    grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    return nn.utils.get_total_norm(grads)
+        nn.utils.clip_grads_with_norm_(given, limit, norm)
+    return norm

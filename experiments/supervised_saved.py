@@ -16,7 +16,7 @@ from rlgates.experiments.supervised_check import task_title
 if TYPE_CHECKING:
     from rlgates.experiments.supervise import Run
 
-_PROGRESS = ("update", "seconds", "since", "losses", "metrics", "best", "waited")
+_PROGRESS = ("update", "seconds", "since", "losses", "metrics", "best", "waited", "left_out")
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def restore(run: Run) -> Logger:
     run.state = None if saved["state"] is None else saved["state"].to(run.device)
     run.feed.set_state(saved["feed"])
     for name in _PROGRESS:
-        setattr(run, name, saved["progress"][name])
+        setattr(run, name, saved["progress"].get(name, getattr(run, name)))
     torch.set_rng_state(saved["random"]["torch"])
     if saved["random"]["cuda"]:
         torch.cuda.set_rng_state_all(saved["random"]["cuda"])

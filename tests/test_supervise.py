@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ import torch
 from matplotlib.image import imread
 
 from rlgates.experiments.jobs import CURVE_POINTS, Job, kind_of, make
-from rlgates.experiments.supervise import Run
+from rlgates.experiments.supervise import MOST_LEFT_OUT, Run
 from rlgates.experiments.supervised_check import check
 from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.experiments.supervised_figures import shown
 from rlgates.experiments.supervised_gates import QUANTILES, draw_unit_gates
+from rlgates.experiments.supervised_rates import total_norm
 from rlgates.experiments.supervised_saved import Learned
 from rlgates.experiments.supervised_tables import draw_tasks, overview, table
 from rlgates.experiments.tables import merge
@@ -97,6 +99,35 @@ def test_a_divergence_is_reported(tmp_path: Path) -> None:
     assert learned is not None
     assert learned.diverged_at == 1
     assert json.loads((run.folder / "manifest.json").read_text())["result"]["diverged_at"] == 1
+
+
+def test_gradients_that_overflow_are_clipped_or_left_out(tmp_path: Path) -> None:
+    moved: list[bool] = []
+
+    class Steep(Run):
+        """The gradients of update 3 are huge, those of 5 and of all from 8 on infinite."""
+
+        def learn(self) -> None:
+            factors = {3: 1e30, 5: math.inf} | dict.fromkeys(range(8, 99), math.inf)
+            factor = factors.get(self.update + 1, 1.0)
+            hook = self.reader.decoder.bias.register_hook(lambda gradient: gradient * factor)
+            before = [parameter.detach().clone() for parameter in self.reader.parameters()]
+            super().learn()
+            hook.remove()
+            same = map(torch.equal, before, self.reader.parameters())
+            moved.append(not all(same))
+
+    run = Steep(replace(TINY, updates=50, folder=str(tmp_path)), 0)
+    learned = run.go()
+    assert learned is not None
+    assert (learned.ended, learned.diverged_at) == ("diverged", 8 + MOST_LEFT_OUT)
+    assert moved == [True] * 4 + [False] + [True] * 2 + [False] * (MOST_LEFT_OUT + 1)
+    given = [torch.nn.Parameter(torch.zeros(2)) for _ in range(2)]
+    for parameter, gradient in zip(given, ([3e30, 0.0], [0.0, -4e30]), strict=True):
+        parameter.grad = torch.tensor(gradient)
+    assert total_norm(given, 1.0).isfinite()
+    clipped = [parameter.grad.tolist() for parameter in given if parameter.grad is not None]
+    assert clipped == [[pytest.approx(0.6), 0], [0, pytest.approx(-0.8)]]
 
 
 def test_a_last_update_that_breaks_the_weights_is_a_divergence(tmp_path: Path) -> None:
