@@ -228,7 +228,8 @@ class Run:
     def _evaluate(self, logger: Logger) -> None:
         figures = evaluate(self.reader, self.task, self.held_out("valid"), self.precision)
         loss, self.metrics = figures["loss"], {k: v for k, v in figures.items() if k != "loss"}
-        self._sound = math.isfinite(loss)
+        stuck = self.left_out > 0 and not self.since[1]  # no update since the one before
+        self._sound = math.isfinite(loss) and not stuck
         self.losses.append((self.update, loss))
         total, count = self.since
         if count:
