@@ -50,7 +50,7 @@ def draw_losses(
         for axes in panels[len(curves) :]:
             axes.set_visible(False)
         dashed = "" if baseline is None else " (dashed: the best without memory)"
-        figure.suptitle(f"{title}: loss{dashed}", x=0.01, ha="left")
+        figure.suptitle(f"{title}: loss{dashed}", x=0.01, ha="left", wrap=True)
         figure.supxlabel("updates", fontsize=9)
         save(figure, path)
 

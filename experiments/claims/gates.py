@@ -44,7 +44,8 @@ class Moves(OverRuns):
     def parts(self) -> tuple[str, str]:
         times = f"more than {self.factor:g} times " if self.factor != 1 else ""
         head = f"{WORDS[self.measure]} is {times}greater with {self.where} than with"
-        return head, f"`{self.than.core}`"
+        variant = f" ({self.than.variant})" if self.than.variant else ""
+        return head, f"`{self.than.core}`{variant}"
 
     def runs(self) -> Sequence[Runs]:
         return self.where, self.than

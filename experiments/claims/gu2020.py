@@ -150,7 +150,7 @@ CLAIMS: tuple[Claim, ...] = (
         "The smallest timescale after that is over 10 times smaller with UR gates.",
         Moves(
             Runs("forgetting", "forgetting, steps 500", "lstm"),
-            Runs("forgetting", "forgetting, steps 500", "r_lstm"),
+            Runs("forgetting", "forgetting, steps 500", "r_lstm", "to the end"),
             "shortest",
             factor=10,
         ),
