@@ -16,7 +16,7 @@ from rlgates.experiments.figures import ENTRIES, LOOK, MUTED, STYLES, save
 from rlgates.experiments.tables import ordered
 
 NONE = "none"
-MARKERS = "osD^vP"
+MARKERS = "osD^vP<"
 COSTS = {"seconds": "time of a run", "parameters": "parameters of the core"}
 WORTH = 0.05  # of the way from the floor to the ceiling, below which a cost was for nothing
 LEAST = 1e-3  # of the floor: what is lower is drawn there

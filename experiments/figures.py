@@ -23,10 +23,12 @@ STYLES: tuple[tuple[str, str | tuple[int, tuple[int, ...]]], ...] = (
     ("#CC79A7", (0, (5, 1, 1, 1, 1, 1))),
     ("#E69F00", (0, (2, 1))),
     ("#56B4E9", (0, (6, 2))),
+    ("#5B3A29", (0, (4, 1, 1, 1))),
 )
 MUTED = "#777777"
 POINTS = 120  # of a curve over seeds
 ENTRIES = 7  # of a legend in a line
+MANY = 6  # cores in one panel: more than that leave no room for the lines of single seeds
 Levels = Mapping[str, float | None]
 LOOK: Any = {
     "font.size": 11,
@@ -65,7 +67,7 @@ def styles(cores: Sequence[str]) -> dict[str, tuple[str, Any]]:
 def plot_curves(
     axes: Axes, curves: Sequence[Curve], chance: float | None, order: Sequence[str] = ()
 ) -> None:
-    """IQM over seeds with its interval, and each seed as a thin line.
+    """IQM over seeds with its interval, and each seed as a thin line unless there are `MANY` cores.
 
     Args:
         order: cores of all panels of a figure, so that each has its colour in all of them.
@@ -79,7 +81,7 @@ def plot_curves(
         if len(runs) == 1:
             axes.plot(runs[0].steps, runs[0].success, color=color, ls=dash, lw=2.2, label=core)
             continue
-        for run in runs:
+        for run in runs if len(cores) <= MANY else ():
             axes.plot(run.steps, run.success, color=color, lw=0.7, alpha=0.3)
         grid = np.linspace(0, max(run.steps[-1] for run in runs), POINTS)
         # A run that stopped early stays where it was.
@@ -182,5 +184,5 @@ def plot_panels(figure: Any, panels: Mapping[str, Sequence[Curve]], chances: Lev
         list(named.values()),
         list(named),
         loc="outside lower center",
-        ncols=min(len(named), ENTRIES),
+        ncols=-(-len(named) // -(-len(named) // ENTRIES)),  # lines of equal length
     )

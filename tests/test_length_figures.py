@@ -12,7 +12,7 @@ from matplotlib.image import imread
 from tiny import figures_of
 
 from rlgates.experiments import length_figures
-from rlgates.experiments.figures import MUTED
+from rlgates.experiments.figures import MUTED, STYLES
 from rlgates.experiments.length_figures import BEHIND, TOGETHER, Panel, draw_grid, draw_one
 from rlgates.experiments.length_tables import draw_horizon, draw_lengths
 from rlgates.experiments.logs import write_rows
@@ -59,17 +59,17 @@ def test_means_and_levels(figures: list[Figure], tmp_path: Path) -> None:
     assert words == ["ceiling: perfect memory (1.00)", "floor: chance, no memory (0.25)"]
 
 
-def test_a_row_of_panels_for_every_six_cores(figures: list[Figure], tmp_path: Path) -> None:
-    cores = [*map(str, range(8)), "none"]
+def test_a_row_of_panels_for_every_few_cores(figures: list[Figure], tmp_path: Path) -> None:
+    cores = [*map(str, range(len(STYLES) + 2)), "none"]
     draw_grid([panel(cores, "a"), panel(cores[3:], "b")], tmp_path / "a.png", "score")
     first, _, last, right = axes = figures[0].axes
     assert len(axes) == 4
     assert colors(first).count(BEHIND) == 2
-    assert colors(last).count(BEHIND) == 6
-    assert [text.get_text() for text in right.get_legend().get_texts()] == ["6", "7", "none"]
+    assert colors(last).count(BEHIND) == len(STYLES)
+    assert [text.get_text() for text in right.get_legend().get_texts()] == cores[-3:]
     shown = [(line.get_color(), str(line._dash_pattern)) for line in (*lines(first), *lines(last))]
     named = [one for one in shown if one[0] not in (BEHIND, MUTED)]
-    assert len(set(named)) == 8
+    assert len(set(named)) == len(STYLES) + 2
     assert imread(tmp_path / "a.png").shape[:2] == (160 * 6.7, 160 * 9.6)
 
 
@@ -80,7 +80,7 @@ def test_many_lines_have_small_panels(number: int, figures: list[Figure], tmp_pa
     shown = [axes for axes in figures[0].axes if axes.get_visible()]
     if number <= TOGETHER:
         assert len(shown) == 1
-        assert len(set(colors(shown[0]))) == min(number, 7)
+        assert len(set(colors(shown[0]))) == min(number, len(STYLES) + 1)
         assert BEHIND not in colors(shown[0])
         return
     assert [axes.get_title("left") for axes in shown] == cores
