@@ -28,7 +28,7 @@ from rlgates.experiments.supervise import Run
 from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.experiments.supervised_evaluate import observed
 from rlgates.experiments.supervised_saved import load_best
-from rlgates.experiments.tables import Row, heading
+from rlgates.experiments.tables import Row, who
 
 SEQUENCES = 32
 QUANTILES = ("timescale_low", "timescale", "timescale_high")  # 10, 50 and 90 per cent
@@ -113,22 +113,24 @@ def draw_unit_gates(
     """
     means: dict[str, Pair] = {}
     scales: dict[str, Pair] = {}
-    for core in SHOWN:
-        mine = [row for row in rows if (heading(row), row["core"]) == (title, core)]
-        if mine:
-            columns = {
-                name: np.array([[float(row[name]) for row in mine]])
-                for name in ("gate_before", "gate_after", "timescale_before", "timescale_after")
-            }
-            means[core] = columns["gate_before"], columns["gate_after"]
-            before, after = columns["timescale_before"], columns["timescale_after"]
-            scales[core] = np.exp(-1 / before), np.exp(-1 / after)
+    units: dict[str, list[Row]] = {}
+    shown = [row for row in rows if row["title"] == title and row["core"] in SHOWN]
+    for row in sorted(shown, key=lambda row: SHOWN.index(row["core"])):
+        units.setdefault(who(row), []).append(row)
+    for name, mine in units.items():
+        columns = {
+            column: np.array([[float(row[column]) for row in mine]])
+            for column in ("gate_before", "gate_after", "timescale_before", "timescale_after")
+        }
+        means[name] = columns["gate_before"], columns["gate_after"]
+        before, after = columns["timescale_before"], columns["timescale_after"]
+        scales[name] = np.exp(-1 / before), np.exp(-1 / after)
     if not means:
         return False
     grown = {
-        core: found
-        for core in means
-        if (found := _median_growth([point for point in points if point["core"] == core]))
+        name: found
+        for name in means
+        if (found := _median_growth([point for point in points if who(point) == name]))
     }
     kinds = 3 if grown else 2
     with rc_context(LOOK):

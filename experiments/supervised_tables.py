@@ -12,7 +12,7 @@ import numpy as np
 from rlgates.experiments import logs
 from rlgates.experiments.supervised_figures import draw_losses
 from rlgates.experiments.supervised_gates import draw_unit_gates
-from rlgates.experiments.tables import Row, made_by, markdown, read, slug, spent
+from rlgates.experiments.tables import Row, made_by, markdown, read, slug, spent, who
 from rlgates.experiments.text import time_text
 
 PANELS = 24  # the most curves that one picture has
@@ -30,12 +30,6 @@ def _nothing_to_compare(rows: Sequence[Row]) -> bool:
     """Whether many tasks have a single core each."""
     titles = {row["title"] for row in rows}
     return len({(row["title"], who(row)) for row in rows}) == len(titles) > 1
-
-
-def who(row: Row) -> str:
-    """The core, and what tells it from others with the same core."""
-    variant = row.get("variant", "")
-    return f"{row['core']}, {variant}" if variant else row["core"]
 
 
 def draw_tasks(results: Path, name: str, rows: Sequence[Row]) -> list[Path]:
@@ -139,6 +133,8 @@ def _cell(column: str, rows: Sequence[Row]) -> str:
         return f"{middle:.4g}{spread}"
     match column:
         case "solved":
+            if not rows[0].get("stop_loss"):  # it went on in any case
+                return ""
             updates = _solved(rows)
             when = f", after {np.median(updates):,.0f}" if updates else ""
             return f"{len(updates)} of {len(rows)}{when}"

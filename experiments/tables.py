@@ -39,6 +39,12 @@ def heading(row: Row) -> str:
     return ", ".join(filter(None, (row["title"], row.get("variant", ""))))
 
 
+def who(row: Row) -> str:
+    """The core, and what tells it from others with the same core."""
+    variant = row.get("variant", "")
+    return f"{row['core']}, {variant}" if variant else row["core"]
+
+
 def ordered(cores: Iterable[str]) -> list[str]:
     """Each core once, in the order of `list_cores`, whichever run was over first."""
     place = {core: number for number, core in enumerate(list_cores())}

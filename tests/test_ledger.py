@@ -65,7 +65,8 @@ def test_tests_of_steps_are_of_runs_that_end_when_they_have_solved_the_task() ->
         if isinstance(test, Solves | Sooner):
             for runs in test.runs():
                 for part in parts(*find_study(runs.study), SweepConfig(cores=(runs.core,))):
-                    if kind_of(part.config).title(part.config) == runs.title:
+                    title = kind_of(part.config).title(part.config)
+                    if (title, part.variant) == (runs.title, runs.variant):
                         stop = getattr(part.config, "stop_loss", None)
                         assert stop or getattr(part.config, "stop_success", None), runs
 

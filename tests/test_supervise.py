@@ -237,6 +237,11 @@ def test_the_timescales_of_kept_gates_are_seen_during_training(tmp_path: Path) -
         assert draw_unit_gates("copy", rows, tmp_path / "gates.png", some)
         heights.append(imread(tmp_path / "gates.png").shape[0])
     assert heights[0] < heights[1] == heights[2]
+    width = imread(tmp_path / "gates.png").shape[1]
+    variants = [{**row, "variant": "longer"} for row in (*rows, *points)]
+    both, grown = [*rows, *variants[: len(rows)]], [*points, *variants[len(rows) :]]
+    assert draw_unit_gates("copy", both, tmp_path / "gates.png", grown)
+    assert imread(tmp_path / "gates.png").shape[1] > 1.5 * width, "a panel of its own"
 
 
 def test_a_core_that_is_compared_with_nothing_has_no_pictures(tmp_path: Path) -> None:
