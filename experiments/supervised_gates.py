@@ -28,12 +28,10 @@ from rlgates.experiments.supervise import Run
 from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.experiments.supervised_evaluate import observed
 from rlgates.experiments.supervised_saved import load_best
-from rlgates.experiments.tables import Row, who
+from rlgates.experiments.tables import Row, ordered, who
 
 SEQUENCES = 32
 QUANTILES = ("timescale_low", "timescale", "timescale_high")  # 10, 50 and 90 per cent
-# Those of Gu et al. 2020, figure 4, and the fast gate.
-SHOWN = ("lstm", "c_lstm", "u_lstm", "r_lstm", "ur_lstm", "f_lstm")
 
 
 def gates_before_and_after(
@@ -100,7 +98,7 @@ def _median_growth(points: Sequence[Row]) -> Growth | None:
 def draw_unit_gates(
     title: str, rows: Sequence[Row], path: Path, points: Sequence[Row] = ()
 ) -> bool:
-    """Histograms and timescales of the cores of `SHOWN`, before, after and during training.
+    """Histograms and timescales of all cores in the rows, before, after and during training.
 
     Args:
         title: of the task.
@@ -109,13 +107,14 @@ def draw_unit_gates(
         points: of the learning curves on that task, with the columns of `growth_columns`.
 
     Returns:
-        whether there was any of them.
+        whether there was any core.
     """
     means: dict[str, Pair] = {}
     scales: dict[str, Pair] = {}
     units: dict[str, list[Row]] = {}
-    shown = [row for row in rows if row["title"] == title and row["core"] in SHOWN]
-    for row in sorted(shown, key=lambda row: SHOWN.index(row["core"])):
+    shown = [row for row in rows if row["title"] == title]
+    cores = ordered(row["core"] for row in shown)
+    for row in sorted(shown, key=lambda row: cores.index(row["core"])):
         units.setdefault(who(row), []).append(row)
     for name, mine in units.items():
         columns = {

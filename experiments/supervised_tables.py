@@ -113,7 +113,7 @@ def _budget(row: Row) -> str:
 
 def _columns(rows: Sequence[Row]) -> list[str]:
     """Those that say something about these runs."""
-    columns = ["solved"] if rows[0].get("stop_loss") else []
+    columns = ["solved"] if _stop_loss(rows) else []
     if rows[0].get("epochs"):
         columns.append("loss before")
     columns += ["loss", "worst seed"] if len({row["seed"] for row in rows}) > 1 else ["loss"]
@@ -133,7 +133,7 @@ def _cell(column: str, rows: Sequence[Row]) -> str:
         return f"{middle:.4g}{spread}"
     match column:
         case "solved":
-            if not rows[0].get("stop_loss"):  # it went on in any case
+            if not _stop_loss(rows):  # it went on in any case
                 return ""
             updates = _solved(rows)
             when = f", after {np.median(updates):,.0f}" if updates else ""
@@ -151,6 +151,11 @@ def _cell(column: str, rows: Sequence[Row]) -> str:
         case "parameters":
             return f"{int(rows[0]['parameters']):,}"
     return time_text(float(np.median(logs.column(list(rows), "seconds"))))
+
+
+def _stop_loss(rows: Sequence[Row]) -> str:
+    """That of the first run that has one."""
+    return next((stop for row in rows if (stop := row.get("stop_loss"))), "")
 
 
 def _rank(rows: Sequence[Row]) -> tuple[float, float, float]:
@@ -182,9 +187,9 @@ def _note(rows: Sequence[Row]) -> str:
         words[0] += f"; without memory {float(first['baseline']):.4f} at best"
     if sooner:
         words.append(f"{sooner} of {len(rows)} runs ended sooner, with nothing gained for a while")
-    if first.get("stop_loss"):
+    if stop := _stop_loss(rows):
         words.append(
-            f"Solved: a loss below {float(first['stop_loss']):.4g}, which ends a run; the median "
+            f"Solved: a loss below {float(stop):.4g}, which ends a run; the median "
             "number of updates of those that got there"
         )
     if len(seeds) > 1 and any(column.endswith(" on test") for column in _columns(rows)):

@@ -182,6 +182,10 @@ def test_tables_say_who_solved_it_and_what_is_published() -> None:
     assert "| `fast` | 2 of 2, after 200 | 0.0050 | 0.0050 | 0 of 2 | 1,234 | 5.0 s |" in text
     assert "| `never` | 0 of 2 | 0.1525 | 0.3000 |" in text
     assert "Solved: a loss below 0.01" in text
+    text = table([{**row, "variant": "to the end", "stop_loss": ""} for row in rows[:2]] + rows[2:])
+    assert "| `slow`, to the end |  | 0.0050 |" in text
+    assert "| `fast` | 2 of 2, after 200 |" in text
+    assert "Solved: a loss below 0.01" in text
     music = [
         {**row, "stop_loss": "", "epochs": "4", "updates": "", "metric": "nll", "test": test,
          "first_loss": "9", "published": "7.72 3" if row["core"] == "fast" else "",
@@ -231,7 +235,9 @@ def test_the_timescales_of_kept_gates_are_seen_during_training(tmp_path: Path) -
         assert 1 <= low <= middle <= high
     assert 3 < float(points[0]["timescale"]) < 5, "1 / (1 - sigmoid(1)) is 3.7"
     assert QUANTILES[0] not in kind.curve(replace(job, extras=()), result)[0]
-    rows = [{"title": "copy", "core": "lstm", **row} for row in kind.gates(job, result)]
+    rows = [{"title": "copy", "core": "or_lstm", **row} for row in kind.gates(job, result)]
+    assert draw_unit_gates("copy", rows, tmp_path / "gates.png"), "of any core"
+    rows = [{**row, "core": "lstm"} for row in rows]
     heights = []
     for some in ([], points, [*points, *points[:2]]):
         assert draw_unit_gates("copy", rows, tmp_path / "gates.png", some)
