@@ -34,7 +34,14 @@ pytestmark = pytest.mark.skipif(
 Layer = tuple[str, dict[str, Any]]
 
 PLAIN: dict[str, list[dict[str, Any]]] = {
-    "gato": [{}, {"depth": 2, "inner_size": 1}, {"depth": 2, "inner_size": 5, "decay": 1.0}],
+    "gato": [
+        {},
+        {"depth": 2, "inner_size": 1},
+        {"depth": 2, "inner_size": 5, "decay": 1.0},
+        {"s_update": "increment"},
+        {"depth": 2, "inner_size": 3, "s_update": "increment"},
+        {"depth": 2, "inner_size": 3, "s_update": "zero"},
+    ],
     "rru": [
         {"dropout": 0.0},
         {"dropout": 0.0, "relu_layers": 2, "scalar_z": True},
@@ -54,7 +61,7 @@ GATED: list[Layer] = [
 LAYERS = [(name, options) for name, choices in PLAIN.items() for options in choices]
 LAYERS += [*GATED, ("um_mogrifier", {"chunk_size": 2})]
 # One of each cell.
-SOME = [*(LAYERS[i] for i in (0, 2, 4, 13)), ("om_mogrifier", {})]
+SOME = [*(LAYERS[i] for i in (0, 2, 7, 16)), ("om_mogrifier", {})]
 assert {name for name, _ in SOME} == {*PLAIN, "om_mogrifier"} - {"mogrifier"}
 every_layer = pytest.mark.parametrize(("name", "options"), LAYERS, ids=lambda v: str(v))
 some_layers = pytest.mark.parametrize(("name", "options"), SOME, ids=lambda v: str(v))

@@ -49,7 +49,7 @@ class GATO(Cell):
             parameters (the paper's copying and adding), or "default" in torch's
             U[-1/sqrt(input_size), 1/sqrt(input_size)] (its clinical and language data).
         s_update: "sum" as above; for the ablations of its appendix A "increment", s' without the
-            s before, or "zero", s' = 0. These two run step by step.
+            s before, or "zero", s' = 0.
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, an odd hidden_size, another
@@ -152,14 +152,13 @@ class GATO(Cell):
         r = self.decay * torch.sigmoid(z[:, 0]) * r + torch.tanh(z[:, 1])
         return torch.cat([r, torch.cos(s)], dim=-1), (r, s)
 
-    def recurrence(self) -> Loop | None:
-        if self.s_update != "sum":
-            return None
+    def recurrence(self) -> Loop:
         inner = self.inner_size if self.depth == 2 else 0
         empty = self.recurrent.new_empty
         out = (self.out_weight, self.out_bias) if inner else (empty(0, self.units), empty(0))
         weights = self.weight.flatten(0, 1), self.bias.flatten(), self.recurrent, *out
-        return Loop("gato", (self.units, inner), weights, rate=self.decay)
+        sizes = self.units, inner, int(self.s_update == "sum"), int(self.s_update != "zero")
+        return Loop("gato", sizes, weights, rate=self.decay)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         z = self._pre_activations(projected, state[0])

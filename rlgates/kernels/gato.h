@@ -2,11 +2,13 @@
 // the J units stand beside each other; the first two are the decay gate and the candidate.
 //
 // The parts are r and s. What s grows by is made of the third map or, where there are weights for
-// it, of a sum of all that follow. Nothing is kept but the state: the rest is made again.
+// it, of a sum of all that follow. Nothing is kept but the state: the rest is made again. In
+// ablations s does not carry what there was of it, or does not grow.
 
 struct Gato {
   enum { INPUT, BIAS, RECURRENT, OUT, OUT_BIAS };  // (M J, I), (M J), (M, J), (M - 2, J), (J)
   const long maps, units;
+  const float carry, grow;  // 1 or 0
   const float decay;
   const float *const recurrent, *const out, *const out_bias;
   float *const growths, *const slopes;  // of a row: what s grows by, the slopes of its cosine
@@ -16,7 +18,8 @@ struct Gato {
   static Factor matrix(const Loop &, long, bool) { return {}; }
 
   Gato(const Turn &at, Room &room)
-      : maps(2 + (at.c.sizes[1] ? at.c.sizes[1] : 1)), units(at.c.sizes[0]), decay(at.c.rate),
+      : maps(2 + (at.c.sizes[1] ? at.c.sizes[1] : 1)), units(at.c.sizes[0]),
+        carry(at.c.sizes[2]), grow(at.c.sizes[3]), decay(at.c.rate),
         recurrent(at.c.weights[RECURRENT]), out(at.c.weights[OUT]),
         out_bias(at.c.weights[OUT_BIAS]), growths(room.take(units)), slopes(room.take(units)) {}
 
@@ -32,21 +35,24 @@ struct Gato {
       sum += relu(map(input, m, unit, n, r)) * load(out + (m - 2) * units + unit, n);
     return sum;
   }
+  vec next_s(const float *s, vec growth, long n) const {
+    return carry * load(s, n) + grow * softplus(growth);
+  }
 
   void forward(const Turn &at) const {
     for (long row = at.first; row < at.last; row++) {
       const float *input = at.inputs.row(at.t, row);
       const float *r_row = at.state(0, row), *s_row = at.state(1, row);
-      float *next_r = at.next(0, row), *next_s = at.next(1, row);
+      float *to_r = at.next(0, row), *to_s = at.next(1, row);
       float *output = at.outputs.row(at.t, row);
       for (long unit = 0, n = units; n > 0; unit += LANES, n -= LANES) {
         const vec r = load(r_row + unit, n);
         const vec gate = sigmoid(map(input, 0, unit, n, r));
         const vec u = hyperbolic_tangent(map(input, 1, unit, n, r));
-        const vec new_s = load(s_row + unit, n) + softplus(growth(input, unit, n, r));
+        const vec new_s = next_s(s_row + unit, growth(input, unit, n, r), n);
         const vec new_r = decay * gate * r + u;
-        store(next_r + unit, new_r, n);
-        store(next_s + unit, new_s, n);
+        store(to_r + unit, new_r, n);
+        store(to_s + unit, new_s, n);
         store(output + unit, new_r, n);
         store(output + units + unit, new_s, n);
       }
@@ -64,7 +70,7 @@ struct Gato {
       for (long unit = 0, n = units; n > 0; unit += LANES, n -= LANES) {
         const vec into_s = growth(input, unit, n, load(r_row + unit, n));
         store(growths + unit, into_s);
-        store(slopes + unit, load(s_row + unit, n) + softplus(into_s));
+        store(slopes + unit, next_s(s_row + unit, into_s, n));
       }
       circular(slopes, units, true);
       for (long unit = 0, n = units; n > 0; unit += LANES, n -= LANES) {
@@ -74,7 +80,7 @@ struct Gato {
         const vec d_r = load(d_r_row + unit, n) + load(d_output + unit, n);
         const vec d_cos = load(d_output + units + unit, n);
         const vec d_s = load(d_s_row + unit, n) - d_cos * load(slopes + unit);
-        const vec d_growth = d_s * sigmoid(load(growths + unit));
+        const vec d_growth = grow * d_s * sigmoid(load(growths + unit));
         vec d_old = d_r * decay * gate;
         auto give = [&](long m, vec d) __attribute__((always_inline)) {
           const long place = m * units + unit;
@@ -93,7 +99,7 @@ struct Gato {
           give(m, z > 0.0f ? d : vec{});
         }
         store(d_r_row + unit, d_old, n);
-        store(d_s_row + unit, d_s, n);
+        store(d_s_row + unit, carry * d_s, n);
       }
     }
   }

@@ -35,7 +35,7 @@ class Shapes(NamedTuple):
         return self.weights[0][0] if self.projects else 0
 
 
-def _gato(inputs: int, units: int, inner: int) -> Shapes:
+def _gato(inputs: int, units: int, inner: int, *flags: int) -> Shapes:
     maps = 2 + (inner or 1)
     out = (inner, units), (units if inner else 0,)
     weights = (maps * units, inputs), (maps * units,), (maps, units), *out
