@@ -94,7 +94,8 @@ def slope_table(flow: Mapping[str, Curve]) -> str:
         lines.append((TITLES.get(gate, gate), cells[0], own, cells[1]))
     return markdown(heads, lines) + (
         "\nSlope of log(1 - f) over log time, by least squares over the last two of eight "
-        "decades of gradient flow, n = 10. `rlgates analyse saturation`.\n"
+        "decades of gradient flow, for a state that is to last 10 steps (n); nothing in it is "
+        "drawn at random. `rlgates analyse saturation`.\n"
     )
 
 

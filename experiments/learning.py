@@ -254,12 +254,13 @@ def table(rows: list[Row]) -> str:
     for task, agent in dict.fromkeys((row["title"], row["core"]) for row in rows):
         runs = list(_runs(rows, task, agent).values())
         ends = [float(run[-1]["mean_return"]) for run in runs]
-        low, high = iqm_interval(ends)
         good = sum(end >= TASKS[task].goal for end in ends)
         first, count = median_reached([_reached(run, TASKS[task].goal) for run in runs])
         when = "never" if first is None else f"{steps_text(first)} ({count})"
         seconds = float(np.median([float(run[-1]["seconds"]) for run in runs]))
-        end = f"{iqm(ends):.3g} [{float(low):.3g}, {float(high):.3g}]"
+        end = f"{iqm(ends):.3g}"
+        if len(ends) > 1:
+            end += " [{:.3g}, {:.3g}]".format(*iqm_interval(ends))
         learned = f"{good} of {len(ends)}"
         lines.append([TASKS[task].title, f"`{agent}`", end, learned, when, time_text(seconds)])
     seeds = sorted({int(row["seed"]) for row in rows})
@@ -268,9 +269,9 @@ def table(rows: list[Row]) -> str:
     return markdown(heads, lines) + (
         f"\nMean return of {EPISODES} fresh episodes after the last update: interquartile mean "
         f"over seeds {seeds[0]} to {seeds[-1]}, or as many as there are, with its 95 % bootstrap "
-        f"interval; how many reached {goals} then. First there: median of the steps at which an "
-        "evaluation first reached it, and how many did. CPU time: median, one thread a run, "
-        f"evaluations included. `rlgates compare --jobs 2`, commit {commits}.\n"
+        f"interval; learned: how many were at {goals} or above, task by task. First there: median "
+        "of the steps at which an evaluation first reached it, and how many did. CPU time: median, "
+        f"one thread a run, evaluations included. `rlgates compare --jobs 2`, commit {commits}.\n"
     )
 
 

@@ -70,9 +70,9 @@ def markdown(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def spent(rows: Sequence[Row]) -> str:
-    """How long these runs took, one after the other: "40 runs took 1 h 2 min"."""
+    """How long these runs took, one after the other: "40 runs took 1 h 2 min in all"."""
     seconds = sum(float(row["seconds"]) for row in rows)
-    return f"{len(rows)} run{'s' * (len(rows) != 1)} took {time_text(seconds)}"
+    return f"{len(rows)} run{'s' * (len(rows) != 1)} took {time_text(seconds)} in all"
 
 
 def made_by(rows: Sequence[Row]) -> str:

@@ -127,4 +127,5 @@ def test_the_study_has_it_in_place_of_curves(tmp_path: Path) -> None:
     ]
     assert text[5].startswith("| jsb | lowest loss | updates to it | rate | size | loss on test |")
     assert "seed 0" in text[-1]
-    assert text[-1].endswith(" 8 runs took 2 min 40 s. `rlgates sweep rate_size`, commit 0123456.")
+    end = " 8 runs took 2 min 40 s in all. `rlgates sweep rate_size`, commit 0123456."
+    assert text[-1].endswith(end)

@@ -143,7 +143,7 @@ CLAIMS: tuple[Claim, ...] = (
                 Solves(Runs("forgetting", "forgetting, steps 500", "lstm"), never=True),
             )
         ),
-        note="with ten times the published rate, with which neither learned a thing on 3 seeds",
+        note="at ten times the published rate; at that one neither learned a thing on 3 seeds",
     ),
     Claim(
         f"{_PAPER}, figure 9",
