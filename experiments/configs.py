@@ -199,7 +199,6 @@ PRESETS: dict[str, TrainConfig] = {
         max_minutes=9.0,
         stop_success=0.97,
         seeds=(200,),
-        threads=2,
         folder="runs/demo",
     ),
     "showcase": TrainConfig(
