@@ -15,10 +15,15 @@ from rlgates.experiments.claims.learned import Better, Solves, Sooner, StaysAtBa
 COPY, ADDING = ("copy, delay 100", "copy, delay 500"), ("adding, steps 200", "adding, steps 750")
 _PAPER = "Gu et al. 2020"
 _SMALL = "8,000 updates of 4 sequences at most; the paper does not say how many"
+_FEW = "750 steps in place of 2,000; 5,000 updates of 16 sequences at most"
 
 
 def _copy(core: str, title: str = COPY[1]) -> Runs:
     return Runs("copy_adding", title, core)
+
+
+def _solved(core: str, title: str = COPY[1]) -> Solves:
+    return Solves(_copy(core, title), eventually=True)
 
 
 def _match(core: str, active: bool = False) -> Runs:
@@ -61,13 +66,13 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         f"{_PAPER}, figure 3",
         "With UR gates the LSTM copies over 500 steps, the plain LSTM learns nothing.",
-        All((Solves(_copy("ur_lstm")), StaysAtBaseline(_copy("lstm")))),
+        All((_solved("ur_lstm"), StaysAtBaseline(_copy("lstm")))),
         note=_SMALL,
     ),
     Claim(
         f"{_PAPER}, figure 3",
         "Chrono gates and ordered refine gates copy over 500 steps, too.",
-        All((Solves(_copy("c_lstm")), Solves(_copy("or_lstm")))),
+        All((_solved("c_lstm"), _solved("or_lstm"))),
         note=_SMALL,
     ),
     Claim(
@@ -76,7 +81,7 @@ CLAIMS: tuple[Claim, ...] = (
         "learned.",
         All(
             (
-                Solves(_copy("o_lstm")),
+                _solved("o_lstm"),
                 StaysAtBaseline(_copy("om_lstm")),
                 StaysAtBaseline(_copy("um_lstm")),
             )
@@ -106,17 +111,17 @@ CLAIMS: tuple[Claim, ...] = (
         "Every changed gate solves Adding.",
         All(
             tuple(
-                Solves(_copy(f"{gate}_lstm", ADDING[1]))
+                _solved(f"{gate}_lstm", ADDING[1])
                 for gate in ("c", "o", "u", "r", "om", "or", "um", "ur")
             )
         ),
-        note="750 steps in place of 2,000",
+        note=_FEW,
     ),
     Claim(
         f"{_PAPER}, figure 3",
         "The plain LSTM does not solve Adding.",
         Solves(_copy("lstm", ADDING[1]), never=True),
-        note="750 steps in place of 2,000",
+        note=_FEW,
     ),
     Claim(
         f"{_PAPER}, figure 3",

@@ -34,12 +34,14 @@ def steps(row: Row) -> float:
 class Solves(OverRuns):
     """A core solves a task on every seed, or (`never`) on none.
 
-    Where it solves it on none, but is on the way in some run when the budget ends, the claim that
-    it does stays open.
+    Attributes:
+        eventually: the paper says that it is solved, not in how many updates; then the end of our
+            budget contradicts nothing.
     """
 
     where: Runs
     never: bool = False
+    eventually: bool = False
 
     @property
     def parts(self) -> tuple[str, str]:
@@ -57,15 +59,11 @@ class Solves(OverRuns):
         every, none = len(times) == len(rows), not times
         if self.never:
             every, none = none, every
-        elif none and any(map(_on_the_way, rows)):
-            lowest = np.nanmin(column(rows, "loss") / column(rows, "baseline"))
-            return "open", f"{found}, and gets to {lowest:.2f} of the loss without memory"
+        elif none and self.eventually:
+            share = np.nanmedian(column(rows, "loss") / column(rows, "baseline"))
+            found += f", and ends at a median of {share:.2f} of the loss without memory"
+            return "open", found
         return "reproduced" if every else "contradicted" if none else "open", found
-
-
-def _on_the_way(row: Row) -> bool:
-    """Whether a run ended below what can be had without memory."""
-    return bool(row.get("baseline")) and float(row["loss"]) < AT_BASELINE * float(row["baseline"])
 
 
 @dataclass(frozen=True)
