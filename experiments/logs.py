@@ -159,9 +159,10 @@ def rewind(folder: Path, saved: dict[str, Any] | None) -> None:
             f"{table} holds {len(there)} rows, but {rows} were written before the checkpoint. "
             "Put it back, or remove the folder to start again."
         )
-    table.unlink(missing_ok=True)
     if rows:
         write_rows(table, there[:rows], list(there[0]))
+    else:
+        table.unlink(missing_ok=True)
     for file in folder.glob(EVENTS):
         if file.name not in events:
             file.unlink()

@@ -16,7 +16,7 @@ import pytest
 from test_train import same
 from tiny import agent, scalars, table, tiny
 
-from rlgates.experiments import files
+from rlgates.experiments import files, logs
 from rlgates.experiments.checkpoint import read_checkpoint, write_checkpoint
 from rlgates.experiments.configs import TrainConfig
 from rlgates.experiments.files import write_atomically
@@ -151,6 +151,26 @@ def test_the_files_are_not_mixed_up_when_killed_between_checkpoints(tmp_path: Pa
     assert_same_run(killed, straight, 0)
     manifest = json.loads((run_folder(killed, 0) / "manifest.json").read_text())
     assert [session["from_step"] for session in manifest["sessions"]] == [0, 224]
+
+
+def test_the_table_is_there_at_every_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{logs.STEPS: str(n)} for n in range(5)]
+    logs.write_rows(tmp_path / "progress.csv", rows, [logs.STEPS])
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(logs, "write_rows", killed)
+    with pytest.raises(KeyboardInterrupt):
+        logs.rewind(tmp_path, {"rows": 3, "events": {}})
+    monkeypatch.undo()
+    assert logs.read_rows(tmp_path / "progress.csv") == rows
+    logs.rewind(tmp_path, {"rows": 3, "events": {}})
+    assert logs.read_rows(tmp_path / "progress.csv") == rows[:3]
+    logs.rewind(tmp_path, None)
+    assert not (tmp_path / "progress.csv").exists()
 
 
 def interrupted(folder: Path) -> TrainConfig:
