@@ -298,7 +298,7 @@ def _compare(config: Annotated[LearningConfig, tyro.conf.arg(name="")]) -> int:
     """Train agents of rlgates and of sb3-contrib on the same tasks, and draw the curves."""
     from rlgates.experiments.learning import run_learning
 
-    return FAILED if run_learning(config) else FINISHED
+    return run_learning(config)
 
 
 if __name__ == "__main__":

@@ -23,12 +23,17 @@ def command(name: str) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
+def interrupted() -> int:
+    """The exit code of what was stopped and can go on, with a word on how."""
+    again = shlex.join([command("rlgates"), *sys.argv[1:]])
+    print(f"stopped; the same command goes on: {again}", file=sys.stderr)
+    return INTERRUPTED
+
+
 def exit_code(outcomes: Sequence[Outcome]) -> int:
     """The exit code for how runs ended, with a word on what to do next."""
     if any(outcome.interrupted for outcome in outcomes):
-        again = shlex.join([command("rlgates"), *sys.argv[1:]])
-        print(f"stopped; the same command goes on: {again}", file=sys.stderr)
-        return INTERRUPTED
+        return interrupted()
     failed = sum(outcome.result is None for outcome in outcomes)
     if failed:
         print(f"{failed} of {len(outcomes)} runs failed; see their manifest.json", file=sys.stderr)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,13 +24,15 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
 from rlgates.agents import RecurrentPPO
 from rlgates.envs.sb3 import make_vec_env as make_own
-from rlgates.errors import check_choice, check_size
+from rlgates.errors import check_choice, check_seeds, check_size
 from rlgates.experiments.configs import LearningConfig, core_of
+from rlgates.experiments.exits import FAILED, FINISHED, interrupted
 from rlgates.experiments.figures import LOOK, MUTED, Curve, plot_curves, save
-from rlgates.experiments.files import write_atomically
+from rlgates.experiments.files import alone, check_folder, write_atomically
 from rlgates.experiments.manifest import git_state
 from rlgates.experiments.ppo_bench import cartpole
 from rlgates.experiments.stats import iqm, iqm_interval, median_reached
+from rlgates.experiments.stopping import StopRequest
 from rlgates.experiments.tables import Row, markdown, merge, read
 from rlgates.experiments.text import steps_text, time_text
 
@@ -37,6 +40,8 @@ NAME = "learning"
 EVALUATIONS, EPISODES = 10, 20
 FAR = 2**20  # seeds of the environments of evaluations: of no training run
 UPSTREAM = "sb3-contrib"
+POLL = 0.5  # seconds
+STOPPING = "finishing the runs under way; once more to stop at once, without them"
 
 
 class Setting(NamedTuple):
@@ -137,6 +142,9 @@ TASKS: dict[str, Setting] = {
 }
 
 
+Run = tuple[str, str, int]  # task, agent and seed
+
+
 class Learned(NamedTuple):
     """Steps, the mean return at each evaluation, and CPU seconds in all."""
 
@@ -170,18 +178,26 @@ def learn(task: str, agent: str, seed: int) -> Learned:
 
 
 def run_learning(config: LearningConfig) -> int:
-    """Make the runs that are missing, and draw; how many failed.
+    """Make the runs that are missing, and draw.
+
+    After Ctrl-C or SIGTERM the runs under way are finished and kept, and the others not begun.
+
+    Returns:
+        the exit code: of runs that failed, or were not begun.
 
     Raises:
-        ValueError: an unknown task, core or option; a number below 1.
+        ValueError: an unknown task, core or option; a number below 1; a seed twice; a folder that
+            cannot be written to.
     """
     for task in config.tasks:
         check_choice("task", task, TASKS)
     for agent in config.agents:
         if agent != UPSTREAM:
             core_of(agent)
+    check_seeds(config.seeds)
     check_size("jobs", config.jobs)
     path = Path(config.results) / f"{NAME}.csv"
+    check_folder("results", path.parent)
     there = {(row["title"], row["core"], row["seed"]) for row in read(path)}
     runs = [
         (task, agent, seed)
@@ -190,23 +206,47 @@ def run_learning(config: LearningConfig) -> int:
         for agent in config.agents
         if (task, agent, str(seed)) not in there
     ]
-    failed = 0
-    with ProcessPoolExecutor(config.jobs, multiprocessing.get_context("spawn")) as pool:
-        futures = {pool.submit(learn, *run): run for run in runs}
-        for future in as_completed(futures):
-            run = futures[future]
-            if error := future.exception():
-                print(f"{run} failed: {error}", flush=True)
+    failed = ended = 0
+    with StopRequest(STOPPING).listening() as stop:
+        for run, learned in _side_by_side(runs, stop, config.jobs):
+            ended += 1
+            if isinstance(learned, BaseException):
+                print(f"{run} failed: {learned}", flush=True)
                 failed += 1
                 continue
-            learned = future.result()
             print(f"{run}: {learned.returns[-1]:.1f}, {time_text(learned.seconds)}", flush=True)
-            merge(path, _rows(run, learned))
-    redraw_learning(path.parent)
-    return failed
+            with alone(path.parent):
+                merge(path, _rows(run, learned))
+    with alone(path.parent):
+        redraw_learning(path.parent)
+    if ended < len(runs):
+        print(f"{len(runs) - ended} of {len(runs)} runs were not begun", flush=True)
+        return interrupted()
+    return FAILED if failed else FINISHED
 
 
-def _rows(run: tuple[str, str, int], learned: Learned) -> list[Row]:
+def _side_by_side(
+    runs: Iterable[Run], stop: Callable[[], bool], jobs: int
+) -> Iterator[tuple[Run, Learned | BaseException]]:
+    """What each run came to, as they end; after `stop` no more are begun."""
+    waiting, busy = iter(runs), dict[Future[Learned], Run]()
+    context = multiprocessing.get_context("spawn")
+    # Ctrl-C is for the first process, which lets them finish.
+    deaf = signal.signal, (signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(jobs, context, *deaf) as pool:
+        while True:
+            while len(busy) < jobs and not stop() and (run := next(waiting, None)):
+                try:
+                    busy[pool.submit(learn, *run)] = run
+                except BrokenExecutor as error:  # a process died, and the pool with it
+                    yield run, error
+            if not busy:
+                return
+            for future in wait(busy, POLL, FIRST_COMPLETED).done:
+                yield busy.pop(future), future.exception() or future.result()
+
+
+def _rows(run: Run, learned: Learned) -> list[Row]:
     commit = (git_state() or {"commit": ""})["commit"]
     task, agent, seed = run
     return [

@@ -19,10 +19,16 @@ class InterruptedRun(Exception):
 
 
 class StopRequest:
-    """Turns Ctrl-C and SIGTERM into a request; the second one ends the process at once."""
+    """Turns Ctrl-C and SIGTERM into a request; the second one ends the process at once.
 
-    def __init__(self) -> None:
-        self.made = False
+    Args:
+        text: what the user is told.
+    """
+
+    def __init__(
+        self, text: str = "stopping after this update, and saving; once more to stop at once"
+    ) -> None:
+        self.made, self.text = False, text
 
     def __call__(self) -> bool:
         return self.made
@@ -35,8 +41,7 @@ class StopRequest:
             os._exit(130)
         self.made = True
         if multiprocessing.parent_process() is None:
-            text = "\nstopping after this update, and saving; once more to stop at once\n"
-            os.write(sys.stderr.fileno(), text.encode())
+            os.write(sys.stderr.fileno(), f"\n{self.text}\n".encode())
 
     @contextmanager
     def listening(self) -> Iterator[StopRequest]:

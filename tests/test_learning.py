@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from concurrent.futures import BrokenExecutor
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +84,39 @@ def test_what_is_there_is_not_made_again(
     assert "failed: division by zero" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("tiny")
+def test_ctrl_c_keeps_what_is_under_way_and_begins_no_more(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*run: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return learn(*run)
+
+    monkeypatch.setattr(learning, "learn", interrupted)
+    config = LearningConfig(tasks=("cartpole",), agents=("lstm", "none"), results=str(tmp_path))
+    assert run_learning(config) == 130
+    said = capfd.readouterr()
+    assert "9 of 10 runs were not begun" in said.out
+    assert "the same command goes on" in said.err
+    assert {(row["core"], row["seed"]) for row in read(tmp_path / "learning.csv")} == {
+        ("lstm", "0")
+    }
+    assert (tmp_path / "learning.png").exists()
+
+
+def test_a_pool_that_breaks_fails_every_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(Here):
+        def submit(self, function: Any, *args: Any) -> Any:
+            raise BrokenExecutor("a process died")
+
+    monkeypatch.setattr(learning, "ProcessPoolExecutor", Broken)
+    config = LearningConfig(tasks=("cartpole",), agents=("none",), results=str(tmp_path))
+    assert run_learning(config) == 1
+    assert capsys.readouterr().out.count("failed: a process died") == 5
+
+
 def test_the_table_tells_who_learned() -> None:
     rows = [
         {
@@ -107,3 +143,8 @@ def test_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "--agents", "lstm:forget_bais=0"]) == 2
     assert "Did you mean 'forget_bias'" in capsys.readouterr().err
     assert main(["compare", "--jobs", "0"]) == 2
+    capsys.readouterr()
+    assert main(["compare", "--seeds", "0", "0"]) == 2
+    assert "seeds must be one or more different numbers" in capsys.readouterr().err
+    assert main(["compare", "--results", f"{__file__}/below"]) == 2
+    assert "cannot be written to" in capsys.readouterr().err
