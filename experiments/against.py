@@ -68,8 +68,9 @@ def steps(row: Row) -> tuple[float, bool]:
     One that diverged never gets there, however long.
     """
     if row.get("success"):
-        reached = row[f"steps_to_{GOAL}"]
-        return float(reached or row["budget"]), bool(reached)
+        if reached := row[f"steps_to_{GOAL}"]:
+            return float(reached), True
+        return float(row["budget" if row.get("ended") == "diverged" else "steps"]), False
     if row.get("diverged_at"):
         return float(row["updates"] or math.inf), False
     return float(row.get("made") or row["updates"]), row.get("ended") == "solved"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlgates.experiments import logs
+from rlgates.experiments.against import steps
 from rlgates.experiments.configs import TrainConfig, parse_pairs
 from rlgates.experiments.figures import Curve, draw_panels
 from rlgates.experiments.pictures import draw_readme
@@ -35,7 +37,7 @@ def draw_agents(results: Path, name: str, rows: Sequence[Row]) -> list[Path]:
 
 def env_settings(row: Row) -> dict[str, Any]:
     """Of the environment of a run."""
-    return parse_pairs(row["env_settings"].split())
+    return parse_pairs(shlex.split(row["env_settings"]))
 
 
 def chances(rows: Sequence[Row]) -> dict[str, float | None]:
@@ -92,11 +94,12 @@ def _cells(rows: Sequence[Row]) -> list[str]:
     success = logs.column(list(rows), "success")
     low, high = iqm_interval(success)
     diverged = sum(row.get("ended") == "diverged" for row in rows)
-    reached = [float(row[f"steps_to_{GOAL}"]) if row[f"steps_to_{GOAL}"] else None for row in rows]
-    median, count = median_reached(reached)
+    times = [steps(row) for row in rows]
+    median, count = median_reached([time if reached else None for time, reached in times])
     seconds = float(np.median(logs.column(list(rows), "seconds")))
     parameters = rows[0].get("parameters")
-    when = steps_text(median) if median else f"> {steps_text(float(rows[0]['budget']))}"
+    more = min((time for time, reached in times if not reached), default=0.0)
+    when = steps_text(median) if median else f"> {steps_text(more)}"
     return [
         f"{iqm(success):.2f}"
         + (f" [{low:.2f}, {high:.2f}]" if len(rows) > 1 else "")

@@ -37,12 +37,13 @@ def ledger(claims: Sequence[Claim], findings: Sequence[Finding]) -> str:
         "# Claims of the papers, and what was found here\n",
         f"{len(claims)} claims: {summary}. A verdict is about the sizes and budgets of our own "
         f"tests, which are named. It needs {SEEDS} seeds of each core and, where two are compared, "
-        f"an exact permutation test with a one-sided p of at most {LEVEL:g}; else it is open. What "
-        "is said of costs rests on the medians of one series of timings. Of so many tests some "
-        "err. P(a sooner than b): how often a run of a is sooner than one of "
-        "b, runs that never get there being last. Differences are means over runs with the same "
-        "seed. In brackets: 95 % bootstrap intervals. `rlgates ledger` writes this page from the "
-        "tables beside it.\n",
+        f"an exact permutation test with a one-sided p of at most {LEVEL:g}; else it is open. A "
+        "claim of several parts is reproduced if each part is, and contradicted if the p of some "
+        f"part's being so, of all together, is at most {LEVEL:g} (Simes 1986). What is said of "
+        "costs rests on the medians of one series of timings. Of so many claims some err. P(a "
+        "sooner than b): how often a run of a is sooner than one of b, runs that never get there "
+        "being last. Differences are means over runs with the same seed. In brackets: 95 % "
+        "bootstrap intervals. `rlgates ledger` writes this page from the tables beside it.\n",
     ]
     papers = dict.fromkeys(claim.source.partition(",")[0] for claim in claims)
     for paper in papers:

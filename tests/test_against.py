@@ -21,6 +21,7 @@ def agents(core: str, successes: list[float], reached: list[int | None]) -> list
             "success": str(success),
             "steps_to_0.9": "" if when is None else str(when),
             "budget": "1000",
+            "steps": "1000",
         }
         for seed, (success, when) in enumerate(zip(successes, reached, strict=True))
     ]
@@ -87,6 +88,8 @@ def test_runs_that_diverge_are_the_worst(tmp_path: Path) -> None:
 def test_runs_of_both_kinds() -> None:
     (agent,) = agents("lstm", [0.5], [None])
     assert (score(agent), steps(agent)) == (0.5, (1000.0, False))
+    assert steps({**agent, "steps": "700", "ended": "minutes"}) == (700.0, False)
+    assert steps({**agent, "steps": "700", "ended": "diverged"}) == (1000.0, False)
     (network,) = networks("lstm", ["8"])
     assert score(network) == -8.0
     assert steps({**network, "made": "70", "ended": "solved"}) == (70.0, True)

@@ -10,7 +10,7 @@ import pytest
 
 from rlgates.experiments import cli
 from rlgates.experiments.claims import CLAIMS, Claim, Results
-from rlgates.experiments.claims.claim import SEEDS, All, OverRuns, Runs, Test
+from rlgates.experiments.claims.claim import SEEDS, All, OverRuns, Runs, Test, p_of_any
 from rlgates.experiments.claims.exact import (
     Cost,
     Exact,
@@ -201,7 +201,7 @@ def test_verdicts(test: Test, rows: list[Any], verdict: str, found: str, tmp_pat
 
 def test_agents_are_compared_by_their_steps(tmp_path: Path) -> None:
     rows = [
-        {"core": core, "seed": seed, "steps_to_0.9": steps, "success": 0.9, "budget": 10}
+        {"core": core, "seed": seed, "steps_to_0.9": steps, "success": 0.9, "steps": 10}
         for core, all_steps in (("a", (1, 2, 3, 4, 5)), ("b", (9, "", "", 8, 7)))
         for seed, steps in enumerate(all_steps)
     ]
@@ -214,7 +214,23 @@ def test_several_tests_hold_together(tmp_path: Path) -> None:
     assert All((good, Solves(B, never=True))).judge(results).verdict == "reproduced"
     assert All((good, bad)).judge(results).verdict == "contradicted"
     assert All((good, unknown)).judge(results).verdict == "open"
+    assert All((good, All((bad, unknown)))).judge(results).verdict == "contradicted"
     assert All((good, All((bad, good)))).words == f"always solved: {A}, {B}, {A}"
+
+
+def test_one_of_many_parts_is_not_contradicted_by_chance(tmp_path: Path) -> None:
+    cores = [Runs("some", A.title, core) for core in "bcd"]
+    losses = [[0.2, 0.3, 0.4, 0.5, 0.6], [0.2, 0.3, 0.4, 0.5, 0.6], [0.1, 0.1, 0.6, 0.4, 0.4]]
+    rows = runs("a", NEVER, [0.1, 0.2, 0.3, 0.4, 0.5])
+    for where, some in zip(cores, losses, strict=True):
+        rows += runs(where.core, NEVER, some)
+    b, c, d = (Better(where, A, "test") for where in cores)  # p = 1 / 32 against b and c
+    results = tables(tmp_path, rows)
+    assert b.judge(results).verdict == "contradicted"
+    assert All((b, d)).judge(results).verdict == "open", "2 / 32"
+    assert All((b, c)).judge(results).verdict == "contradicted", "2 / 2 / 32"
+    assert All((b, c, d)).judge(results).verdict == "contradicted", "3 / 2 / 32"
+    assert p_of_any([0.6, 0.03, 0.03, 0.9]) == pytest.approx(4 / 2 * 0.03)
 
 
 def test_gates_that_move(tmp_path: Path) -> None:

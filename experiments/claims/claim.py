@@ -15,25 +15,54 @@ SEEDS = 5  # that a verdict about learning needs
 LEVEL = 0.05  # of an error, one-sided, for each verdict
 
 
-def decided(reproduced: float, contradicted: float) -> Verdict:
+class Ruling(NamedTuple):
+    """A verdict, and the p of its being contradicted by chance."""
+
+    verdict: Verdict
+    contradicted: float
+
+
+OPEN = Ruling("open", 1.0)
+
+
+def decided(reproduced: float, contradicted: float) -> Ruling:
     """A verdict from the p of both directions."""
     if reproduced <= LEVEL:
-        return "reproduced"
-    return "contradicted" if contradicted <= LEVEL else "open"
+        return Ruling("reproduced", contradicted)
+    return Ruling("contradicted" if contradicted <= LEVEL else "open", contradicted)
+
+
+def seen(true: bool, false: bool) -> Ruling:
+    """A verdict about what is seen, without a p; what is neither true nor false is open."""
+    return Ruling("reproduced", 1.0) if true else Ruling("contradicted", 0.0) if false else OPEN
+
+
+def p_of_any(p: Sequence[float]) -> float:
+    """The p of some of several tests, against none of them being true (Simes 1986).
+
+    It keeps its level for tests that do not depend on each other, and for those that are
+    positively dependent, as of one core against several others.
+    """
+    return min(len(p) * value / rank for rank, value in enumerate(sorted(p), 1))
 
 
 class Finding(NamedTuple):
     """What a test found.
 
     Attributes:
-        verdict: "open" where the budget, or the number of seeds, does not decide.
+        ruling: "open" where the budget, or the number of seeds, does not decide.
         found: the numbers, with their interval.
         made_by: the commands and commits behind them.
     """
 
-    verdict: Verdict
+    ruling: Ruling
     found: str
     made_by: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of the ruling."""
+        return self.ruling.verdict
 
 
 class Results:
@@ -116,23 +145,23 @@ class OverRuns(Test):
         """The runs that it needs."""
 
     @abstractmethod
-    def compare(self, groups: Sequence[list[Row]]) -> tuple[Verdict, str]:
+    def compare(self, groups: Sequence[list[Row]]) -> tuple[Ruling, str]:
         """A verdict and the numbers, from the rows of `runs`; there is one of each at least."""
 
     def judge(self, results: Results) -> Finding:
         groups = [runs.rows(results, self.end) for runs in self.runs()]
         if not all(groups):
-            return Finding("open", "not run yet", f"`rlgates sweep {self.runs()[0].study}`")
-        verdict, found = self.compare(groups)
+            return Finding(OPEN, "not run yet", f"`rlgates sweep {self.runs()[0].study}`")
+        ruling, found = self.compare(groups)
         seeds = min(len({row["seed"] for row in group}) for group in groups)
         found += f"; {seeds} seed{'s' * (seeds > 1)}"
         makers = made_by([row for runs in self.runs() for row in runs.rows(results)])
-        return Finding(verdict if seeds >= SEEDS else "open", found, makers)
+        return Finding(ruling if seeds >= SEEDS else OPEN, found, makers)
 
 
 @dataclass(frozen=True)
 class All(Test):
-    """Several tests: reproduced if all are, contradicted if one is."""
+    """Several tests: reproduced if all are; contradicted if one is, for which see `p_of_any`."""
 
     tests: tuple[Test, ...]
 
@@ -149,15 +178,12 @@ class All(Test):
 
     def judge(self, results: Results) -> Finding:
         findings = [test.judge(results) for test in self.tests]
-        verdicts = [finding.verdict for finding in findings]
-        verdict: Verdict = "open"
-        if "contradicted" in verdicts:
-            verdict = "contradicted"
-        elif set(verdicts) == {"reproduced"}:
-            verdict = "reproduced"
+        p = p_of_any([finding.ruling.contradicted for finding in findings])
+        whole = all(finding.verdict == "reproduced" for finding in findings)
+        verdict: Verdict = "reproduced" if whole else "contradicted" if p <= LEVEL else "open"
         found = "; ".join(dict.fromkeys(finding.found for finding in findings))
         makers = dict.fromkeys(finding.made_by for finding in findings)
-        return Finding(verdict, found, "; ".join(filter(None, makers)))
+        return Finding(Ruling(verdict, p), found, "; ".join(filter(None, makers)))
 
 
 def _single(test: Test) -> list[tuple[str, str]]:

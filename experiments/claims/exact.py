@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from rlgates.cores import make_core
-from rlgates.experiments.claims.claim import Finding, Results, Test
+from rlgates.experiments.claims.claim import OPEN, Finding, Results, Test, seen
 from rlgates.gates import Gate, master, refine
 from rlgates.tasks import gate_analysis
 
@@ -36,7 +36,7 @@ class Exact(Test):
 
     def judge(self, results: Results) -> Finding:
         true, found = self.compute()
-        return Finding("reproduced" if true else "contradicted", found, "`rlgates ledger`")
+        return Finding(seen(true, not true), found, "`rlgates ledger`")
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,13 @@ class Cost(Test):
     def judge(self, results: Results) -> Finding:
         costs = {row["core"]: row for row in results.table("core_costs")}
         if not {self.core, self.than} <= costs.keys():
-            return Finding("open", "not timed yet", "`rlgates bench cores`")
+            return Finding(OPEN, "not timed yet", "`rlgates bench cores`")
         ours, theirs = (float(costs[name]["relative_time"]) for name in (self.core, self.than))
         ratio = ours / theirs
         commit = costs[self.core]["commit"][:7]
+        true = self.least <= ratio <= self.most
         return Finding(
-            "reproduced" if self.least <= ratio <= self.most else "contradicted",
+            seen(true, not true),
             f"{self.core} / {self.than} = {ratio:.2f}",
             f"`rlgates bench cores`, commit {commit}",
         )

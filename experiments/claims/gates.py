@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.stats import wasserstein_distance
 
-from rlgates.experiments.claims.claim import OverRuns, Runs, Verdict, decided
+from rlgates.experiments.claims.claim import OverRuns, Ruling, Runs, decided
 from rlgates.experiments.comparisons import p_greater, probability_of_improvement
 from rlgates.experiments.logs import column
 from rlgates.experiments.stats import Floats
@@ -50,7 +50,7 @@ class Moves(OverRuns):
     def runs(self) -> Sequence[Runs]:
         return self.where, self.than
 
-    def compare(self, groups: Sequence[list[Row]]) -> tuple[Verdict, str]:
+    def compare(self, groups: Sequence[list[Row]]) -> tuple[Ruling, str]:
         ours, theirs = (self._values(rows) for rows in groups)
         chance = probability_of_improvement([(ours, self.factor * theirs)])
         found = (

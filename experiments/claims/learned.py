@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from rlgates.experiments import against
-from rlgates.experiments.claims.claim import OverRuns, Runs, Verdict, decided
+from rlgates.experiments.claims.claim import OPEN, OverRuns, Ruling, Runs, decided, seen
 from rlgates.experiments.comparisons import (
     p_gained,
     p_greater,
@@ -50,7 +50,7 @@ class Solves(OverRuns):
     def runs(self) -> Sequence[Runs]:
         return (self.where,)
 
-    def compare(self, groups: Sequence[list[Row]]) -> tuple[Verdict, str]:
+    def compare(self, groups: Sequence[list[Row]]) -> tuple[Ruling, str]:
         (rows,) = groups
         times = [time for time in map(steps, rows) if time < math.inf]
         found = f"{self.where.core} solves it on {len(times)} of {len(rows)}"
@@ -62,8 +62,8 @@ class Solves(OverRuns):
         elif none and self.eventually:
             share = np.nanmedian(column(rows, "loss") / column(rows, "baseline"))
             found += f", and ends at a median of {share:.2f} of the loss without memory"
-            return "open", found
-        return "reproduced" if every else "contradicted" if none else "open", found
+            return OPEN, found
+        return seen(every, none), found
 
 
 @dataclass(frozen=True)
@@ -79,17 +79,15 @@ class StaysAtBaseline(OverRuns):
     def runs(self) -> Sequence[Runs]:
         return (self.where,)
 
-    def compare(self, groups: Sequence[list[Row]]) -> tuple[Verdict, str]:
+    def compare(self, groups: Sequence[list[Row]]) -> tuple[Ruling, str]:
         (rows,) = groups
         diverged = sum(bool(row["diverged_at"]) for row in rows)
         if diverged:
-            return "open", f"{self.where.core} diverges on {diverged} of {len(rows)}"
+            return OPEN, f"{self.where.core} diverges on {diverged} of {len(rows)}"
         shares = column(rows, "loss") / column(rows, "baseline")
         there = shares > AT_BASELINE
         found = f"{self.where.core} ends at {shares.min():.2f} to {shares.max():.2f} of it"
-        if there.all():
-            return "reproduced", found
-        return "contradicted" if not there.any() else "open", found
+        return seen(bool(there.all()), not there.any()), found
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ class Sooner(OverRuns):
     def runs(self) -> Sequence[Runs]:
         return self.where, self.than
 
-    def compare(self, groups: Sequence[list[Row]]) -> tuple[Verdict, str]:
+    def compare(self, groups: Sequence[list[Row]]) -> tuple[Ruling, str]:
         ours, theirs = ([-steps(row) for row in rows] for rows in groups)
         chance = probability_of_improvement([(ours, theirs)])
         found = (
@@ -141,17 +139,17 @@ class Better(OverRuns):
     def runs(self) -> Sequence[Runs]:
         return self.where, self.than
 
-    def compare(self, groups: Sequence[list[Row]]) -> tuple[Verdict, str]:
+    def compare(self, groups: Sequence[list[Row]]) -> tuple[Ruling, str]:
         both = {row["seed"] for row in groups[0]} & {row["seed"] for row in groups[1]}
         if not both:
-            return "open", "no seed of both"
+            return OPEN, "no seed of both"
         kept = [[row for row in rows if row["seed"] in both] for rows in groups]
         ours, theirs = (column(rows, self.column) for rows in kept)
         names = self.where.core, _name(self.where, self.than)
         for name, figures in zip(names, (ours, theirs), strict=True):
             missing = np.sum(~np.isfinite(figures))
             if missing:
-                return "open", f"{name} has no figure on {missing} of {len(figures)}"
+                return OPEN, f"{name} has no figure on {missing} of {len(figures)}"
         gained = paired_difference(ours, theirs)
         found = (
             f"{names[0]} {np.median(ours):.4g}, {names[1]} {np.median(theirs):.4g}: "

@@ -11,7 +11,7 @@ from itertools import pairwise
 import torch
 
 from rlgates.experiments.analysis import FLOW
-from rlgates.experiments.claims.claim import Finding, Results, Test
+from rlgates.experiments.claims.claim import OPEN, Finding, Results, Test, seen
 from rlgates.experiments.logs import column
 from rlgates.tasks import saturation
 from rlgates.tasks.saturation import Curve
@@ -28,14 +28,14 @@ class OverCurves(Test):
         command = "`rlgates analyse saturation`"
         rows = results.table("saturation")
         if not rows:
-            return Finding("open", "not computed yet", command)
+            return Finding(OPEN, "not computed yet", command)
         curves = {}
         for label in dict.fromkeys((row["method"], row["gate"]) for row in rows):
             mine = [row for row in rows if (row["method"], row["gate"]) == label]
             times, left = (torch.from_numpy(column(mine, x)) for x in ("time", "one_minus_f"))
             curves[label] = Curve(times, left)
         true, found = self.compare(curves)
-        return Finding("reproduced" if true else "contradicted", found, command)
+        return Finding(seen(true, not true), found, command)
 
 
 @dataclass(frozen=True)
