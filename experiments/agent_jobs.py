@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,7 @@ class _Agents(Kind):
             "steps_per_second": round(result.steps / max(result.seconds, 0.1)),
             "config": self.digest(config),
             "env": config.env,
-            "env_settings": " ".join(f"{name}={v}" for name, v in config.env_settings.items()),
+            "env_settings": shlex.join(f"{name}={v}" for name, v in config.env_settings.items()),
             **manifest.last_session(self.folder(job)),
         }
 

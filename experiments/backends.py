@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from rlgates.experiments.workers import free_first, side_by_side
 
 POLL = 0.5  # seconds
 TIMEOUT = 240  # minutes of a job of SLURM
+REQUEUED = 1_000_000  # times at most: each time the run has gone on from its checkpoint
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Backend:
             return str(options.get("cluster", found)) != "slurm"
         return self.name == "local" or not options.get("address")
 
-    def ended(self, jobs: Sequence[Job], stop: Stop) -> Iterator[Outcome]:
+    def ended(self, jobs: Sequence[Job], stop: Stop) -> Generator[Outcome]:
         """How each run ended, as they end; after `stop` those under way are saved.
 
         Raises:
@@ -116,7 +117,9 @@ class _Submitit:
         options = usual | dict(backend.options or {})
         cluster = options.pop("cluster", None)
         try:
-            self.executor = submitit.AutoExecutor(backend.folder / "submitit", cluster=cluster)
+            self.executor = submitit.AutoExecutor(
+                backend.folder / "submitit", cluster=cluster, slurm_max_num_timeout=REQUEUED
+            )
             self.executor.update_parameters(**options)
         except (ValueError, TypeError, NameError, RuntimeError) as error:
             raise ValueError(f"submitit: {' '.join(str(error).split())}") from error
@@ -186,7 +189,7 @@ def _call(remote: Callable[[], Outcome]) -> Outcome:
 
 def _elsewhere(
     jobs: Sequence[Job], stop: Stop, backend: Backend, cluster: _Submitit | _Ray
-) -> Iterator[Outcome]:
+) -> Generator[Outcome]:
     """As `side_by_side`, by submitit or Ray."""
     folder = backend.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -215,6 +218,12 @@ def _elsewhere(
         for job in waiting:
             yield Outcome(job, error=NOT_BEGUN, interrupted=True)
     finally:
-        cluster.close()
-        with suppress(OSError):
-            stopped.unlink(missing_ok=True)
+        try:
+            if running:  # whoever asked for them has failed: they are saved before it ends
+                stopped.touch()
+            while not all(cluster.done(handle) for _, handle in running):
+                time.sleep(POLL)
+        finally:
+            cluster.close()
+            with suppress(OSError):
+                stopped.unlink(missing_ok=True)

@@ -46,9 +46,23 @@ def write_json(path: Path, content: Any) -> None:
     write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
 
 
+class Damaged(ValueError):
+    """A file does not hold what was written."""
+
+
 def read_json(path: Path) -> Any:
-    """The content of a JSON file; None if there is no such file."""
-    return json.loads(path.read_text()) if path.exists() else None
+    """The content of a JSON file; None if there is no such file.
+
+    Raises:
+        Damaged: it is no JSON.
+    """
+    if not path.exists():
+        return None
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        text = f"{path} is damaged ({error}). Put it back, or remove it to start again."
+        raise Damaged(text) from error
 
 
 def check_folder(name: str, path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rlgates.experiments import logs, manifest
 from rlgates.experiments.configs import TrainConfig
-from rlgates.experiments.files import alone
+from rlgates.experiments.files import Damaged, alone
 from rlgates.experiments.horizon import check_horizon
 from rlgates.experiments.stopping import InterruptedRun
 from rlgates.experiments.supervised_configs import SupervisedConfig
@@ -186,7 +186,7 @@ def check_all(jobs: Sequence[Job], here: bool = True) -> list[Outcome]:
             kind_of(config).check(config if here else _anywhere(config))
         for job in horizons:
             check_horizon(job.config, job.horizon)
-        found = [(job, kind_of(job.config).finished(job)) for job in jobs]
+        found = [(job, _finished(job)) for job in jobs]
         done = [(job, result) for job, result in found if result is not None and _measured(job)]
         missing = [job for job, result in found if result is None or not _measured(job)]
         titles = {kind_of(job.config).title(job.config): job.config for job in missing}
@@ -202,6 +202,14 @@ def _anywhere(config: Config) -> Config:
     if isinstance(config, SupervisedConfig):
         return replace(config, device="cpu", amp="none")
     return replace(config, device="cpu")
+
+
+def _finished(job: Job) -> Any:
+    """The result of a run; of a damaged one none, so that it fails alone."""
+    try:
+        return kind_of(job.config).finished(job)
+    except Damaged:
+        return None
 
 
 def _measured(job: Job) -> bool:

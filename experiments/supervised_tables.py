@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -97,10 +97,9 @@ def overview(rows: Sequence[Row]) -> str:
         lines.append(cells)
     seeds = ", ".join(dict.fromkeys(row["seed"] for row in rows))
     return markdown(heads, lines) + (
-        f"\n`{usual}` where no other core is named, with the settings of the laptop tier, seed "
-        f"{seeds}: loss on sequences that were not trained on, before and after, and the task's "
-        "metric on the test set. Published: with the papers' own sizes and budgets. "
-        f"{spent(rows)}. {made_by(rows)}.\n"
+        f"\n`{usual}` where no other core is named, seed {seeds}: loss on sequences that were not "
+        "trained on, before and after, and the task's metric on the test set. Published: with the "
+        f"papers' own sizes and budgets. {spent(rows)}. {made_by(rows)}.\n"
     )
 
 
@@ -180,8 +179,8 @@ def _note(rows: Sequence[Row]) -> str:
     sooner = sum(row.get("ended") == "patience" for row in rows)
     words = [
         f"Loss on sequences that were not trained on, after {'at most ' * bool(sooner)}"
-        f"{_budget(first)}, {first['batch_size']} sequences at a time"
-        + (f" ({many})" if len(seeds) > 1 else f" (seed {seeds[0]})")
+        f"{_each(map(_budget, rows))}, {_each(row['batch_size'] for row in rows)} sequences at a "
+        "time" + (f" ({many})" if len(seeds) > 1 else f" (seed {seeds[0]})")
     ]
     if first["baseline"]:
         words[0] += f"; without memory {float(first['baseline']):.4f} at best"
@@ -196,14 +195,17 @@ def _note(rows: Sequence[Row]) -> str:
         words.append("In brackets: from the lowest to the highest of the seeds")
     if first.get("epochs") and any(row.get("published") for row in rows):
         words.append("Published: with the papers' own sizes and budgets")
-    optimizer = {"": "Adam", "adam": "Adam", "radam": "RAdam", "rmsprop": "RMSprop"}
-    how = optimizer.get(first.get("optimizer", ""), first.get("optimizer", ""))
-    sizes, rates = (
-        " or ".join(dict.fromkeys(row[name] for row in rows))
-        for name in ("hidden_size", "learning_rate")
-    )
-    words.append(f"d = {sizes}, {how}, rate {rates}")
+    names = {"": "Adam", "adam": "Adam", "radam": "RAdam", "rmsprop": "RMSprop"}
+    used = [row.get("optimizer") or "" for row in rows]
+    optimizers = _each(names.get(name, name) for name in used)
+    sizes, rates = (_each(row[name] for row in rows) for name in ("hidden_size", "learning_rate"))
+    words.append(f"d = {sizes}, {optimizers}, rate {rates}")
     return ". ".join([*words, spent(rows), made_by(rows)]) + "."
+
+
+def _each(words: Iterable[str]) -> str:
+    """Each of them once: "16 or 32"."""
+    return " or ".join(dict.fromkeys(words))
 
 
 def _loss(value: float) -> str:

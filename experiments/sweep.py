@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import runpy
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rlgates.errors import check_choice, check_seeds, unknown
 from rlgates.experiments.backends import Backend
 from rlgates.experiments.files import alone, check_folder
 from rlgates.experiments.jobs import (
+    EXTRAS,
     NOT_BEGUN,
     Config,
     Job,
@@ -34,6 +36,13 @@ from rlgates.experiments.tune_space import ends, search_space
 from rlgates.experiments.workers import processors
 
 JOURNALS = "tune-*.journal"  # of searches, in the folder of a study
+# Names that other tables have: what lies beside that of a study ends so, ...
+ENDS = ("_curves", *(f"_{extra}" for extra in EXTRAS), "_tune", "_smoke", "_full")
+# ... and these are no studies.
+MEASURED = (
+    *("core_costs", "core_growth", "core_speed", "env_speed", "gate_analysis", "learning"),
+    *("parity", "ppo_speed", "saturation", "task_speed"),
+)
 
 
 class Part(NamedTuple):
@@ -59,8 +68,8 @@ def find_study(name: str) -> tuple[str, Study]:
         return check_choice("study", name, STUDIES), STUDIES[name]
     if not path.exists():
         raise ValueError(f"there is no file {name}.")
-    if path.stem in {file_name(one, tier) for one in STUDIES for tier in TIERS}:
-        raise ValueError(f"{name} has the name of a study of rlgates, and so of its tables.")
+    if path.stem in (*STUDIES, *MEASURED) or path.stem.endswith(ENDS):
+        raise ValueError(f"{name} has the name of a table of rlgates: call it otherwise.")
     try:
         found = runpy.run_path(name).get("STUDY")
     except Exception as error:
@@ -74,15 +83,20 @@ def parts(name: str, study: Study, sweep: SweepConfig) -> list[Part]:
     """All rows of a study with all cores, without the seeds.
 
     Raises:
-        ValueError: nothing is left to be made.
+        ValueError: nothing is left to be made of a task.
     """
     check_choice("tier", sweep.tier, TIERS)
     small = sweep.tier == "smoke"
     cores = tuple(dict.fromkeys(sweep.cores))
-    arms = study.arms("full" if sweep.tier == "full" else "laptop", cores)
-    found = [(arm, arm.of(core)) for arm in arms for core in arm.cores]
-    titles = list(dict.fromkeys(kind_of(config).title(config) for _, config in found))
-    wanted = {one for task in sweep.tasks or ("",) for one in fitting(name, task, titles)}
+    tier: Literal["laptop", "full"] = "full" if sweep.tier == "full" else "laptop"
+    found = [(arm, arm.of(core)) for arm in study.arms(tier, cores) for core in arm.cores]
+    titles = [kind_of(arm.config).title(arm.config) for arm in study.arms(tier)]
+    wanted: set[str] = set()
+    for task in sweep.tasks or ("",):
+        meant = {*fitting(name, task, titles)}
+        if not any(kind_of(config).title(config) in meant for _, config in found):
+            raise ValueError(f"{name} has {task!r}, but not with {', '.join(cores)}.")
+        wanted |= meant
     chosen = []
     for arm, config in found:
         kind, variant = kind_of(config), arm.variant
@@ -171,7 +185,7 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
     check_folder("results", results)
     check_folder("folder", folder)
     tier = "" if sweep.tier == "laptop" else f" --tier {sweep.tier}"
-    book = Book(results, file, f"rlgates sweep {words}{tier}")
+    book = Book(results, file, f"rlgates sweep {words}{tier}", study.chart)
     whole = parts(name, study, replace(sweep, tasks=(), cores=()))
     book.check([*_jobs(whole, seeds[:1], threads=1), *jobs])
     missing = [job for job in jobs if not book.has(job)]
@@ -186,8 +200,8 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[Outcome]:
     clock = Clock(left, at_once, book)
     if left:
         print(clock.before(), flush=True)
-    with StopRequest().listening() as stop:
-        for outcome in backend.ended(left, stop):
+    with StopRequest().listening() as stop, closing(backend.ended(left, stop)) as ended:
+        for outcome in ended:
             outcomes.append(outcome)
             if outcome.error == NOT_BEGUN:
                 continue

@@ -35,8 +35,10 @@ from rlgates.tasks import TASKS
 FILE = "events.out.tfevents.0000000000.study"
 _AGENT_CHARTS = {
     "success in training": "rollout/success_rate",
-    "success on fresh episodes": "eval/success_rate",
     "reward of the last phase": "match/last_phase_reward",
+}
+_FRESH_CHARTS = {
+    "success on fresh episodes": "eval/success_rate",
     "reward of the last phase on fresh episodes": "eval/last_phase_reward",
 }
 _GATES = {"log10 of the gates' median timescale": TIMESCALE}
@@ -75,7 +77,8 @@ def layout(configs: Iterable[Config]) -> Layout:
 def _charts(config: Config) -> dict[str, str]:
     """The tags that are charted of a task, by what they are."""
     if isinstance(config, TrainConfig):
-        return {**_AGENT_CHARTS, **_GATES}
+        fresh = _FRESH_CHARTS if config.eval_every else {}
+        return {**_AGENT_CHARTS, **fresh, **_GATES}
     metric = TASKS[config.task].metric
     measures = dict.fromkeys(("loss", metric))
     charts = {f"{name} on held-out sequences": f"eval/{name}" for name in measures}

@@ -9,7 +9,10 @@ from typing import Any
 
 from rlgates.experiments.files import alone, read_json, write_json
 from rlgates.experiments.jobs import Job, Outcome, extra_rows, kind_of
+from rlgates.experiments.studies.study import Chart
 from rlgates.experiments.tables import Row, key, merge, read
+
+CHART = "chart"
 
 
 class Book:
@@ -19,12 +22,12 @@ class Book:
         results: the folder.
         name: of the study and its files.
         command: that makes them, for the tables.
+        chart: how they are drawn.
     """
 
-    def __init__(self, results: Path, name: str, command: str) -> None:
-        self.results, self.name, self.command = results, name, command
+    def __init__(self, results: Path, name: str, command: str, chart: Chart = "curves") -> None:
+        self.results, self.name, self.command, self.chart = results, name, command, chart
         self.table = results / f"{name}.csv"
-        self._settings = results / f"{name}.json"
         self.rows = {key(row): row for row in read(self.table)}
 
     def check(self, jobs: Iterable[Job]) -> None:
@@ -36,7 +39,7 @@ class Book:
         Raises:
             ValueError: with what differs.
         """
-        known: dict[str, Any] = read_json(self._settings) or {}
+        known = settings_of(self.results, self.name)
         present: dict[tuple[str, str], list[Job]] = {}
         for job in {id(job.config): job for job in jobs}.values():
             run = _run(job)
@@ -60,14 +63,19 @@ class Book:
                 )
 
     def has(self, job: Job) -> bool:
-        """Whether the tables have the run."""
-        return key(_run(job)) in self.rows
+        """Whether the tables have the run, and what is measured beside its result."""
+        row = self.rows.get(key(_run(job)))
+        if row is None:
+            return False
+        # Tables of earlier versions do not say: they have what their studies asked for.
+        return {*job.extras} <= {*(row.get("measured") or " ".join(job.extras)).split()}
 
     def add(self, outcome: Outcome) -> None:
         """Write down what a run came to."""
         job, kind = outcome.job, kind_of(outcome.job.config)
         run = _run(job)
         row = {**kind.row(job, outcome.result), **run, "command": self.command}
+        row["measured"] = " ".join(("result", *job.extras))
         plain = {name: str(value) for name, value in row.items()}
         self.rows[key(run)] = plain
         curve = kind.curve(job, outcome.result)
@@ -77,10 +85,19 @@ class Book:
                 if rows:
                     path = self.results / f"{self.name}_{end}.csv"
                     merge(path, [{**run, **one} for one in rows])
-            known = read_json(self._settings) or {}
+            known = settings_of(self.results, self.name)
             known[kind.digest(job.config)] = _plain(kind.settings(job.config))
-            write_json(self._settings, known)
+            write_json(_settings_file(self.results, self.name), {**known, CHART: self.chart})
             merge(self.table, [plain])  # the last: whoever finds the run there finds all of it
+
+
+def settings_of(results: Path, name: str) -> dict[str, Any]:
+    """The settings of a study's runs by their digest, and its `CHART`; empty if there are none."""
+    return read_json(_settings_file(results, name)) or {}
+
+
+def _settings_file(results: Path, name: str) -> Path:
+    return results / f"{name}.json"
 
 
 def _run(job: Job) -> Row:

@@ -14,6 +14,7 @@ from rlgates.experiments.length_tables import draw_horizon, draw_lengths
 from rlgates.experiments.studies import STUDIES
 from rlgates.experiments.studies.study import Chart
 from rlgates.experiments.supervised_tables import draw_tasks, tables
+from rlgates.experiments.sweep_book import CHART, settings_of
 from rlgates.experiments.tables import nothing_in, read
 from rlgates.experiments.tune_tables import TUNED, redraw_trials
 
@@ -28,7 +29,7 @@ def redraw_study(results: Path, name: str, chart: Chart | None = None) -> list[P
     Args:
         results: folder of its CSV files, from which alone all is drawn.
         name: of its files.
-        chart: how the results are drawn; by default, as the study of that name has it.
+        chart: how the results are drawn; by default, as the study has it that made them.
 
     Returns:
         the files that were written.
@@ -38,7 +39,7 @@ def redraw_study(results: Path, name: str, chart: Chart | None = None) -> list[P
         return []
     known = re.sub("_(full|smoke)$", "", name)
     study = STUDIES.get(known)
-    chart = chart or (study.chart if study else "curves")
+    chart = chart or (study.chart if study else settings_of(results, name).get(CHART, "curves"))
     agents = [row for row in rows if row.get("env")]
     networks = [row for row in rows if not row.get("env")]
     text, written = [], []

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from rlgates.cores import list_cores
-from rlgates.experiments.files import write_atomically
+from rlgates.experiments.files import Damaged, write_atomically
 from rlgates.experiments.logs import write_rows
 from rlgates.experiments.text import time_text
 
@@ -17,11 +18,18 @@ Key = tuple[str, ...]
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of a table; none if there is no such file."""
+    """The rows of a table; none if there is no such file.
+
+    Raises:
+        Damaged: it was cut off, or a row has too few cells or too many.
+    """
     if not path.exists():
         return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+    text = path.read_text()
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    if any(None in row or None in row.values() for row in rows) or not text.endswith("\n"):
+        raise Damaged(f"{path} is damaged: a row is not whole. Put it back, or remove that row.")
+    return rows
 
 
 def nothing_in(results: Path) -> ValueError:
@@ -78,7 +86,7 @@ def spent(rows: Sequence[Row]) -> str:
 def made_by(rows: Sequence[Row]) -> str:
     """The commands and commits that made these rows: "`rlgates sweep music`, commit 1234567".
 
-    A commit with a "+" had changes that were not committed.
+    A commit with a "+" had changes that were not committed; without git there is none.
     """
     commands = dict.fromkeys(f"`{row['command']}`" for row in rows)
     commits = dict.fromkeys(
@@ -86,7 +94,7 @@ def made_by(rows: Sequence[Row]) -> str:
         for row in rows
         for commit in row["commit"].split()
     )
-    return f"{', '.join(commands)}, commit {', '.join(commits)}"
+    return ", ".join(commands) + (f", commit {', '.join(commits)}" if commits else "")
 
 
 def merge(path: Path, rows: Sequence[Row]) -> None:

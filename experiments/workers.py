@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
@@ -69,7 +69,7 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def side_by_side(jobs: Iterable[Job], stop: Stop, workers: int) -> Iterator[Outcome]:
+def side_by_side(jobs: Iterable[Job], stop: Stop, workers: int) -> Generator[Outcome]:
     """How each run ended, as they end.
 
     A process that dies takes no other run with it: another one takes its place. After `stop`

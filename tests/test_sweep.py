@@ -17,7 +17,7 @@ from tiny import tiny
 from rlgates.experiments import cli
 from rlgates.experiments.agent_tables import chances, read_curves
 from rlgates.experiments.configs import PRESETS
-from rlgates.experiments.files import alone
+from rlgates.experiments.files import alone, read_json
 from rlgates.experiments.jobs import Job, kind_of
 from rlgates.experiments.runs import run_folder
 from rlgates.experiments.studies import STUDIES, Arm, Published, Study
@@ -295,6 +295,7 @@ def test_a_study_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert cli.main(["sweep", "mine.py", "--results", "results"]) == 0
     assert "`rlgates sweep mine.py`" in Path("results/mine.md").read_text()
+    assert read_json(Path("results/mine.json"))["chart"] == "curves"
     Path("mine.py").write_text("STUDY = 3")
     assert cli.main(["sweep", "mine.py"]) == 2
     assert "mine.py must define STUDY" in capsys.readouterr().err
@@ -372,7 +373,7 @@ def test_the_threads_do_not_outnumber_the_processors(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         "rlgates.experiments.sweep.check_all", lambda jobs, **_: seen.extend(jobs) or list[Any]()
     )
-    monkeypatch.setattr("rlgates.experiments.backends.side_by_side", lambda *_: iter(()))
+    monkeypatch.setattr("rlgates.experiments.backends.side_by_side", lambda *_: (_ for _ in ()))
     wide = Study(title="wide", laptop=(Arm(replace(TINY, threads=64), ("lstm",)),), seeds=(0,))
     monkeypatch.setitem(STUDIES, "wide", wide)
     for jobs in (None, 1, 2, 100):

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from rlgates.experiments import cli
+from rlgates.experiments.files import read_json
+from rlgates.experiments.sweep_book import Book
 from rlgates.experiments.tables import Row, read
 
 MINE = """
@@ -23,6 +25,10 @@ from rlgates.experiments.supervised_tiers import task_config
 SMALL = replace(task_config("copy", "smoke"), updates={updates}, eval_every=10, save_minutes=1e-3)
 ARM = Arm(SMALL, {cores}, gates={cores})
 STUDY = Study(title="mine", laptop=(ARM,), seeds=tuple(range({seeds})))
+"""
+LONG = """
+LONG = Arm(replace(SMALL, updates=10**8, save_minutes=60), ("lstm",), variant="long")
+STUDY = Study(title="mine", laptop=(ARM, LONG), seeds=(0,))
 """
 NOT_THE_SAME = ("seconds", "dirty", "command")
 COMMAND = [sys.executable, "-m", "rlgates.experiments.cli", "sweep", "mine.py"]
@@ -99,6 +105,24 @@ def test_a_backend_that_is_not_installed(
     _study(20, ("lstm",), 1)
     assert cli.main(["sweep", "mine.py", "--backend", backend]) == 2
     assert f"pip install {backend}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("backend", ["submitit", "ray"])
+def test_runs_elsewhere_end_with_the_sweep_that_fails(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip(backend)
+    _study(20, ("lstm",), 1)
+    Path("mine.py").write_text(Path("mine.py").read_text() + LONG)
+
+    def full(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(Book, "add", full)
+    assert cli.main([*COMMAND[3:], "--jobs", "2", "--backend", backend]) == 2
+    (manifest,) = Path("runs/mine/long").rglob("manifest.json")
+    assert read_json(manifest)["status"] == "interrupted"
+    assert not list(Path("runs").rglob("stop-*"))
 
 
 def _ended(process: subprocess.Popen[str]) -> Any:

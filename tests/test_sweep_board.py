@@ -155,6 +155,13 @@ def test_what_a_server_shows(study: Study, request: pytest.FixtureRequest) -> No
     assert (bias["core"], bias["gate"], bias["core.forget_bias"]) == ("lstm", "plain", 3.0)
 
 
+def test_what_is_never_measured_has_no_chart() -> None:
+    fresh = {"success on fresh episodes", "reward of the last phase on fresh episodes"}
+    for every, shown in ((150, fresh), (None, set())):
+        (charts,) = layout([tiny("runs", eval_every=every)]).values()
+        assert {title for title in charts if "fresh" in title} == shown
+
+
 def test_the_file_of_a_study_is_written_once(study: Study) -> None:
     sweep, folder = SweepConfig(results="results", jobs=1, tasks=("adding",)), Path("runs/some")
     run_sweep("some", sweep)

@@ -10,7 +10,7 @@ import pytest
 from test_supervise import TINY
 
 from rlgates.experiments import jobs, manifest, sweep_book
-from rlgates.experiments.files import read_json, write_json
+from rlgates.experiments.files import Damaged, read_json, write_json
 from rlgates.experiments.jobs import Job
 from rlgates.experiments.sweep_book import Book
 from rlgates.experiments.sweep_clock import Clock
@@ -38,6 +38,37 @@ def test_a_run_is_in_the_table_when_all_of_it_is(
     book.add(outcome)
     assert Book(tmp_path, "some", "rlgates sweep some").has(job)
     assert len(read(tmp_path / "some_gates.csv")) == TINY.hidden_size
+
+
+def test_what_a_study_asks_for_later_is_measured_later(tmp_path: Path) -> None:
+    job = Job(replace(TINY, core="lstm", folder=str(tmp_path)), 0)
+    Book(tmp_path, "some", "rlgates sweep some").add(jobs.make(job))
+    book = Book(tmp_path, "some", "rlgates sweep some")
+    with_gates = replace(job, extras=("gates",))
+    assert book.has(job)
+    assert not book.has(with_gates)
+    outcome = jobs.make(with_gates)
+    assert outcome.before, "the run itself is not made again"
+    book.add(outcome)
+    assert Book(tmp_path, "some", "rlgates sweep some").has(with_gates)
+    assert book.has(job)
+    for row in book.rows.values():
+        del row["measured"]
+    assert book.has(with_gates), "tables of earlier versions do not say"
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    job = Job(replace(TINY, core="lstm", folder=str(tmp_path)), 0)
+    Book(tmp_path, "some", "rlgates sweep some").add(jobs.make(job))
+    settings, table = tmp_path / "some.json", tmp_path / "some.csv"
+    whole = table.read_text()
+    settings.write_text(settings.read_text()[:20])
+    with pytest.raises(Damaged, match=r"some\.json is damaged .*remove it to start again"):
+        Book(tmp_path, "some", "rlgates sweep some").check([job])
+    for text in (whole[:-1], whole.rpartition(",")[0] + "\n", whole + "a,b\n", f"{whole[:-1]},1\n"):
+        table.write_text(text)
+        with pytest.raises(Damaged, match=r"some\.csv is damaged: a row is not whole"):
+            Book(tmp_path, "some", "rlgates sweep some")
 
 
 def test_a_run_that_went_on_at_another_commit_names_both(tmp_path: Path) -> None:
@@ -69,3 +100,7 @@ def test_the_time_is_told_before_the_first_run_as_far_as_it_is_known(tmp_path: P
     assert Clock(made, 4, book).before() == "2 runs, 2 at a time"
     book.rows["", "", "", ""] = {"title": "another", "core": "lru", "seconds": "120"}
     assert Clock(made, 1, book).before() == "2 runs, 1 at a time, about 4 min 0 s"
+
+
+def test_a_table_without_git_names_no_commit() -> None:
+    assert made_by([{"command": "rlgates sweep some", "commit": ""}]) == "`rlgates sweep some`"

@@ -16,7 +16,7 @@ from rlgates.experiments.backends import Backend
 from rlgates.experiments.jobs import Job, check_all, kind_of
 from rlgates.experiments.studies import STUDIES, Arm, Study
 from rlgates.experiments.supervise import Run
-from rlgates.experiments.sweep import SweepConfig, parts
+from rlgates.experiments.sweep import ENDS, MEASURED, SweepConfig, parts
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +70,9 @@ def test_a_file_that_cannot_be_read_is_an_error_in_one_line(
     assert printed.endswith(": 'results/some.csv'\n")
 
 
-@pytest.mark.parametrize("name", ["all_cores", "all_cores_full", "networks_smoke"])
+@pytest.mark.parametrize(
+    "name", ["all_cores", "all_cores_full", "networks_smoke", "learning", "mine_tune", "my_gates"]
+)
 @pytest.mark.parametrize("command", ["sweep", "tune"])
 def test_a_file_with_the_name_of_a_study_is_refused(
     command: str, name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -79,8 +81,58 @@ def test_a_file_with_the_name_of_a_study_is_refused(
     folder.mkdir()
     (folder / f"{name}.py").write_text("raise AssertionError")
     assert cli.main([command, f"studies/{name}.py"]) == 2
-    message = f"studies/{name}.py has the name of a study of rlgates, and so of its tables.\n"
+    message = f"studies/{name}.py has the name of a table of rlgates: call it otherwise.\n"
     assert capsys.readouterr().err == f"rlgates: error: {message}"
+
+
+def test_the_tables_that_are_no_studies_are_known() -> None:
+    results = Path(__file__).parent.parent / "experiments" / "results"
+    stems = {path.stem for end in ("csv", "json") for path in results.glob(f"*.{end}")}
+    assert {stem for stem in stems if not stem.endswith(ENDS)} <= {*STUDIES, *MEASURED}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("laptop=Arm(COPY, ('lstm',))", "TypeError: laptop must be a tuple of rows, Arm(...) or"),
+        ("laptop=(Arm(COPY, ('lstm')),)", "TypeError: cores must be a tuple of names, got 'lstm'"),
+        ("laptop=(Arm(COPY, ()),)", "ValueError: cores must be one or more names, got none"),
+        ("laptop=(Arm('copy', ('lstm',)),)", "TypeError: config must be a config of a task or env"),
+        ("laptop=ROW, seeds=3", "TypeError: seeds must be a tuple of numbers, got 3."),
+        ("laptop=ROW, seeds=(0, 0)", "ValueError: seeds must be one or more different numbers"),
+        ("laptop=ROW, chart='curve'", "ValueError: unknown chart 'curve'. Did you mean 'curves'?"),
+        (
+            "laptop=(Arm(COPY, ('lstm',), gates=('gru',)),)",
+            "ValueError: unknown core whose gates are kept 'gru'. Allowed: lstm.",
+        ),
+        (
+            "laptop=(Arm(COPY, ('lstm',), {'lstm': {'forget_bais': 1}}),)",
+            "ValueError: unknown option for core 'lstm' 'forget_bais'. Did you mean 'forget_bias'?",
+        ),
+        (
+            "laptop=(Published('copy-gu', changes={'updats': 3}),)",
+            "ValueError: unknown setting 'updats'. Did you mean 'updates'?",
+        ),
+    ],
+)
+def test_slips_in_a_study_are_said(
+    row: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("mine.py").write_text(
+        "from rlgates.experiments.studies import Arm, Published, Study\n"
+        "from rlgates.experiments.supervised_tiers import task_config\n"
+        "COPY = task_config('copy', 'smoke')\n"
+        "ROW = (Arm(COPY, ('lstm',)),)\n"
+        f"STUDY = Study(title='mine', {row})\n"
+    )
+    assert cli.main(["sweep", "mine.py"]) == 2
+    assert capsys.readouterr().err.startswith(f"rlgates: error: mine.py fails: {message}")
+
+
+def test_a_core_that_a_task_lacks_is_said() -> None:
+    title = "PassiveMatch 15/30/15, A2C"
+    with pytest.raises(ValueError, match="match has 'PassiveMatch 15/30/15, A2C', but not with om"):
+        parts("match", STUDIES["match"], SweepConfig(cores=("om_lstm",), tasks=(title,)))
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
+from rlgates.cores import check_options
+from rlgates.errors import check_choice, check_seeds
 from rlgates.experiments.configs import TrainConfig, fitting, laid_over
 from rlgates.experiments.studies.space import SPACE, Space
 from rlgates.experiments.supervised_configs import SupervisedConfig
@@ -39,6 +41,23 @@ class Arm:
     gates: tuple[str, ...] = ()
     horizon: str = ""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.config, TrainConfig | SupervisedConfig):
+            raise TypeError(f"config must be a config of a task or env, got {self.config!r}.")
+        _check_row("cores", self.cores, str)
+        if not self.cores:
+            raise ValueError("cores must be one or more names, got none.")
+        _check_row("gates", self.gates, str)
+        for core in self.gates:
+            check_choice("core whose gates are kept", core, self.cores)
+        for core, options in self.core_options.items():
+            check_options(core, options)  # a table of options may have other rows' cores, too
+
+    def with_cores(self, cores: Sequence[str]) -> Arm:
+        """The same row of other cores, or of some of them."""
+        gates = tuple(core for core in self.gates if core in cores)
+        return replace(self, cores=tuple(cores), gates=gates)
+
     def of(self, core: str) -> TrainConfig | SupervisedConfig:
         """The config of one core.
 
@@ -65,6 +84,16 @@ class Published:
     cores: tuple[str, ...] = ()
     variant: str = ""
     changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_choice("protocol", self.protocol, PROTOCOLS)
+        _check_row("cores", self.cores, str)
+        for name in self.changes:
+            check_choice("setting", name, [one.name for one in fields(SupervisedConfig)])
+
+    def with_cores(self, cores: Sequence[str]) -> Published:
+        """The same protocol with other cores, or with some of them."""
+        return replace(self, cores=tuple(cores))
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -112,6 +141,13 @@ class Study:
     chart: Chart = "curves"
     space: Space = field(default_factory=lambda: SPACE)
 
+    def __post_init__(self) -> None:
+        for name in ("laptop", "full"):
+            _check_row(name, getattr(self, name), Arm | Published)
+        _check_row("seeds", self.seeds, int)
+        check_seeds(self.seeds)
+        check_choice("chart", self.chart, get_args(Chart))
+
     def arms(self, tier: Literal["laptop", "full"], cores: Sequence[str] = ()) -> list[Arm]:
         """All arms of a tier.
 
@@ -133,6 +169,13 @@ class Study:
         ]
 
 
+def _check_row(name: str, values: Any, kind: Any) -> None:
+    """Raise TypeError unless it is a tuple or list of such things: ("lstm") is a text."""
+    if not isinstance(values, tuple | list) or not all(isinstance(one, kind) for one in values):
+        word = {str: "names", int: "numbers"}.get(kind, "rows, Arm(...) or Published(...)")
+        raise TypeError(f"{name} must be a tuple of {word}, got {values!r:.100}.")
+
+
 def _with_cores(rows: Sequence[Arm | Published], cores: Sequence[str]) -> list[Arm | Published]:
     """The rows of a study with some cores: what is changed in one core is not changed in others."""
     compared = [row.cores if isinstance(row, Arm) else row.compared for row in rows]
@@ -142,7 +185,7 @@ def _with_cores(rows: Sequence[Arm | Published], cores: Sequence[str]) -> list[A
         open_to_all = len(some) > 1 or (isinstance(row, Arm) and not row.core_options)
         kept = tuple(c for c in cores if c in some or (c not in known and open_to_all))
         if kept:
-            found.append(replace(row, cores=kept))
+            found.append(row.with_cores(kept))
     for core in cores:
         if not any(core in row.cores for row in found):
             raise ValueError(f"the study compares {', '.join(sorted(known))}, not {core!r}.")
