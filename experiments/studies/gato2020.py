@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rlgates.experiments.studies.study import Arm, Published, Study
+from rlgates.experiments.studies.study import TEN, Arm, Published, Study
 from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.experiments.supervised_tiers import task_config
 
@@ -55,6 +55,7 @@ STUDIES: dict[str, Study] = {
         source="GATO 2020, figure 1",
         laptop=(Arm(replace(task_config("copy_aba"), updates=5_000), CORES, TWO),),
         full=(Published("copy_aba-gato"),),
+        seeds=TEN,
     ),
     "icu": Study(
         title="Length of stay",
@@ -69,6 +70,7 @@ STUDIES: dict[str, Study] = {
             for rate in (4e-3, 1e-4)
         ),
         full=(Published("icu-gato"),),
+        seeds=TEN,
     ),
     "ptb": Study(
         title="Words of the Penn Treebank",

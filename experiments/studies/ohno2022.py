@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rlgates.experiments.studies.study import Arm, Options, Published, Study
+from rlgates.experiments.studies.study import TEN, Arm, Options, Published, Study
 from rlgates.experiments.supervised_configs import SupervisedConfig
 from rlgates.experiments.supervised_tiers import PARTS, task_config
 
@@ -61,6 +61,7 @@ STUDIES: dict[str, Study] = {
             for size in ("", "-others", "-small")
             for task in ("smnist", "pmnist", "scifar")
         ),
+        seeds=TEN,
     ),
     "rare_words": Study(
         title="Words of the Penn Treebank, rare ones apart",

@@ -17,6 +17,7 @@ from rlgates.experiments.supervised_tiers import task_config
 from rlgates.tasks.protocols import PROTOCOLS
 
 Options = Mapping[str, Mapping[str, Any]]
+TEN = tuple(range(10))  # seeds, of claims with several parts, which five can seldom contradict
 Chart = Literal["curves", "heat", "lengths"]
 
 
