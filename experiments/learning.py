@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
@@ -231,9 +233,7 @@ def _side_by_side(
     """What each run came to, as they end; after `stop` no more are begun."""
     waiting, busy = iter(runs), dict[Future[Learned], Run]()
     context = multiprocessing.get_context("spawn")
-    # Ctrl-C is for the first process, which lets them finish.
-    deaf = signal.signal, (signal.SIGINT, signal.SIG_IGN)
-    with ProcessPoolExecutor(jobs, context, *deaf) as pool:
+    with ProcessPoolExecutor(jobs, context, initializer=_follow) as pool:
         while True:
             while len(busy) < jobs and not stop() and (run := next(waiting, None)):
                 try:
@@ -244,6 +244,18 @@ def _side_by_side(
                 return
             for future in wait(busy, POLL, FIRST_COMPLETED).done:
                 yield busy.pop(future), future.exception() or future.result()
+
+
+def _follow() -> None:
+    """Leave Ctrl-C to the first process, which lets the runs finish, and end where it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if first := multiprocessing.parent_process():
+
+        def end() -> None:
+            first.join()
+            os._exit(1)
+
+        threading.Thread(target=end, daemon=True).start()
 
 
 def _rows(run: Run, learned: Learned) -> list[Row]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from concurrent.futures import BrokenExecutor
 from pathlib import Path
 from typing import Any
@@ -33,7 +36,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 class Here:
     """A pool that does the work itself."""
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         pass
 
     def __enter__(self) -> Here:
@@ -102,6 +105,19 @@ def test_ctrl_c_keeps_what_is_under_way_and_begins_no_more(
         ("lstm", "0")
     }
     assert (tmp_path / "learning.png").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
+def test_no_process_outlives_the_first_one(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rlgates.experiments.cli", "compare", "--tasks", "minigrid9"]
+    process = subprocess.Popen(
+        [*command, "--agents", "none", "--seeds", "0", "--results", str(tmp_path)],
+        stdout=subprocess.PIPE,  # which its workers have open as long as they live
+    )
+    time.sleep(12)
+    assert process.poll() is None
+    process.kill()
+    process.communicate(timeout=30)
 
 
 def test_a_pool_that_breaks_fails_every_run(
