@@ -150,7 +150,7 @@ def match_row(core: str, steps: int, seed: int, success: float, **changes: str) 
         **RUN, "title": f"PassiveMatch 15/{steps}/15", "core": core, "seed": str(seed),
         "success": str(success), "episodes": "1000", "env": "rlgates/PassiveMatch-v0",
         "env_settings": settings, "budget": "100", "stop_success": "", "threads": "1",
-        "steps_to_0.9": "",
+        "steps_to_0.9": "", "steps": "100",
     }  # fmt: skip
     return {**row, **changes}
 
