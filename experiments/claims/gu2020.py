@@ -15,6 +15,9 @@ from rlgates.experiments.claims.learned import Better, Solves, Sooner, StaysAtBa
 COPY, ADDING = ("copy, delay 100", "copy, delay 500"), ("adding, steps 200", "adding, steps 750")
 _PAPER = "Gu et al. 2020"
 _SMALL = "8,000 updates of 4 sequences at most; the paper does not say how many"
+_FEW_PROGRAMS = (
+    "64 units and 2,000 updates of 32 programs; the paper has 1,024 or 2,048, and 500,000 of 128"
+)
 _FEW = "750 steps in place of 2,000; 5,000 updates of 16 sequences at most"
 
 
@@ -214,6 +217,7 @@ CLAIMS: tuple[Claim, ...] = (
                 for task in ("control", "program")
             )
         ),
+        note=_FEW_PROGRAMS,
     ),
     Claim(
         f"{_PAPER}, figure 11",
@@ -224,11 +228,13 @@ CLAIMS: tuple[Claim, ...] = (
                 for core in ("lstm", "c_lstm", "om_lstm", "ur_lstm")
             )
         ),
+        note=_FEW_PROGRAMS,
     ),
     Claim(
         f"{_PAPER}, figure 11",
         "Chrono gates are poor in Learning to Execute: worse than plain ones on addition.",
         Better(_programs("addition", "lstm"), _programs("addition", "c_lstm"), "test"),
+        note=_FEW_PROGRAMS,
     ),
     Claim(
         f"{_PAPER}, figure 6",
