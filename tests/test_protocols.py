@@ -10,8 +10,10 @@ import torch
 from rlgates.experiments.supervised_check import build, check
 from rlgates.experiments.supervised_protocols import about
 from rlgates.experiments.supervised_tiers import task_config
+from rlgates.experiments.task_jobs import published_figures
 from rlgates.tasks import make_task
 from rlgates.tasks.protocols import PROTOCOLS, protocols_for
+from rlgates.tasks.protocols_cores import ablated
 
 # Every row of the tables of the papers' tasks; some have data to be read.
 ROWS = {
@@ -115,3 +117,15 @@ def test_dropout_goes_where_the_paper_has_it() -> None:
     assert (wikitext.input_dropout, wikitext.output_dropout, wikitext.tied) == (0.3, 0.0, True)
     zoneout = task_config("smnist", "full", "ur_lstm", "smnist-gu-large-zoneout")
     assert (zoneout.output_dropout, zoneout.core_options["zoneout_cell"]) == (0.5, 0.5)
+
+
+def test_an_ablation_has_its_own_published_figure() -> None:
+    whole, changed = {"dropout": 0.3}, {"scalar_z": True, "dropout": 0.3}
+    assert ablated("nottingham", whole) is None
+    assert ablated("nottingham", changed) == (2.97,)
+    assert ablated("imdb", {"fixed_decay": True}) == (0.8678,)
+    assert ablated("jsb", changed) == ()
+    task = dataclasses.replace(task_config("nottingham"), core="rru")
+    assert published_figures(task) == "2.92"
+    fixed = dataclasses.replace(task, core_options={"fixed_decay": True})
+    assert published_figures(fixed) == "3.56"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -278,6 +279,15 @@ ABLATIONS: dict[str, tuple[dict[str, Any], tuple[float, ...]]] = {
 }
 ABLATED = {"nottingham": 2.92, "ptb_words": 102.70, "ptb_chars": 1.32, "imdb": 0.8745,
            "smnist": 0.9874}  # fmt: skip
+
+
+def ablated(task: str, options: Mapping[str, Any]) -> tuple[float, ...] | None:
+    """What the paper found on a task with the RRU that these options leave a part out of: nothing
+    on the tasks that it does not name; None if nothing is left out."""
+    for change, figures in ABLATIONS.values():
+        if change.items() <= options.items():
+            return (figures[[*ABLATED].index(task)],) if task in ABLATED else ()
+    return None
 
 
 def _rru_of(row: Protocol, change: dict[str, Any], outcome: str) -> Protocol:
