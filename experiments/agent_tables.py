@@ -13,7 +13,7 @@ from rlgates.experiments import logs
 from rlgates.experiments.against import steps
 from rlgates.experiments.configs import TrainConfig, parse_pairs
 from rlgates.experiments.figures import Curve, draw_panels
-from rlgates.experiments.pictures import draw_readme
+from rlgates.experiments.pictures import PLAYED, draw_readme
 from rlgates.experiments.runs import chance
 from rlgates.experiments.stats import iqm, iqm_interval, median_reached
 from rlgates.experiments.tables import Row, heading, made_by, markdown, read, spent
@@ -29,9 +29,10 @@ def draw_agents(results: Path, name: str, rows: Sequence[Row]) -> list[Path]:
     picture, readme = (results / f"{name}{end}" for end in (".png", "_readme.png"))
     levels = chances(rows)
     draw_panels(panels, picture, levels)
-    if len({row["env"] for row in rows}) > 1:
+    env, *others = {row["env"] for row in rows}
+    if others or env not in PLAYED:
         return [picture]
-    draw_readme(panels, rows[0]["env"], env_settings(rows[0]), readme, levels)
+    draw_readme(panels, env, env_settings(rows[0]), readme, levels)
     return [picture, readme]
 
 

@@ -19,6 +19,7 @@ from rlgates.experiments.play import make_env, picture
 
 SEED = 3
 STEPS_IN = {"explore": 1, "distractor": 12, "reward": 3}  # which step of each phase is shown
+PLAYED = ("rlgates/PassiveMatch-v0", "rlgates/ActiveMatch-v0")  # by the scripted player
 # The sheet, in pixels: its pictures are not scaled.
 COLUMNS = 2
 DPI = 160
@@ -89,7 +90,8 @@ SCENES: dict[str, Scene] = {
 
 
 def phase_pictures(env: str, settings: Mapping[str, Any]) -> list[np.ndarray[Any, Any]]:
-    """One picture of each phase of an episode, as the scripted player with memory plays it."""
+    """One picture of each phase of an episode of one of `PLAYED`, as the scripted player with
+    memory plays it."""
     task = make_task(env, **settings)
     rows = BatchedEnv(task, 1, seed=SEED)
     player = MemoryPlayer()
@@ -114,7 +116,8 @@ def draw_readme(
     path: Path,
     chances: Levels,
 ) -> None:
-    """The phases on the left, one below the other, and the learning curves on the right."""
+    """The phases of one of `PLAYED` on the left, one below the other, and the learning curves on
+    the right."""
     pictures = phase_pictures(env, settings)
     with rc_context(LOOK):
         figure = Figure(figsize=(11.5, 4.4), layout="constrained")

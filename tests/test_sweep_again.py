@@ -61,3 +61,15 @@ def test_a_damaged_run_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (one.error, one.before) == ("", True)
     assert f"{damaged} is damaged" in other.error
     assert len(read(Path("results/networks.csv"))) == 1
+
+
+@pytest.mark.parametrize("env", ["PassiveTMaze", "KeyToDoor", "MemoryChain"])
+def test_environments_without_a_scripted_player_have_curves_alone(
+    env: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"env": f"rlgates/{env}-v0", "env_settings": {}}
+    config = tiny("runs", **settings, total_steps=112, eval_every=None)
+    study = Study(title="others", laptop=(Arm(config, ("none",)),), seeds=(0,))
+    monkeypatch.setitem(STUDIES, "others", study)
+    run_sweep("others", SweepConfig(results="results", jobs=1))
+    assert {path.name for path in Path("results").glob("*.png")} == {"others.png"}
