@@ -155,6 +155,6 @@ def _draw_profile(rows: Sequence[Row], path: Path) -> bool:
         axes.set_ylabel("share of runs above τ")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(PercentFormatter(xmax=1))
-        axes.legend(loc="lower left")
+        figure.legend(loc="outside right upper")
         save(figure, path)
     return True

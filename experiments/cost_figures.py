@@ -130,7 +130,8 @@ def _plot(axes: Axes, account: Account, cost: str, looks: Look) -> None:
     axes.plot(x, y, color=MUTED, lw=1, drawstyle="steps-post", zorder=1)
     for one in known:
         color, marker = looks[one.core]
-        axes.plot(one.costs[cost], height[one.core], color=color, marker=marker, ms=7, zorder=2)
+        (point,) = axes.plot(one.costs[cost], height[one.core], color=color, marker=marker, ms=7)
+        point.set(zorder=2, clip_on=False)  # whole at 0 % and 100 %, too
     for number, one in enumerate(best):
         # There is room on the side of what nobody reaches; neighbours at different depths.
         depth = 5 + 11 * (number % 2)

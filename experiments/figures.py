@@ -28,6 +28,7 @@ STYLES: tuple[tuple[str, str | tuple[int, tuple[int, ...]]], ...] = (
 MUTED = "#777777"
 POINTS = 120  # of a curve over seeds
 ENTRIES = 7  # of a legend in a line
+ENTRIES_A_PANEL = 4  # in a line as wide as one panel
 MANY = 6  # cores in one panel: more than that leave no room for the lines of single seeds
 Levels = Mapping[str, float | None]
 LOOK: Any = {
@@ -180,9 +181,10 @@ def plot_panels(figure: Any, panels: Mapping[str, Sequence[Curve]], chances: Lev
         named |= dict(zip(labels, handles, strict=True))
     for axes in grid[:, 0]:
         axes.set_ylabel("success rate in training")
+    lines = -(-len(named) // min(ENTRIES, ENTRIES_A_PANEL * grid.shape[1]))
     figure.legend(
         list(named.values()),
         list(named),
         loc="outside lower center",
-        ncols=-(-len(named) // -(-len(named) // ENTRIES)),  # lines of equal length
+        ncols=-(-len(named) // lines),  # lines of equal length
     )
