@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from rlgates.experiments.studies.space import SPACE, Range
 from rlgates.experiments.studies.study import Arm, Published, Study
 from rlgates.experiments.supervised_tiers import task_config
-from rlgates.tasks.protocols_cores import ABLATED, HEAT_SIZES
+from rlgates.tasks.protocols_cores import ABLATED, ABLATIONS, HEAT_SIZES
 
 CORES = ("rru", "gru", "lstm", "mogrifier")
 MUSIC = ("jsb", "nottingham", "musedata", "piano")
@@ -17,13 +16,13 @@ _JSB, _NOTTINGHAM = (
     replace(task_config(task), learning_rate=5e-3, epochs=100, patience=7)
     for task in ("jsb", "nottingham")
 )
-# Option of the RRU, the protocol of its full size, and words for it.
-ABLATIONS: dict[str, tuple[dict[str, Any], str]] = {
-    "no-normalization": ({"normalize": False}, "no normalization"),
-    "scalar-z": ({"scalar_z": True}, "one scalar Z"),
-    "relu": ({"relu_candidate": True, "relu_output": True}, "ReLU on c and o"),
-    "fixed-decay": ({"fixed_decay": True}, "S = 1"),
-    "start-0.95": ({"start_decay": 0.95}, "S from 0.95"),
+# Words for the ablations.
+WITHOUT = {
+    "no-normalization": "no normalization",
+    "scalar-z": "one scalar Z",
+    "relu": "ReLU on c and o",
+    "fixed-decay": "S = 1",
+    "start-0.95": "S from 0.95",
 }
 # Where an LSTM and a GRU have dropout, too.
 _DROPOUT = {"rru": "dropout", **dict.fromkeys(("gru", "lstm", "mogrifier"), "recurrent_dropout")}
@@ -66,8 +65,8 @@ STUDIES: dict[str, Study] = {
         laptop=(
             Arm(_NOTTINGHAM, ("rru",)),
             *(
-                Arm(_NOTTINGHAM, ("rru",), {"rru": options}, words)
-                for options, words in ABLATIONS.values()
+                Arm(_NOTTINGHAM, ("rru",), {"rru": ABLATIONS[name][0]}, words)
+                for name, words in WITHOUT.items()
             ),
         ),
         full=tuple(
@@ -77,7 +76,7 @@ STUDIES: dict[str, Study] = {
                 Published(f"{task}-rru", ("rru",)),
                 *(
                     Published(f"{task}-rru-{name}", variant=words)
-                    for name, (_, words) in ABLATIONS.items()
+                    for name, words in WITHOUT.items()
                 ),
             )
         ),
