@@ -1,4 +1,4 @@
-# Every target sets itself up: a virtual environment with the tested versions, made once.
+# Every target first creates a virtual environment with the tested versions, once.
 PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= auto
@@ -8,38 +8,41 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test test-slow sanitize lint format wheel clean
+.PHONY: help setup demo test test-quick test-slow sanitize lint format wheel clean
 
 venv := $(abspath $(VENV))
 bin := $(venv)/bin
 ready := $(venv)/.ready
 
-help:  ## this list
+help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1	/' | expand -t 20
 
-setup: $(ready)  ## the virtual environment, as every other target makes it
+setup: $(ready)  ## create the virtual environment; every other target does so too
 
-$(ready): pyproject.toml constraints.txt $(wildcard setup.py rlgates/kernels/*.cpp rlgates/kernels/*.h)
+$(ready): pyproject.toml constraints.txt setup.py $(wildcard $(addprefix rlgates/kernels/cpu/csrc/,*.cpp *.h */*.h))
 	@$(PYTHON) -c 'import sys; sys.exit("rlgates needs Python 3.11 or newer: make PYTHON=..." if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(venv)
 	$(bin)/python -m pip install -q -c constraints.txt setuptools
 	$(bin)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[all,dev]'
 	@touch $@
 
-demo: $(ready)  ## train a small agent and watch what its memory is worth
+demo: $(ready)  ## train a small agent and see what its memory is worth
 	$(bin)/rlgates demo
 
-test: $(ready)  ## the fast tests
-	$(bin)/pytest -n $(WORKERS) --maxprocesses 8
+test: $(ready)  ## all tests but those that train for minutes
+	$(bin)/pytest -n $(WORKERS) --maxprocesses 8 --durations 20
+
+test-quick: $(ready)  ## the core of them, in under a minute on two idle cores
+	$(bin)/pytest -n $(WORKERS) --maxprocesses 8 --quick
 
 test-slow: $(ready)  ## the tests that train
 	$(bin)/pytest -n $(WORKERS) --maxprocesses 8 -m "slow and not gpu"
 
-# The package is built anew, as setup.py has it, into a folder that the tests then run in. If a
-# sanitizer ends them, the case that did it is the last one in build/sanitize/cases.log.
+# setup.py builds the package again, into a folder that the tests then run in. If a sanitizer aborts
+# them, the failing case is the last one in build/sanitize/cases.log.
 sanitizers := -fsanitize=address,undefined -fno-sanitize-recover=all
 
-sanitize: $(ready)  ## the tests of the native code, under sanitizers; needs g++
+sanitize: $(ready)  ## test the native code under sanitizers; needs g++
 	rm -rf build/sanitize
 	CC=gcc CXX=g++ CFLAGS="$(sanitizers)" CXXFLAGS="$(sanitizers)" LDFLAGS="$(sanitizers)" \
 	  $(bin)/python setup.py -q build --build-base build/sanitize/objects --build-lib build/sanitize
@@ -47,23 +50,20 @@ sanitize: $(ready)  ## the tests of the native code, under sanitizers; needs g++
 	  ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=. \
 	  $(bin)/pytest -c ../../pyproject.toml --rootdir ../.. -p no:cacheprovider --capture sys \
 	  --log-file cases.log --log-file-level DEBUG --random-cases $(CASES) \
-	  ../../tests/test_{kernels,loops,scan,random_shapes}.py
+	  ../../tests/unit/kernels/test_{gated,fused,scan}.py ../../tests/unit/cores/test_random_shapes.py
 
-# mypy and import-linter look at the package as it is installed, so it is assembled for them;
-# the names of the files are turned back into those of the checkout.
-lint: $(ready)  ## style, types, and who imports whom
+lint: $(ready)  ## check style, types and imports between the folders
 	$(bin)/ruff check
 	$(bin)/ruff format --check
-	rm -rf build/lint
-	$(bin)/python -c 'import setuptools; setuptools.setup()' -q build_py --build-lib build/lint
-	cd build/lint && $(bin)/mypy --config-file ../../pyproject.toml -p rlgates | sed -E 's,^rlgates/(agents|envs|experiments)/,\1/,'
-	cd build/lint && $(bin)/lint-imports --config ../../pyproject.toml --no-cache --no-logo
+	$(bin)/mypy -p rlgates | sed -E 's,^rlgates/(agents|envs|experiments)/,\1/,'
+	$(bin)/basedpyright --pythonpath $(bin)/python
+	$(bin)/lint-imports --no-cache --no-logo
 
-format: $(ready)  ## what can be put right by itself
+format: $(ready)  ## fix what can be fixed automatically
 	$(bin)/ruff check --fix
 	$(bin)/ruff format
 
-# Imported far from the checkout: -I leaves out the current folder, -S the editable installation.
+# Imported outside the checkout: -I leaves out the current folder, -S the editable installation.
 define import_wheel
 import sys
 wheel, dependencies = sys.argv[1:]
@@ -76,7 +76,7 @@ print("rlgates", rlgates.__version__, "imports from its wheel")
 endef
 export import_wheel
 
-wheel: $(ready)  ## the wheel in dist/, imported from an empty folder
+wheel: $(ready)  ## build the wheel in dist/, and import it from an empty folder
 	rm -rf build dist
 	$(bin)/python -m build -q --wheel --no-isolation
 	$(bin)/python -m zipfile -e dist/*.whl build/wheel
@@ -85,7 +85,7 @@ wheel: $(ready)  ## the wheel in dist/, imported from an empty folder
 	mkdir build/empty && cd build/empty && $(bin)/python -ISc "$$import_wheel" \
 	  "$(CURDIR)/build/wheel" "$$($(bin)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
-clean:  ## away with everything that was made here
+clean:  ## remove everything that make and the tests created
 	rm -rf $(venv) build dist *.egg-info .*_cache .hypothesis
-	rm -f rlgates/kernels/*.so
+	rm -f rlgates/kernels/cpu/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

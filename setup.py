@@ -7,13 +7,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, LinkError
 
 # No -ffast-math, which would break the rounding of exp, and no -march: chosen at run time.
 FLAGS = ["-std=c++17", "-O3", "-ffp-contract=fast", "-fno-math-errno"]
 FLAGS += ["-fno-exceptions", "-fno-rtti", "-fvisibility=hidden", "-g0"]
+
+
+def packages() -> list[str]:
+    """`rlgates` and all below it, from the four folders that make it up."""
+    folders = {name: f"rlgates.{name}" for name in ("agents", "envs", "experiments")}
+    folders["rlgates"] = "rlgates"
+    below = [f"{name}.{sub}" for folder, name in folders.items() for sub in find_packages(folder)]
+    return sorted({*folders.values(), *below})  # rlgates/ has links to the other folders
 
 
 class BuildNative(build_ext):
@@ -31,12 +39,14 @@ class BuildNative(build_ext):
 
 
 setup(
+    packages=packages(),
     cmdclass={"build_ext": BuildNative},
     ext_modules=[
         Extension(
-            "rlgates.kernels._native",
-            ["rlgates/kernels/native.cpp"],
-            depends=sorted(map(str, Path("rlgates/kernels").glob("*.h"))),
+            "rlgates.kernels.cpu._native",
+            ["rlgates/kernels/cpu/csrc/module.cpp"],
+            depends=sorted(map(str, Path("rlgates/kernels/cpu/csrc").rglob("*.h"))),
+            include_dirs=["rlgates/kernels/cpu/csrc"],
             define_macros=[("Py_LIMITED_API", "0x030B0000")],  # one binary from Python 3.11 on
             py_limited_api=True,
             extra_compile_args=FLAGS,

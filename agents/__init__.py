@@ -1,7 +1,7 @@
 """Recurrent policies and algorithms on Stable-Baselines3 and sb3-contrib."""
 
 from rlgates.agents.a2c import RecurrentA2C
-from rlgates.agents.callbacks import GateCallback, observe_gates
+from rlgates.agents.callbacks import GateCallback, trace_gates
 from rlgates.agents.encoders import GridEncoder, MixedEncoder
 from rlgates.agents.evaluation import Estimate, PolicyEvaluation, evaluate_policy
 from rlgates.agents.maskable import (
@@ -13,9 +13,11 @@ from rlgates.agents.maskable import (
 from rlgates.agents.onnx import export_onnx
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.ppo import RecurrentPPO
-from rlgates.agents.presets import A2C_PRESETS
-from rlgates.agents.rma import RMAPolicy
+from rlgates.agents.rma.policy import RMAPolicy
+from rlgates.agents.rma.presets import A2C_PRESETS
+from rlgates.agents.sequences.policy import SequencePolicy
 from rlgates.agents.tvt import TVT
+from rlgates.deprecation import renamed
 
 __all__ = [
     "A2C_PRESETS",
@@ -35,7 +37,10 @@ __all__ = [
     "RMAPolicy",
     "RecurrentA2C",
     "RecurrentPPO",
+    "SequencePolicy",
     "evaluate_policy",
     "export_onnx",
-    "observe_gates",
+    "trace_gates",
 ]
+
+__getattr__ = renamed(__name__, {"observe_gates": "trace_gates"})

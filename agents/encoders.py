@@ -1,4 +1,4 @@
-"""Encoders of observations, beside those of Stable-Baselines3."""
+"""Encoders of observations that Stable-Baselines3 does not have."""
 
 from __future__ import annotations
 
@@ -10,27 +10,30 @@ from stable_baselines3.common.preprocessing import get_flattened_obs_dim, is_ima
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, NatureCNN
 from torch import Tensor, nn
 
-LEAST_NATURE = 36
-"""Pixels on a side that NatureCNN needs at the least."""
+NATURE_CNN_MIN_SIZE = 36
+"""The smallest side, in pixels, of an image that NatureCNN supports."""
 
 
 def is_small_image(space: spaces.Space[Any]) -> bool:
-    """Whether these are images, channels first, that NatureCNN cannot take."""
-    return is_image_space(space) and min((space.shape or ())[1:]) < LEAST_NATURE
+    """Whether these are channels-first images that are too small for NatureCNN."""
+    return is_image_space(space) and min((space.shape or ())[1:]) < NATURE_CNN_MIN_SIZE
 
 
 class GridEncoder(BaseFeaturesExtractor):
-    """Features of a small picture of a grid world, one pixel a cell.
+    """Features of a small image of a grid world, one pixel a cell.
 
-    The pixels are centred, [0, 1] -> [-1, 1]; each cell is embedded by the same linear map
-    and ReLU (a 1 x 1 convolution). The result is what stands where (a linear map of all cells
-    and ReLU), joined with what stands anywhere (the maximum over the cells). The second part
-    says "there is red in view" from the first step of training, wherever the red cell is.
+    The pixels are centred, [0, 1] -> [-1, 1], and each cell is embedded by the same linear layer
+    and ReLU (a 1 x 1 convolution). The features are a linear layer with ReLU over all cells (what
+    is where) and the maximum over the cells (what is anywhere). From the first step of training,
+    the second part tells that a colour is in view, wherever it is.
 
     Args:
         observation_space: images (channels, height, width) of uint8.
-        features_dim: width of the output, of which `cell_dim` numbers are the maximum.
+        features_dim: width of the output; the last `cell_dim` features are the maximum.
         cell_dim: width of a cell's embedding.
+
+    Raises:
+        ValueError: cell_dim is not between 1 and features_dim - 1.
     """
 
     def __init__(
@@ -43,7 +46,7 @@ class GridEncoder(BaseFeaturesExtractor):
                 f"got {cell_dim}."
             )
         channels, height, width = observation_space.shape
-        # As matrix products, 1 x 1 convolutions of tiny pictures are twice as fast on a CPU.
+        # On a CPU, a matrix product is twice as fast as a 1 x 1 convolution of a tiny image.
         self.cells = nn.Sequential(nn.Linear(channels, cell_dim), nn.ReLU())
         self.places = nn.Sequential(
             nn.Linear(cell_dim * height * width, features_dim - cell_dim), nn.ReLU()
@@ -56,14 +59,14 @@ class GridEncoder(BaseFeaturesExtractor):
 
 
 class MixedEncoder(BaseFeaturesExtractor):
-    """Features of several observations side by side, in the order of the space.
+    """Features of a dictionary of observations, concatenated in the order of the space.
 
-    Small images are read by `GridEncoder`, others by NatureCNN; all else is flattened, with
-    discrete numbers one-hot. SB3's `CombinedExtractor` does the same but for small images.
+    Like SB3's `CombinedExtractor`, with `GridEncoder` for small images: other images are encoded
+    by NatureCNN, and all else is flattened, discrete observations one-hot.
 
     Args:
-        observation_space: of several observations by name, images channels first.
-        grid_output_dim, cnn_output_dim: features of each small and of each other image.
+        observation_space: images channels first.
+        grid_output_dim, cnn_output_dim: features of each small image and of each other image.
     """
 
     def __init__(
@@ -84,6 +87,6 @@ class MixedEncoder(BaseFeaturesExtractor):
         self.encoders = encoders
 
     def forward(self, observations: dict[str, Tensor]) -> Tensor:
-        """Named batches (B, ...) -> (B, features_dim)."""
+        """Batches (B, ...) by name -> (B, features_dim)."""
         parts = [encoder(observations[name]) for name, encoder in self.encoders.items()]
         return torch.cat(parts, dim=1)

@@ -1,4 +1,4 @@
-"""How good a model with a memory is, on whole episodes, with intervals."""
+"""Evaluation of a recurrent model on whole episodes, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor, is_vecenv_wrapped
 
 from rlgates.agents.maskable import MaskableRecurrentPPO
-from rlgates.agents.rollouts import SequenceRollouts
-from rlgates.agents.tensor_env import TensorVecEnv, is_tensor_batch
+from rlgates.agents.sequences.rollouts import SequenceRollouts
+from rlgates.agents.sequences.tensor_vec_env import TensorVecEnv, is_tensor_env
 from rlgates.errors import check_choice, check_flag, check_size
 
 RESAMPLES = 2_000
-STRETCH = 64
-"""Steps after which environments of tensors are asked what has finished."""
+POLL_STEPS = 64
+"""Steps between two transfers of finished episodes from environments of tensors."""
 
 Floats = NDArray[np.float64]
 
@@ -30,10 +30,10 @@ class Estimate(NamedTuple):
     """A mean over episodes.
 
     Attributes:
-        mean: of the episodes that have the number.
-        low, high: its 95 % interval, percentile bootstrap over episodes. It has no width where
-            all of them are equal.
-        episodes: how many have the number.
+        mean: over the episodes that have a value.
+        low, high: 95 % interval of the mean, percentile bootstrap over episodes. Its width is 0
+            if all values are equal.
+        episodes: number of episodes with a value.
     """
 
     mean: float
@@ -46,15 +46,15 @@ class Estimate(NamedTuple):
 
 
 class PolicyEvaluation(NamedTuple):
-    """What `evaluate_policy` saw, episode by episode.
+    """The result of `evaluate_policy`, episode by episode.
 
-    `print` shows every number with its mean and interval.
+    `print` shows the mean and the interval of each quantity.
 
     Attributes:
         returns: sums of rewards (episodes,), in the environment's unit.
         lengths: in steps (episodes,).
-        metrics: whatever numbers the infos of last steps had, (episodes,) by name, such as
-            `is_success` and `last_phase_reward`; NaN in episodes without.
+        metrics: numbers in the infos of last steps, (episodes,) by name, such as `is_success` and
+            `last_phase_reward`; NaN for episodes without one.
     """
 
     returns: Floats
@@ -63,28 +63,27 @@ class PolicyEvaluation(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What can be estimated: `return`, `length` and the metrics."""
+        """The quantities: `return`, `length` and the metrics."""
         return ("return", "length", *self.metrics)
 
     def estimate(self, name: str) -> Estimate:
-        """Mean and 95 % interval of one of `names`; the same values give the same interval.
+        """Mean and 95 % interval of one of `names`; equal values have equal intervals.
 
         Raises:
-            ValueError: there is no such number; the nearest is named.
+            ValueError: an unknown name; the message names the nearest.
         """
         check_choice("number of an evaluation", name, self.names)
-        own = {"return": self.returns, "length": self.lengths}
-        values = own[name] if name in own else self.metrics[name]
+        values = {**self.metrics, "return": self.returns, "length": self.lengths}[name]
         return _estimate(values[~np.isnan(values)])
 
     @property
     def success(self) -> Estimate | None:
-        """Share of episodes with a true `is_success`; None if the infos do not tell."""
+        """Share of episodes with a true `is_success`; None if the infos have none."""
         return self.estimate("is_success") if "is_success" in self.metrics else None
 
     @property
     def last_phase_reward(self) -> Estimate | None:
-        """Mean reward of the last phase; None if the infos do not tell."""
+        """Mean reward of the last phase; None if the infos have none."""
         name = "last_phase_reward"
         return self.estimate(name) if name in self.metrics else None
 
@@ -92,9 +91,10 @@ class PolicyEvaluation(NamedTuple):
         lines = [f"{len(self.returns)} episodes, mean and 95 % interval"]
         width = max(map(len, self.names))
         for name in self.names:
-            found = self.estimate(name)
-            some = "" if found.episodes == len(self.returns) else f" in {found.episodes} episodes"
-            lines.append(f"{name:<{width}}  {found}{some}")
+            estimate = self.estimate(name)
+            count = estimate.episodes
+            suffix = "" if count == len(self.returns) else f" in {count} episodes"
+            lines.append(f"{name:<{width}}  {estimate}{suffix}")
         return "\n".join(lines)
 
 
@@ -105,79 +105,85 @@ def evaluate_policy(
     deterministic: bool = True,
     seed: int | None = None,
 ) -> PolicyEvaluation:
-    """Play episodes to their end, and report all of them.
+    """Run whole episodes and report all of them.
 
-    Each row of a vectorised environment plays a number of episodes that is fixed beforehand, so
-    that short episodes do not count for more. States are carried along, and begin anew where an
-    episode does. Give it environments of their own: they are reset. Where a `Monitor` is around
-    them, returns and lengths are those it wrote, before other wrappers changed the rewards;
-    switch off the training of a `VecNormalize`.
+    Each environment of a vectorized one runs a number of episodes that is fixed beforehand, so
+    that short episodes do not count more. Recurrent states are carried along and reset where an
+    episode starts. Pass separate environments, because they are reset. With a `Monitor`, returns
+    and lengths are those it recorded, before other wrappers changed the rewards. Set `training`
+    of a `VecNormalize` to False.
 
     Args:
-        model: of rlgates or of sb3-contrib, or whatever has their `predict`. One with masks asks
-            the environment for them. Environments of tensors need a model of rlgates.
-        env: a VecEnv, one gymnasium environment, or a batch of tensors of
+        model: of rlgates or sb3-contrib, or any object with their `predict`. A maskable one gets
+            the masks of the environment. Environments of tensors need a model of rlgates.
+        env: a VecEnv, one gymnasium environment, or a batch of tensors from
             `rlgates.envs.torch.make_torch_env`.
-        n_eval_episodes: how many, at least 1; each row plays as many as the others, or one less.
-        deterministic: take the likeliest action; else draw it.
-        seed: of the environments, and of the drawn actions; the random numbers of the process
-            are left as they were. None leaves the environments theirs, and draws.
+        n_eval_episodes: number of episodes, at least 1; each environment runs an equal share, or
+            one less.
+        deterministic: take the most likely action; else sample it.
+        seed: of the environments and of the sampled actions; the global random state is restored
+            afterwards. None does not seed the environments, and uses the global random state.
 
     Raises:
-        ValueError: no episodes. TypeError: environments of tensors with a model that takes
-            arrays.
+        ValueError: n_eval_episodes below 1.
+        TypeError: environments of tensors with another model.
     """
     total = check_size("n_eval_episodes", n_eval_episodes)
     check_flag("deterministic", deterministic)
-    if is_tensor_batch(env):
+    if is_tensor_env(env):
         env = TensorVecEnv(env)
     elif not isinstance(env, VecEnv):
         single = env
         env = DummyVecEnv([lambda: single])
     if seed is not None:
         env.seed(seed)
-    rows = env.num_envs
-    left = (total + np.arange(rows)) // rows
-    play = _play_tensors if isinstance(env, TensorVecEnv) else _play
-    ends: list[dict[str, Any]] = []
-    with _own_random_numbers(model, seed):
-        for row, info in play(model, env, deterministic):
-            if left[row] > 0:
-                left[row] -= 1
-                ends.append(info)
-            if not left.any():
+    remaining = (total + np.arange(env.num_envs)) // env.num_envs
+    run_episodes = _run_tensor_episodes if isinstance(env, TensorVecEnv) else _run_episodes
+    last_infos: list[dict[str, Any]] = []
+    with _seeded_sampling(model, seed):
+        for index, info in run_episodes(model, env, deterministic):
+            if remaining[index] > 0:
+                remaining[index] -= 1
+                last_infos.append(info)
+            if not remaining.any():
                 break
-    return _collected(ends)
+    return _evaluation(last_infos)
 
 
-def _play(model: Any, env: VecEnv, deterministic: bool) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The row and the last info of every episode that ends, with `r` and `l` in `episode`."""
+def _run_episodes(
+    model: Any, env: VecEnv, deterministic: bool
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The environment and the last info of every episode, with `r` and `l` in `episode`."""
     monitored = is_vecenv_wrapped(env, VecMonitor) or env.env_is_wrapped(Monitor)[0]
     masked = isinstance(model, MaskableRecurrentPPO) and is_masking_supported(env)
     returns, lengths = np.zeros(env.num_envs), np.zeros(env.num_envs)
     observations: Any = env.reset()
-    state, starts = None, np.ones(env.num_envs, dtype=bool)
+    state, episode_starts = None, np.ones(env.num_envs, dtype=bool)
     while True:
         masks = {"action_masks": get_action_masks(env)} if masked else {}
         actions, state = model.predict(
-            observations, state=state, episode_start=starts, deterministic=deterministic, **masks
+            observations,
+            state=state,
+            episode_start=episode_starts,
+            deterministic=deterministic,
+            **masks,
         )
-        observations, rewards, starts, infos = env.step(actions)
+        observations, rewards, episode_starts, infos = env.step(actions)
         returns += rewards
         lengths += 1
-        for row in np.flatnonzero(starts).tolist():
-            info = infos[row]
+        for index in np.flatnonzero(episode_starts).tolist():
+            info = infos[index]
             if not monitored:
-                info = {**info, "episode": {"r": returns[row], "l": lengths[row]}}
-            returns[row] = lengths[row] = 0
-            if "episode" in info:  # else a wrapper has cut an episode into pieces
-                yield row, info
+                info = {**info, "episode": {"r": returns[index], "l": lengths[index]}}
+            returns[index] = lengths[index] = 0
+            if "episode" in info:  # else a wrapper ended it, and the monitored episode goes on
+                yield index, info
 
 
-def _play_tensors(
+def _run_tensor_episodes(
     model: Any, env: TensorVecEnv, deterministic: bool
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """As `_play`; the device is asked once in a while what has finished."""
+    """As `_run_episodes`, but finished episodes leave the device every `POLL_STEPS` steps."""
     if not isinstance(model, SequenceRollouts):
         raise TypeError(
             f"environments of tensors need a model of rlgates, got {type(model).__name__}."
@@ -186,20 +192,23 @@ def _play_tensors(
     policy.set_training_mode(False)
     observations = env.reset()
     states = policy.initial_states(env.num_envs)
-    starts: Any = torch.ones(env.num_envs, dtype=torch.bool, device=device)
+    episode_starts: Any = torch.ones(env.num_envs, dtype=torch.bool, device=device)
     while True:
-        for _ in range(STRETCH):
+        for _ in range(POLL_STEPS):
             with torch.no_grad():
-                seen = policy.act(observations, states, starts, deterministic=deterministic)
-            actions: Any = model._within_bounds(seen.actions)
-            observations, _, starts, _ = env.step(actions)
-            states = seen.states
-        for info in env.episodes(most=STRETCH * env.num_envs):
-            yield info.pop("row"), info
+                output = policy.act(
+                    observations, states, episode_starts, deterministic=deterministic
+                )
+            actions: Any = model._within_bounds(output.actions)
+            observations, _, episode_starts, _ = env.step(actions)
+            states = output.states
+        for info in env.episodes(most=POLL_STEPS * env.num_envs):
+            yield info.pop("env_index"), info
 
 
 @contextmanager
-def _own_random_numbers(model: Any, seed: int | None) -> Iterator[None]:
+def _seeded_sampling(model: Any, seed: int | None) -> Iterator[None]:
+    """Seed torch's generators, and restore them afterwards; None: leave them alone."""
     if seed is None:
         yield
         return
@@ -209,18 +218,18 @@ def _own_random_numbers(model: Any, seed: int | None) -> Iterator[None]:
         yield
 
 
-def _collected(ends: list[dict[str, Any]]) -> PolicyEvaluation:
-    told = [{k: v for k, v in end.items() if _is_metric(k, v)} for end in ends]
-    names = sorted({name for metrics in told for name in metrics})
+def _evaluation(last_infos: list[dict[str, Any]]) -> PolicyEvaluation:
+    metrics = [{k: v for k, v in info.items() if _is_metric(k, v)} for info in last_infos]
+    names = sorted({name for episode in metrics for name in episode})
     return PolicyEvaluation(
-        np.array([float(end["episode"]["r"]) for end in ends]),
-        np.array([float(end["episode"]["l"]) for end in ends]),
-        {name: np.array([float(one.get(name, np.nan)) for one in told]) for name in names},
+        np.array([float(info["episode"]["r"]) for info in last_infos]),
+        np.array([float(info["episode"]["l"]) for info in last_infos]),
+        {name: np.array([float(m.get(name, np.nan)) for m in metrics]) for name in names},
     )
 
 
 def _is_metric(name: str, value: Any) -> bool:
-    """Whether it is one number, and tells of the episode rather than of its end."""
+    """Whether it is one number about the episode, not about how it ended."""
     return name != "TimeLimit.truncated" and isinstance(value, Real | np.bool_)
 
 

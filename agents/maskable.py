@@ -1,4 +1,4 @@
-"""Recurrent PPO that is told at each step which actions are allowed."""
+"""Recurrent PPO with action masks."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from torch import Tensor
 
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.ppo import RecurrentPPO
-from rlgates.agents.sequences import Latents
+from rlgates.agents.sequences.policy import Latents
 from rlgates.errors import check_flag
 
-_SPACES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+_MASKABLE_SPACES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 class MaskableMlpLstmPolicy(MlpLstmPolicy):
-    """`MlpLstmPolicy` whose `predict` takes `action_masks`, as sb3-contrib's policies do.
+    """`MlpLstmPolicy` whose `predict` takes `action_masks`, like sb3-contrib's policies.
 
     Raises:
         ValueError: actions that are not Discrete, MultiDiscrete or MultiBinary.
@@ -33,14 +33,14 @@ class MaskableMlpLstmPolicy(MlpLstmPolicy):
     action_dist: MaskableDistribution
     _masks: Any = None
 
-    def _use_own_distribution(self) -> None:
-        if not isinstance(self.action_space, _SPACES):
+    def _replace_distribution(self) -> None:
+        if not isinstance(self.action_space, _MASKABLE_SPACES):
             raise ValueError(
                 "masks are for Discrete, MultiDiscrete and MultiBinary actions, got "
                 f"{self.action_space}."
             )
         self.action_dist = make_masked_proba_distribution(self.action_space)
-        if isinstance(self.action_space, spaces.MultiBinary):  # two outcomes for each
+        if isinstance(self.action_space, spaces.MultiBinary):  # two logits for each action
             width = self.mlp_extractor.latent_dim_pi
             self.action_net = self.action_dist.proba_distribution_net(width)
             if self.ortho_init:
@@ -60,7 +60,7 @@ class MaskableMlpLstmPolicy(MlpLstmPolicy):
         return distribution
 
     def predict(self, *args: Any, action_masks: Any = None, **kwargs: Any) -> Any:
-        """As upstream, among the actions whose masks (n_envs, ...) are true."""
+        """As in sb3-contrib; `action_masks` (n_envs, ...) is true where an action is allowed."""
         self._masks = action_masks
         try:
             return super().predict(*args, **kwargs)
@@ -77,18 +77,17 @@ class MaskableMultiInputLstmPolicy(MaskableMlpLstmPolicy, MultiInputLstmPolicy):
 
 
 class MaskableRecurrentPPO(RecurrentPPO):
-    """`rlgates.RecurrentPPO` with masks of the actions, on sb3-contrib's conventions.
+    """`rlgates.RecurrentPPO` with action masks, by the conventions of sb3-contrib.
 
         MaskableRecurrentPPO("MlpLstmPolicy", env, policy_kwargs={"core": "ur_lstm"})
 
-    The environment has a method `action_masks`, which says of each action whether it is allowed
-    now (`sb3_contrib.common.wrappers.ActionMasker` adds one); for MultiDiscrete and MultiBinary
-    actions the masks of all of them stand side by side. `predict` takes `action_masks`, and
-    `sb3_contrib.common.maskable.evaluation.evaluate_policy` asks for them.
+    The environment has a method `action_masks`, which returns whether each action is allowed now
+    (`sb3_contrib.common.wrappers.ActionMasker` adds one). For MultiDiscrete and MultiBinary
+    actions it concatenates the masks of all of them. `predict` takes `action_masks`, and
+    `sb3_contrib.common.maskable.evaluation.evaluate_policy` passes them.
 
     Raises:
-        ValueError: as `rlgates.RecurrentPPO`; `sequences="upstream"`, which knows no masks; when
-            learning, an environment without masks.
+        ValueError: as in `rlgates.RecurrentPPO`; while learning, an environment without masks.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
@@ -98,8 +97,6 @@ class MaskableRecurrentPPO(RecurrentPPO):
     }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if kwargs.get("sequences", "whole") != "whole":
-            raise ValueError("masks need sequences='whole'.")
         self.use_masking = True
         super().__init__(*args, **kwargs)
 
@@ -118,7 +115,7 @@ class MaskableRecurrentPPO(RecurrentPPO):
         return torch.as_tensor(get_action_masks(env), dtype=torch.bool, device=self.device)
 
     def learn(self, *args: Any, use_masking: bool = True, **kwargs: Any) -> MaskableRecurrentPPO:
-        """As upstream; without masks if `use_masking` is False."""
+        """As in SB3; `use_masking=False` allows every action."""
         self.use_masking = check_flag("use_masking", use_masking)
         if not self.use_masking:
             self.rollout_buffer.action_masks = None
@@ -126,6 +123,6 @@ class MaskableRecurrentPPO(RecurrentPPO):
         return self
 
     def predict(self, *args: Any, action_masks: Any = None, **kwargs: Any) -> Any:
-        """As upstream, among the actions whose masks (n_envs, ...) are true."""
+        """As in sb3-contrib; `action_masks` (n_envs, ...) is true where an action is allowed."""
         policy: Any = self.policy
         return policy.predict(*args, action_masks=action_masks, **kwargs)

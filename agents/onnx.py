@@ -1,8 +1,9 @@
-"""A trained policy as an ONNX file, one step of its core a call."""
+"""Export of a trained policy to ONNX; one call of the file is one step."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import json
 import logging
 import warnings
@@ -14,13 +15,34 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import spaces
-from torch import Tensor
+from sb3_contrib.common.maskable.distributions import (
+    MaskableBernoulliDistribution,
+    MaskableCategoricalDistribution,
+    MaskableMultiCategoricalDistribution,
+)
+from stable_baselines3.common.distributions import (
+    BernoulliDistribution,
+    CategoricalDistribution,
+    DiagGaussianDistribution,
+    MultiCategoricalDistribution,
+    StateDependentNoiseDistribution,
+)
+from stable_baselines3.common.policies import BasePolicy
+from torch import Tensor, nn
 
-import rlgates
-from rlgates.agents.onnx_step import PolicyStep
-from rlgates.agents.sequences import SequencePolicy
+from rlgates.agents.sequences.policy import SequencePolicy, States
 from rlgates.core import Core
 from rlgates.errors import check_flag
+
+_MASKABLE = (
+    MaskableBernoulliDistribution,
+    MaskableCategoricalDistribution,
+    MaskableMultiCategoricalDistribution,
+)
+_CATEGORICAL = (BernoulliDistribution, CategoricalDistribution, MultiCategoricalDistribution)
+_NORMAL = (DiagGaussianDistribution, StateDependentNoiseDistribution)
+_MASKED_LOGIT = -1e8
+"""The logit of a masked action, as in sb3-contrib."""
 
 
 def export_onnx(
@@ -32,73 +54,72 @@ def export_onnx(
     logits: bool = False,
     opset_version: int | None = None,
 ) -> Path:
-    """Write one step of a policy as an ONNX file, weights included.
+    """Export one step of a policy, with its weights, to an ONNX file.
 
-    Every core of `rlgates.list_cores()` can be exported. In `rma`, which of several memory rows
-    that match equally well are read is left to the runtime.
+    Every core of `rlgates.list_cores()` can be exported. For `rma`, the runtime decides which of
+    several equally similar memory rows are read.
 
     Inputs, all with a batch axis of any size B first:
-        observation: as the policy's space says, pictures channels first and in their own uint8;
-            each part of a Dict is an input of its name.
-        state: (B, state_size) float32, what `state_out` was in the step before. In rows that
-            start an episode it is not read.
+        observation: of the policy's observation space, images channels first and uint8; for a
+            Dict, one input for each part, by its name.
+        state: (B, state_size) float32, the `state_out` of the previous step. Ignored where an
+            episode starts.
         episode_start: (B,) bool, true where an episode starts.
-        action_masks: (B, ...) bool, only of a policy that is made for masks.
-        noise: only with `deterministic=False`, what an action is drawn with. For Box actions
-            (B, number of actions) standard normal; else uniform in [0, 1), a number for each
-            choice: (B, n) of Discrete(n) and MultiBinary(n), (B, sum(nvec)) of MultiDiscrete;
-            (B, 2n) of MultiBinary(n) with masks.
+        action_masks: (B, ...) bool, only for maskable policies.
+        noise: only with `deterministic=False`, the random numbers that sample the action. For Box
+            actions (B, number of actions) standard normal; else uniform in [0, 1): (B, n) for
+            Discrete(n) and MultiBinary(n), (B, sum(nvec)) for MultiDiscrete, (B, 2n) for
+            MultiBinary(n) with masks.
 
     Outputs:
-        action: (B, ...), within the bounds of the action space as `model.predict` gives it.
+        action: (B, ...), within the bounds of the action space, as `model.predict` returns it.
         state_out: (B, state_size) float32.
-        value: (B,), if asked for. A critic with a core of its own has its state behind the
-            actor's in `state`.
-        logits: (B, ...), if asked for: what the network gives before the softmax or sigmoid.
+        value: (B,), with `value=True`. The state of a critic's own core follows the actor's in
+            `state`.
+        logits: (B, ...), with `logits=True`: the inputs of the softmax or sigmoid.
 
     The file's metadata holds, as JSON: `core`, `core_kwargs`, `state_size`, `actor_state_size`,
-    `initial_state` (the numbers of one row), `deterministic`, `policy`, `rlgates_version`.
+    `initial_state` (of one environment), `deterministic`, `policy`, `rlgates_version`.
 
     Args:
-        model_or_policy: a model of rlgates, or its policy. It stays as it is.
+        model_or_policy: a model of rlgates, or its policy. It is not changed.
         path: of the file; its folder must exist.
-        deterministic: the likeliest action; else one drawn with `noise`.
-        value, logits: whether they are among the outputs.
-        opset_version: of ONNX; that of torch's exporter if None.
+        deterministic: take the most likely action; else sample it with `noise`.
+        value, logits: add them to the outputs.
+        opset_version: of ONNX; None for the default of torch's exporter.
 
     Returns:
-        the path.
+        The path.
 
     Raises:
-        TypeError: what is no policy of rlgates, or one with a distribution of its own.
+        TypeError: not a policy of rlgates, or one with a custom distribution.
         ValueError: logits of Box actions; `deterministic=False` with gSDE.
-        ModuleNotFoundError: onnxscript is missing.
+        ModuleNotFoundError: onnxscript is not installed.
     """
     policy = getattr(model_or_policy, "policy", model_or_policy)
     if not isinstance(policy, SequencePolicy):
         raise TypeError(f"expected a model or a policy of rlgates, got {type(policy).__name__}.")
-    table: dict[Any, Any] = {torch.ops.aten.sort.stable: _stable_sort()}
-    names = _input_names(policy)
+    translations: dict[Any, Any] = {torch.ops.aten.sort.stable: _stable_sort()}
     step = PolicyStep(
         policy,
-        names,
+        _observation_names(policy),
         check_flag("deterministic", deterministic),
         check_flag("value", value),
         check_flag("logits", logits),
     )
-    examples = step.examples(_examples(policy.observation_space))
-    asked = [name for name, wanted in (("value", value), ("logits", logits)) if wanted]
-    # A batch axis needs a name of its own in each input; that all are as long is found out.
+    examples = step.examples(_example_observations(policy.observation_space))
+    optional_outputs = ["value"] * value + ["logits"] * logits
+    # The exporter infers that the batch axes of all inputs have the same size.
     batch = torch.export.Dim.DYNAMIC
-    with _plain(policy, step), _quiet(), torch.no_grad():
+    with _exportable(policy, step), _quiet(), torch.no_grad():
         program = torch.onnx.export(
             step,
             tuple(examples.values()),
             input_names=list(examples),
-            output_names=["action", "state_out", *asked],
+            output_names=["action", "state_out", *optional_outputs],
             dynamic_shapes=(tuple({0: batch} for _ in examples),),
             opset_version=opset_version,
-            custom_translation_table=table,
+            custom_translation_table=translations,
             external_data=False,
             verbose=False,
             dynamo=True,
@@ -107,7 +128,7 @@ def export_onnx(
     assert program is not None
     core = policy.lstm_actor.core
     metadata = {
-        "rlgates_version": rlgates.__version__,
+        "rlgates_version": importlib.metadata.version("rlgates"),
         "policy": type(policy).__name__,
         "core": core.name,
         "core_kwargs": getattr(policy, "core_kwargs", {}),
@@ -121,8 +142,139 @@ def export_onnx(
     return Path(path)
 
 
-def _input_names(policy: SequencePolicy) -> list[str]:
-    """Names of the observations: those of a Dict's parts."""
+class PolicyStep(nn.Module):
+    """One step of a policy as a function of tensors.
+
+    Args:
+        policy: a policy of rlgates.
+        names: of the observations, in the order of the inputs.
+        deterministic: take the most likely action; else sample it with noise.
+        value, logits: add them to the outputs.
+    """
+
+    low: Tensor
+    high: Tensor
+
+    def __init__(
+        self,
+        policy: SequencePolicy,
+        names: list[str],
+        deterministic: bool,
+        value: bool,
+        logits: bool,
+    ) -> None:
+        super().__init__()
+        dist, space = policy.action_dist, policy.action_space
+        if not isinstance(dist, (*_MASKABLE, *_CATEGORICAL, *_NORMAL)):
+            raise TypeError(f"cannot export the distribution {type(dist).__name__}.")
+        self.normal = isinstance(dist, _NORMAL)
+        if self.normal and logits:
+            raise ValueError("actions of a Box have no logits.")
+        if isinstance(dist, StateDependentNoiseDistribution) and not deterministic:
+            raise ValueError("the noise of gSDE cannot be exported: use deterministic=True.")
+        self.policy = policy
+        self.names = names
+        self.deterministic = deterministic
+        self.returns_value, self.returns_logits = value, logits
+        self.masked = isinstance(dist, _MASKABLE)
+        self.logit_sizes = _logit_sizes(space, self.masked)
+        self.has_critic_state = value and policy.lstm_critic is not None
+        if isinstance(space, spaces.Box):
+            self.register_buffer("low", torch.as_tensor(space.low, device=policy.device))
+            self.register_buffer("high", torch.as_tensor(space.high, device=policy.device))
+
+    def initial_state(self) -> list[float]:
+        """The state of one environment at the start of an episode."""
+        states = self.policy.initial_states(1)
+        pi: list[float] = states.pi[0].tolist()
+        return pi + (
+            states.vf[0].tolist() if self.has_critic_state and states.vf is not None else []
+        )
+
+    def examples(self, observations: list[Tensor]) -> dict[str, Tensor]:
+        """All inputs by name, for a batch of two with these observations."""
+        inputs = dict(zip(self.names, observations, strict=True))
+        inputs["state"] = torch.tensor([self.initial_state()] * 2, dtype=torch.float32)
+        inputs["episode_start"] = torch.tensor([True, False])
+        width = sum(self.logit_sizes)
+        if self.masked:
+            inputs["action_masks"] = torch.ones(2, width, dtype=torch.bool)
+        if not self.deterministic:
+            inputs["noise"] = torch.full((2, width), 0.5)
+        return {name: tensor.to(self.policy.device) for name, tensor in inputs.items()}
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """The outputs in their order, from the inputs in the order of `examples`."""
+        count = len(self.names)
+        observations: Any = inputs[0]
+        if isinstance(self.policy.observation_space, spaces.Dict):
+            observations = dict(zip(self.names, inputs[:count], strict=True))
+        state, episode_start, *rest = inputs[count:]
+        latent, state_out, value = self._latent(observations, state, episode_start)
+        logits = self.policy.action_net(latent)
+        if self.masked:
+            logits = torch.where(rest.pop(0), logits, _MASKED_LOGIT)
+        noise = None if self.deterministic else rest.pop(0)
+        shape = self.policy.action_space.shape or ()
+        action = self._action(logits, noise).reshape(-1, *shape)
+        outputs = [action, state_out]
+        if value is not None:
+            outputs.append(value)
+        if self.returns_logits:
+            outputs.append(logits)
+        return tuple(outputs)
+
+    def _latent(
+        self, observations: Any, state: Tensor, episode_start: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The input of the actor's head, the next state, and the value if it is an output."""
+        policy, core = self.policy, self.policy.lstm_actor.core
+        if self.returns_value:
+            pi, vf = state[:, : core.state_size], state[:, core.state_size :]
+            states = States(pi, vf if self.has_critic_state else None)
+            latents = policy.latents(observations, states, episode_start.unsqueeze(0))
+            parts = [part for part in latents.states if part is not None]
+            return latents.pi, torch.cat(parts, dim=1), policy.values_of(latents)
+        # ActorCriticPolicy.extract_features would compute the features of actor and critic.
+        extractor = policy.pi_features_extractor
+        features = BasePolicy.extract_features(policy, observations, extractor)
+        outputs, state_out = core(features.unsqueeze(0), state, episode_start.unsqueeze(0))
+        return policy.mlp_extractor.forward_actor(outputs[0]), state_out, None
+
+    def _action(self, logits: Tensor, noise: Tensor | None) -> Tensor:
+        """The action from logits, or from the mean of a normal distribution."""
+        policy = self.policy
+        if self.normal:
+            action = logits
+            if noise is not None:
+                action = action + policy.log_std.exp() * noise
+            action_shape = (-1, *self.low.shape)
+            if policy.squash_output:
+                share = 0.5 * (action.tanh().reshape(action_shape) + 1)
+                return self.low + share * (self.high - self.low)
+            return action.reshape(action_shape).clamp(self.low, self.high)
+        if isinstance(policy.action_space, spaces.MultiBinary) and not self.masked:
+            threshold = 0.5 if noise is None else noise
+            return (logits.sigmoid() > threshold).to(torch.int64)
+        if noise is not None:
+            # The exponential race: the first of the clocks with rates p to ring.
+            logits = logits - (-(1 - noise).clamp(min=1e-30).log()).clamp(min=1e-30).log()
+        best = [part.argmax(dim=-1) for part in logits.split(self.logit_sizes, dim=-1)]
+        return torch.stack(best, dim=-1)
+
+
+def _logit_sizes(space: spaces.Space[Any], masked: bool) -> list[int]:
+    """The number of outputs of the actor's head for each action."""
+    if isinstance(space, spaces.Discrete):
+        return [int(space.n)]
+    if isinstance(space, spaces.MultiDiscrete):
+        return [int(n) for n in space.nvec]
+    count = int(spaces.flatdim(space))
+    return [2] * count if masked else [1] * count
+
+
+def _observation_names(policy: SequencePolicy) -> list[str]:
+    """The names of the observation inputs."""
     space = policy.observation_space
     if not isinstance(space, spaces.Dict):
         return ["observation"]
@@ -132,19 +284,19 @@ def _input_names(policy: SequencePolicy) -> list[str]:
     return list(space.spaces)
 
 
-def _examples(space: spaces.Space[Any]) -> list[Tensor]:
-    """Observations of two rows; sizes of 0 and 1 would be taken for fixed ones."""
+def _example_observations(space: spaces.Space[Any]) -> list[Tensor]:
+    """Observations with B = 2; the exporter would specialize batch sizes of 0 and 1."""
     parts = list(space.spaces.values()) if isinstance(space, spaces.Dict) else [space]
-    return [torch.zeros(2, *(part.shape or ()), dtype=_dtype(part)) for part in parts]
+    return [torch.zeros(2, *(part.shape or ()), dtype=_torch_dtype(part)) for part in parts]
 
 
-def _dtype(space: spaces.Space[Any]) -> torch.dtype:
-    kind = np.dtype(space.dtype)
-    return torch.float32 if kind.kind == "f" else torch.from_numpy(np.zeros(1, kind)).dtype
+def _torch_dtype(space: spaces.Space[Any]) -> torch.dtype:
+    dtype = np.dtype(space.dtype)
+    return torch.float32 if dtype.kind == "f" else torch.from_numpy(np.zeros(1, dtype)).dtype
 
 
 def _stable_sort() -> Any:
-    """`torch.sort` with equal values in their order, which torch's exporter does not know."""
+    """A translation of stable `torch.sort`, which torch's exporter does not have."""
     try:
         op: Any = importlib.import_module("onnxscript").opset18
     except ModuleNotFoundError as error:
@@ -155,17 +307,18 @@ def _stable_sort() -> Any:
     def stable_sort(
         self: Any, stable: bool = True, dim: int = -1, descending: bool = False
     ) -> tuple[Any, Any]:
-        # TopK is defined to keep equal values in their order.
+        # TopK keeps equal values in their order, by definition.
         size = op.Gather(op.Shape(self), op.Constant(value_ints=[dim]))
-        found: tuple[Any, Any] = op.TopK(self, size, axis=dim, largest=int(descending))
-        return found
+        values_and_indices: tuple[Any, Any]
+        values_and_indices = op.TopK(self, size, axis=dim, largest=int(descending))
+        return values_and_indices
 
     return stable_sort
 
 
 @contextmanager
-def _plain(policy: SequencePolicy, step: torch.nn.Module) -> Iterator[None]:
-    """The policy as it acts, with cores that do nothing but what can be written down."""
+def _exportable(policy: SequencePolicy, step: nn.Module) -> Iterator[None]:
+    """Put the policy in evaluation mode, and its cores in the plain loop without checks."""
     cores = [module for module in policy.modules() if isinstance(module, Core)]
     before = [(core, core.backend, core.debug) for core in cores]
     training = policy.training
@@ -183,7 +336,7 @@ def _plain(policy: SequencePolicy, step: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without torch's words on its own insides, and on torchvision, which is not needed."""
+    """Silence the exporter's warnings about itself, and about the absence of torchvision."""
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,7 +1,7 @@
 """Any core inside sb3-contrib's recurrent policies.
 
-The policies work with the unmodified `sb3_contrib.RecurrentPPO` when passed as a class, and
-by their string names with `rlgates.RecurrentPPO`.
+`rlgates.RecurrentPPO` knows the policies by their string names. The unmodified
+`sb3_contrib.RecurrentPPO` takes them as classes.
 """
 
 from __future__ import annotations
@@ -23,34 +23,35 @@ from stable_baselines3.common.torch_layers import (
 from stable_baselines3.common.type_aliases import Schedule
 from torch import Tensor
 
-from rlgates.agents.core_module import CoreModule, StatePair
-from rlgates.agents.distributions import LogCategorical
 from rlgates.agents.encoders import GridEncoder, MixedEncoder, is_small_image
-from rlgates.agents.sequences import SequencePolicy
-from rlgates.cores import check_options, core_options, make_core
+from rlgates.agents.sequences.core_module import CoreModule, StatePair
+from rlgates.agents.sequences.distributions import LogCategorical
+from rlgates.agents.sequences.policy import SequencePolicy
 from rlgates.errors import check_choice, check_size
+from rlgates.registry import check_options, core_options, make_core
 
 
 class MlpLstmPolicy(SequencePolicy):
     """Recurrent policy with any core, for flat observations.
 
     Args:
-        core: a name of `rlgates.list_cores()`, such as "ur_lstm"; "none" has no memory.
+        core: a name from `rlgates.list_cores()`, such as "ur_lstm"; "none" has no memory.
         core_kwargs: options of the core, such as {"input_scale": 4.0}. Dropout and zoneout are
-            off in an agent: an update must compute what the rollout did.
-        lstm_hidden_size, n_lstm_layers: units of a layer and layers of the core; the width of
-            its output, which the heads read, follows from them.
-        shared_lstm: the critic reads the actor's core.
-        shared_gradient: what trains a shared core: "actor" (upstream's way: the critic's
+            off in an agent: an update must compute the same as the rollout.
+        lstm_hidden_size, n_lstm_layers: units of a layer, and layers of the core. They determine
+            the width of its output, the input of the heads.
+        shared_lstm: the critic uses the actor's core.
+        shared_gradient: what trains a shared core: "actor" (as in sb3-contrib: the critic's
             gradient stops at the core) or "both".
-        enable_critic_lstm: the critic has a core of its own; with neither, it has no memory.
-        lstm_kwargs: further options of the core, under upstream's name.
+        enable_critic_lstm: the critic has its own core. With neither option, the critic has no
+            memory.
+        lstm_kwargs: further options of the core, under the name that sb3-contrib uses.
 
     All other arguments are those of
     `sb3_contrib.common.recurrent.policies.RecurrentActorCriticPolicy`.
 
     Raises:
-        ValueError: an unknown core or option (the nearest is named), a size below 1,
+        ValueError: an unknown core or option (the message names the nearest), a size below 1,
             `shared_lstm` together with `enable_critic_lstm`.
     """
 
@@ -73,7 +74,7 @@ class MlpLstmPolicy(SequencePolicy):
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
         **kwargs: Any,
     ) -> None:
-        core_options(core)  # a name it does not know is an error here
+        core_options(core)  # raises if the name is unknown
         lstm_hidden_size = check_size("lstm_hidden_size", lstm_hidden_size)
         check_size("n_lstm_layers", n_lstm_layers)
         check_choice("shared_gradient", shared_gradient, ("actor", "both"))
@@ -83,11 +84,12 @@ class MlpLstmPolicy(SequencePolicy):
             raise ValueError("shared_gradient='both' needs a shared core: shared_lstm=True.")
         if shared_lstm and enable_critic_lstm:
             raise ValueError(
-                "shared_lstm=True reads the actor's core, enable_critic_lstm=True makes one for "
-                "the critic: choose one (enable_critic_lstm=False for the shared core)."
+                "with shared_lstm=True the critic uses the actor's core, with "
+                "enable_critic_lstm=True its own: choose one (enable_critic_lstm=False for the "
+                "shared core)."
             )
         options["num_layers"] = n_lstm_layers
-        # Upstream builds what follows the core for an output as wide as its hidden size.
+        # sb3-contrib sizes the layers behind the core by its hidden size, not its output size.
         probe = make_core(core, 1, lstm_hidden_size, generator=torch.Generator(), **options)
         kwargs.update(
             features_extractor_class=features_extractor_class
@@ -106,22 +108,22 @@ class MlpLstmPolicy(SequencePolicy):
         self.lstm_actor = CoreModule(core, self.features_dim, lstm_hidden_size, **options)
         if enable_critic_lstm:
             self.lstm_critic = CoreModule(core, self.features_dim, lstm_hidden_size, **options)
-        self._use_own_distribution()
+        self._replace_distribution()
         self.lstm_hidden_state_shape = (1, 1, self.lstm_actor.hidden_size)
-        # Made before the cores were, the optimizer does not know them.
+        # The optimizer of the base class was built before the cores.
         make_optimizer: Callable[..., torch.optim.Optimizer] = self.optimizer_class
         options = dict(self.optimizer_kwargs)
         if self.optimizer_class is torch.optim.Adam and "foreach" not in options:
-            options.setdefault("fused", True)  # one call for all parameters
+            options.setdefault("fused", True)  # one kernel for all parameters
         self.optimizer = make_optimizer(self.parameters(), lr=lr_schedule(1), **options)
 
-    def _use_own_distribution(self) -> None:
-        """Replace the distribution of the actions that SB3 has chosen."""
+    def _replace_distribution(self) -> None:
+        """Replace the action distribution that SB3 has chosen."""
         if type(self.action_dist) is CategoricalDistribution:
             self.action_dist = LogCategorical(self.action_dist.action_dim)
 
     def make_features_extractor(self) -> BaseFeaturesExtractor:
-        """As upstream; of MultiDiscrete observations its width is no int, which layers need."""
+        """As in SB3, with an int as width: for MultiDiscrete observations SB3 has a numpy one."""
         extractor = super().make_features_extractor()
         extractor._features_dim = int(extractor._features_dim)
         return extractor
@@ -133,16 +135,16 @@ class MlpLstmPolicy(SequencePolicy):
     def _process_sequence(  # type: ignore[override]
         features: Tensor, lstm_states: StatePair, episode_starts: Tensor, lstm: CoreModule
     ) -> tuple[Tensor, StatePair]:
-        """One call of the core for a whole batch of sequences.
+        """Run the core once over a batch of sequences.
 
         Args:
-            features: (n_seq * T, features_dim), sequence by sequence.
+            features: (n_seq * T, features_dim), sequence after sequence.
             lstm_states: two halves (1, n_seq, hidden_size).
             episode_starts: (n_seq * T,), 1 where an episode starts.
             lstm: the core.
 
         Returns:
-            outputs (n_seq * T, output_size) and the states after the last step.
+            Outputs (n_seq * T, output_size), and the states after the last step.
         """
         n_seq = lstm_states[0].shape[1]
         x = features.reshape(n_seq, -1, lstm.input_size).transpose(0, 1)
@@ -153,9 +155,9 @@ class MlpLstmPolicy(SequencePolicy):
     def evaluate_actions(  # type: ignore[override]
         self, obs: Tensor, actions: Tensor, lstm_states: RNNStates, episode_starts: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """As upstream; with `shared_gradient="both"` the critic trains the shared core too."""
+        """As in sb3-contrib; with `shared_gradient="both"` the critic also trains the core."""
         if isinstance(self.action_space, spaces.MultiBinary):
-            actions = actions.float()  # upstream keeps them as bytes, which have no likelihood
+            actions = actions.float()  # sb3-contrib stores int8, which log_prob refuses
         if not self.shared_lstm or self.shared_gradient == "actor":
             return super().evaluate_actions(obs, actions, lstm_states, episode_starts)
         features = self.extract_features(obs)
@@ -173,7 +175,7 @@ class MlpLstmPolicy(SequencePolicy):
         episode_start: np.ndarray[Any, Any] | None = None,
         deterministic: bool = False,
     ) -> tuple[np.ndarray[Any, Any], tuple[np.ndarray[Any, Any], ...] | None]:
-        """As upstream; without a `state` the core starts from its own initial state."""
+        """As in sb3-contrib; without a `state`, start from the core's initial state."""
         if state is None:
             tensors = self.obs_to_tensor(observation)[0]
             first = next(iter(tensors.values())) if isinstance(tensors, dict) else tensors
@@ -201,8 +203,8 @@ class MlpLstmPolicy(SequencePolicy):
 class CnnLstmPolicy(MlpLstmPolicy):
     """Recurrent policy with any core, for images.
 
-    Without a `features_extractor_class`, images of at least 36 x 36 pixels are read by
-    NatureCNN, and smaller ones, which it cannot take, by `GridEncoder`.
+    The default `features_extractor_class` is NatureCNN for images of at least 36 x 36 pixels, and
+    `GridEncoder` for smaller ones, which NatureCNN does not support.
     """
 
     def _default_extractor(self, space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
@@ -212,8 +214,8 @@ class CnnLstmPolicy(MlpLstmPolicy):
 class MultiInputLstmPolicy(MlpLstmPolicy):
     """Recurrent policy with any core, for dictionary observations.
 
-    Without a `features_extractor_class` they are read by SB3's `CombinedExtractor`, or by
-    `MixedEncoder` if there are images under 36 x 36 pixels among them.
+    The default `features_extractor_class` is SB3's `CombinedExtractor`, or `MixedEncoder` if one
+    of the observations is an image smaller than 36 x 36 pixels.
     """
 
     def _default_extractor(self, space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:

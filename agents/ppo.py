@@ -2,65 +2,68 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar
 
 import sb3_contrib
-import sb3_contrib.ppo_recurrent.policies as upstream
+import sb3_contrib.ppo_recurrent.policies as contrib_policies
 import torch
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv
 from torch import Tensor
 
-from rlgates.agents.buffers import Minibatch
-from rlgates.agents.clipped_loss import Weights, clipped_loss
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
-from rlgates.agents.rma import RMAPolicy
-from rlgates.agents.rollouts import SequenceRollouts
-from rlgates.agents.sequences import SequencePolicy
+from rlgates.agents.rma.policy import RMAPolicy
+from rlgates.agents.sequences.buffers import Minibatch
+from rlgates.agents.sequences.losses import LossSettings, ppo_loss
+from rlgates.agents.sequences.rollouts import SequenceRollouts
+from rlgates.agents.sequences.updates import (
+    MeanMetrics,
+    all_or_nothing,
+    check_gradient_norms,
+    explained_variance,
+)
 from rlgates.agents.tvt import TVT, check_tvt
-from rlgates.agents.updates import Means, all_or_nothing, check_norm, explained_variance
 from rlgates.errors import check_choice, check_flag, check_size
 
-_OURS: dict[type[BasePolicy], type[BasePolicy]] = {
-    upstream.MlpLstmPolicy: MlpLstmPolicy,
-    upstream.CnnLstmPolicy: CnnLstmPolicy,
-    upstream.MultiInputLstmPolicy: MultiInputLstmPolicy,
+_CONTRIB_POLICIES: dict[type[BasePolicy], type[BasePolicy]] = {
+    contrib_policies.MlpLstmPolicy: MlpLstmPolicy,
+    contrib_policies.CnnLstmPolicy: CnnLstmPolicy,
+    contrib_policies.MultiInputLstmPolicy: MultiInputLstmPolicy,
 }
+"""Policies of rlgates by those of sb3-contrib, whose weights they load."""
 
 
-class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):
+class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[misc]
     """Proximal policy optimization (Schulman et al. 2017) with any core.
 
         RecurrentPPO("MlpLstmPolicy", env, policy_kwargs={"core": "ur_lstm"})
 
-    Arguments are those of `sb3_contrib.RecurrentPPO`, and those below; those of the policies
-    stand in `rlgates.agents.MlpLstmPolicy` and `RMAPolicy`. Minibatches are whole sequences: of
-    n_steps, if `batch_size` is a multiple of it, else of `batch_size` steps. `load` also takes a
-    model that sb3-contrib saved: its LSTM becomes `core="lstm"` with equal weights.
+    Takes the arguments of `sb3_contrib.RecurrentPPO` and those below;
+    `rlgates.agents.MlpLstmPolicy` and `RMAPolicy` document `policy_kwargs`. Minibatches are whole
+    sequences: of n_steps if `batch_size` is a multiple of it, else of `batch_size` steps. `load`
+    also reads models saved by sb3-contrib: their LSTM becomes `core="lstm"` with equal weights.
 
     Args:
-        env: as in SB3, or a batch of tensors of `rlgates.envs.torch.make_torch_env`, with which
+        env: as in SB3, or a batch of tensors from `rlgates.envs.torch.make_torch_env`, with which
             a rollout never leaves the device.
-        chunk_len: steps of the sequences that a minibatch is made of, and so how far gradients
-            go back; a divisor of n_steps and batch_size. None for the longest.
-        burn_in: steps before a sequence over which the state that it begins in is made anew, in
-            every epoch and without gradients (Kapturowski et al. 2019); less than chunk_len.
-        refresh_states: make these states anew before every epoch but the first, over the whole
-            rollout.
-        kl_stop: whether the epochs end when the KL divergence of a "minibatch" is above
-            1.5 target_kl, without stepping there, as upstream does; or of an "epoch" on average.
-        sequences: "whole", as said above, or "upstream": sb3-contrib's own minibatches, which are
-            cut, split at episode starts and padded; to compare with.
+        chunk_len: length in steps of the sequences in a minibatch, and so of backpropagation
+            through time; a divisor of n_steps and batch_size. None for the longest possible.
+        burn_in: steps before a sequence over which its initial state is recomputed, in every
+            epoch and without gradients (Kapturowski et al. 2019); less than chunk_len.
+        refresh_states: recompute these states over the whole rollout before every epoch but the
+            first.
+        kl_stop: end the epochs when the KL divergence exceeds 1.5 target_kl: that of a
+            "minibatch", without a gradient step on it, as in SB3; or the mean of an "epoch".
         tvt: as in `rlgates.RecurrentA2C`.
 
     Raises:
-        ValueError: an unknown core or option; numbers that do not divide, with the nearest that
-            do; auxiliary losses or `tvt` with `sequences="upstream"`, which knows neither. With
-            `tvt`, a core without an RMA's memory, and rollouts that cut episodes. While learning:
-            observations, rewards or gradients that are not finite; the model is then as it was
-            before the update.
-        TypeError: a policy class without the methods of `SequencePolicy`.
+        ValueError: an unknown core or option; sizes that do not divide each other (the message
+            names the nearest that do); with `tvt`, a core without the memory of an RMA, or
+            rollouts that cut episodes. While learning: observations, rewards or gradients that
+            are not finite; the model is then restored as it was before the update.
+        TypeError: a policy class that is not a `SequencePolicy`.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
@@ -79,44 +82,34 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):
         burn_in: int = 0,
         refresh_states: bool = False,
         kl_stop: str = "minibatch",
-        sequences: str = "whole",
         tvt: TVT | None = None,
         **kwargs: Any,
     ) -> None:
+        if "sequences" in kwargs:
+            _check_removed_sequences(kwargs.pop("sequences"))
         self.chunk_len = None if chunk_len is None else check_size("chunk_len", chunk_len)
         self.burn_in = check_size("burn_in", burn_in, minimum=0)
         self.refresh_states = check_flag("refresh_states", refresh_states)
         self.kl_stop = check_choice("kl_stop", kl_stop, ("minibatch", "epoch"))
-        self.sequences = check_choice("sequences", sequences, ("whole", "upstream"))
         self.tvt = check_tvt(tvt)
         super().__init__(policy, env, *args, **kwargs)
-        if self.env is not None and self.sequences == "whole":
-            self._checked_chunk_len()
+        if self.env is not None:
+            self._valid_chunk_len()
 
     def _setup_model(self) -> None:
-        # A model that sb3-contrib saved names its own policies: ours take its weights.
-        self.policy_class = _OURS.get(self.policy_class, self.policy_class)
+        # Models saved by sb3-contrib name its own policies.
+        self.policy_class = _CONTRIB_POLICIES.get(self.policy_class, self.policy_class)
+        self.__dict__.pop("sequences", None)  # a former option, in models of earlier versions
         super()._setup_model()
-        if self.sequences == "whole":
-            self._use_sequences()
-        elif self.tvt is not None or _has_auxiliary_losses(self.policy):
-            raise ValueError("auxiliary losses and tvt need sequences='whole'.")
 
-    def _minibatch(self) -> int | None:
+    def _minibatch_size(self) -> int | None:
         return self.batch_size
 
-    def collect_rollouts(self, *args: Any, **kwargs: Any) -> bool:
-        if self.sequences == "upstream":
-            return sb3_contrib.RecurrentPPO.collect_rollouts(self, *args, **kwargs)
-        return SequenceRollouts.collect_rollouts(self, *args, **kwargs)
-
     def train(self) -> None:
-        """Update the policy with the rollout that has been made."""
-        if self.sequences == "upstream":
-            return super().train()
+        """Update the policy with the current rollout."""
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
-        means = Means()
+        means = MeanMetrics()
         with all_or_nothing(self.policy):
             for epoch in range(self.n_epochs):
                 if epoch and self.refresh_states:
@@ -134,10 +127,9 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):
                 **({"clip_range_vf": self._clip_range_vf()} if self.clip_range_vf else {}),
             }
         )
-        return None
 
-    def _epoch(self, means: Means) -> bool:
-        """Go once through the rollout; whether to stop there."""
+    def _epoch(self, means: MeanMetrics) -> bool:
+        """One pass over the rollout; returns whether the KL divergence ends the update."""
         norms: list[Tensor] = []
         divergences: list[Tensor] = []
         limit = None if self.target_kl is None else 1.5 * self.target_kl
@@ -145,25 +137,25 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):
             loss, divergence = self._loss(batch, means)
             divergences.append(divergence)
             if limit is not None and self.kl_stop == "minibatch" and divergence > limit:
-                check_norm(norms)
+                check_gradient_norms(norms)
                 return True
             norms.append(self._step_optimizer(loss))
-        check_norm(norms)
+        check_gradient_norms(norms)
         return limit is not None and bool(torch.stack(divergences).mean() > limit)
 
-    def _loss(self, batch: Minibatch, means: Means) -> tuple[Tensor, Tensor]:
+    def _loss(self, batch: Minibatch, means: MeanMetrics) -> tuple[Tensor, Tensor]:
         """The loss of a minibatch, and an estimate of the KL divergence."""
-        seen = self._evaluate(batch)
+        evaluation = self._evaluate(batch)
         advantages = batch.advantages
         if self.normalize_advantage:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-        bound_vf = None if self.clip_range_vf is None else self._clip_range_vf()
-        weights = Weights(self._clip_range(), bound_vf, self.ent_coef, self.vf_coef)
-        losses = clipped_loss(seen, batch, advantages, weights)
+        clip_range_vf = None if self.clip_range_vf is None else self._clip_range_vf()
+        settings = LossSettings(self._clip_range(), clip_range_vf, self.ent_coef, self.vf_coef)
+        losses = ppo_loss(evaluation, batch, advantages, settings)
         loss = losses.loss
-        for value in seen.auxiliary.values():
-            loss = loss + value
-        means.add(**{**losses._asdict(), "loss": loss}, **seen.auxiliary)
+        for auxiliary_loss in evaluation.auxiliary.values():
+            loss = loss + auxiliary_loss
+        means.add(**{**losses._asdict(), "loss": loss}, **evaluation.auxiliary)
         return loss, losses.approx_kl
 
     def _clip_range(self) -> float:
@@ -174,12 +166,16 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):
         schedule: Any = self.clip_range_vf
         return float(schedule(self._current_progress_remaining))
 
-    def _setup_learn(self, *args: Any, **kwargs: Any) -> Any:
-        if self.sequences == "upstream":
-            return sb3_contrib.RecurrentPPO._setup_learn(self, *args, **kwargs)
-        return super()._setup_learn(*args, **kwargs)
 
-
-def _has_auxiliary_losses(policy: Any) -> bool:
-    own = getattr(type(policy), "auxiliary_losses", SequencePolicy.auxiliary_losses)
-    return own is not SequencePolicy.auxiliary_losses
+def _check_removed_sequences(sequences: Any) -> None:
+    """Handle the former option `sequences`, which had the values "whole" and "upstream"."""
+    if sequences != "whole":
+        raise ValueError(
+            f"sequences={sequences!r} was removed, minibatches are whole sequences. For those of "
+            "sb3-contrib, pass a policy class of rlgates to sb3_contrib.RecurrentPPO."
+        )
+    warnings.warn(
+        "sequences='whole' is deprecated and will be an error in the next release; leave it out.",
+        DeprecationWarning,
+        stacklevel=3,
+    )

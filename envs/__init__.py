@@ -4,39 +4,42 @@ from __future__ import annotations
 
 import gymnasium
 
-from rlgates.envs import minigrid, popgym
-from rlgates.envs.active_match import ActiveMatch
-from rlgates.envs.engine import BatchedEnv, Task
-from rlgates.envs.keytodoor import KeyToDoor
-from rlgates.envs.match import PassiveMatch
-from rlgates.envs.memory_chain import MemoryChain
-from rlgates.envs.repeat import RepeatFirst, RepeatPrevious
-from rlgates.envs.tasks import TASKS, make_task
-from rlgates.envs.tmaze import ActiveTMaze, PassiveTMaze
-from rlgates.envs.views import View
+from rlgates.deprecation import renamed
+from rlgates.envs.adapters import minigrid, popgym
+from rlgates.envs.engine.batched import BatchedEnv
+from rlgates.envs.engine.spec import EnvSpec
+from rlgates.envs.engine.views import View
+from rlgates.envs.games.key_to_door import KeyToDoor
+from rlgates.envs.games.match import ActiveMatch, PassiveMatch
+from rlgates.envs.games.memory_chain import MemoryChain
+from rlgates.envs.games.repeat import RepeatFirst, RepeatPrevious
+from rlgates.envs.games.tmaze import ActiveTMaze, PassiveTMaze
+from rlgates.envs.registration import ENVS, make_env_spec
 
 __all__ = [
-    "TASKS",
+    "ENVS",
     "ActiveMatch",
     "ActiveTMaze",
     "BatchedEnv",
+    "EnvSpec",
     "KeyToDoor",
     "MemoryChain",
     "PassiveMatch",
     "PassiveTMaze",
     "RepeatFirst",
     "RepeatPrevious",
-    "Task",
     "View",
-    "make_task",
+    "make_env_spec",
 ]
 
-for _env_id in TASKS:
+__getattr__ = renamed(__name__, {"Task": "EnvSpec", "TASKS": "ENVS", "make_task": "make_env_spec"})
+
+for _env_id in ENVS:
     if _env_id not in gymnasium.registry:
         gymnasium.register(
             id=_env_id,
-            entry_point="rlgates.envs.gym:TaskEnv",
-            vector_entry_point="rlgates.envs.vector:TaskVectorEnv",
+            entry_point="rlgates.envs.gym:GymEnv",
+            vector_entry_point="rlgates.envs.vector:GymVectorEnv",
             kwargs={"env_id": _env_id},
         )
 minigrid.register()

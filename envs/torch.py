@@ -12,23 +12,26 @@ import array_api_compat.torch
 import torch
 from torch import Tensor
 
-from rlgates.envs.engine import BatchedEnv, Task
-from rlgates.envs.tasks import make_task
+from rlgates.deprecation import renamed_arguments
+from rlgates.envs.engine.batched import BatchedEnv
+from rlgates.envs.engine.spec import EnvSpec
+from rlgates.envs.registration import make_env_spec
 
 TensorObservation: TypeAlias = Tensor | dict[str, Tensor]
-"""What agents see: a tensor (B, ...), or several by name."""
+"""What agents observe: a tensor (B, ...), or several by name."""
 
 
 class TorchEnv(BatchedEnv):
-    """A `BatchedEnv` of tensors; all is as there, but for the types.
+    """A `BatchedEnv` with tensors for arrays.
 
     Args:
-        device: of all tensors. Others: as in `BatchedEnv`.
+        device: of all tensors. The others are those of `BatchedEnv`.
     """
 
+    @renamed_arguments(task="spec")
     def __init__(
         self,
-        task: Task,
+        spec: EnvSpec,
         num_envs: int,
         seed: int | None = None,
         first_index: int = 0,
@@ -36,14 +39,14 @@ class TorchEnv(BatchedEnv):
         device: torch.device | str = "cpu",
         debug: bool = False,
     ) -> None:
-        kind = {"xp": array_api_compat.torch, "device": torch.device(device)}
-        super().__init__(task, num_envs, seed, first_index, debug=debug, **kind)
+        arrays = {"xp": array_api_compat.torch, "device": torch.device(device)}
+        super().__init__(spec, num_envs, seed, first_index, debug=debug, **arrays)
 
-    # The engine knows no torch: its hints speak of NumPy arrays.
+    # The engine does not import torch: its annotations say NumPy arrays.
 
     @property
     def state(self) -> dict[str, Tensor]:  # type: ignore[override]
-        """The task's state, (num_envs, ...) tensors to read and not to write."""
+        """The state of the game, (num_envs, ...) tensors. Do not write into them."""
         return cast("dict[str, Tensor]", super().state)
 
     def reset(  # type: ignore[override]
@@ -77,20 +80,20 @@ def make_torch_env(
 ) -> TorchEnv:
     """`num_envs` environments `env_id` with `settings`, as tensors on `device`.
 
-    They are the environments that the same seed gives in NumPy, bit for bit. On a GPU no step
-    waits for the device; where episodes differ in length, each step prepares a start for every
-    row, and info has the entries of finished rows at every step.
+    They equal the NumPy environments of the same seed, bit for bit. On a GPU no step
+    synchronizes; where episodes differ in length, each step computes a new episode for every
+    environment, and info has the entries of finished episodes at every step.
 
     Args:
         env_id: for example "rlgates/PassiveMatch-v0".
         num_envs: at least 1.
-        seed: in [0, 2**64); None draws one at the first reset.
+        seed: in [0, 2**64); None takes one from the operating system at the first reset.
         device: of all tensors.
-        debug: check the values of actions on a GPU too, which waits for it.
-        settings: of the task, with `preset` and those of `View`.
+        debug: check the values of actions on a GPU too, which synchronizes.
+        settings: of the game, with `preset` and those of `View`.
 
     Raises:
         ValueError: unknown id or setting (the nearest known one is named), or a value out of
             range. TypeError: a value of the wrong type.
     """
-    return TorchEnv(make_task(env_id, **settings), num_envs, seed, device=device, debug=debug)
+    return TorchEnv(make_env_spec(env_id, **settings), num_envs, seed, device=device, debug=debug)

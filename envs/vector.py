@@ -8,29 +8,34 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rlgates.envs.arrays import Array
-from rlgates.envs.engine import BatchedEnv, own_spaces
-from rlgates.envs.render import FPS, draw_rows
-from rlgates.envs.tasks import make_task
+from rlgates.deprecation import renamed
+from rlgates.envs.engine.arrays import Array
+from rlgates.envs.engine.batched import BatchedEnv
+from rlgates.envs.engine.spec import copy_spaces
+from rlgates.envs.registration import make_env_spec
+from rlgates.envs.render.frames import FPS, render_batch
 from rlgates.errors import check_choice
 
+__getattr__ = renamed(__name__, {"TaskVectorEnv": "GymVectorEnv"})
 
-class TaskVectorEnv(VectorEnv[Any, Array, Array]):
+
+class GymVectorEnv(VectorEnv[Any, Array, Array]):
     """A `BatchedEnv` as a gymnasium vector environment.
 
-    A finished row starts its next episode in the same step (`AutoresetMode.SAME_STEP`): info
-    then has `final_obs` and `final_info` (the task's metrics, and `episode` with return `r` and
-    length `l`), each with a mask `_...` of the rows it holds for.
+    A finished environment starts its next episode in the same step (`AutoresetMode.SAME_STEP`):
+    info then has `final_obs` and `final_info` (the metrics of the spec, and `episode` with return
+    `r` and length `l`), each with a mask `_...` of the environments for which it is valid.
 
     Gymnasium's wrappers of vector observations (`NormalizeObservation` and all others of
-    `gymnasium.wrappers.vector` that change what is seen) refuse this mode with a ValueError. The
-    settings of `View` need none; for others wrap the single environments, which gymnasium then
-    steps one by one: `make_vec(env_id, num_envs=..., vectorization_mode="sync", wrappers=[...])`.
+    `gymnasium.wrappers.vector` that change observations) refuse this mode with a ValueError. The
+    settings of `View` need no wrapper; for others wrap the single environments, which are then
+    stepped one by one: `make_vec(env_id, num_envs=..., vectorization_mode="sync", wrappers=[...])`.
 
     Args:
-        num_envs: at least 1. env_id: which task.
-        render_mode: None or "rgb_array", a tuple of one picture a row.
-        settings: of the task, with `preset` and those of `View`.
+        num_envs: at least 1.
+        env_id: for example "rlgates/PassiveMatch-v0".
+        render_mode: None or "rgb_array", one image per environment, in a tuple.
+        settings: of the game, with `preset` and those of `View`.
 
     Raises:
         ValueError: unknown setting (the nearest known one is named), or a value out of range.
@@ -46,11 +51,11 @@ class TaskVectorEnv(VectorEnv[Any, Array, Array]):
     def __init__(
         self, num_envs: int, env_id: str, *, render_mode: str | None = None, **settings: Any
     ) -> None:
-        self.env = BatchedEnv(make_task(env_id, **settings), num_envs)
+        self.env = BatchedEnv(make_env_spec(env_id, **settings), num_envs)
         if render_mode is not None:
             check_choice("render mode", render_mode, self.metadata["render_modes"])
         self.num_envs, self.render_mode = self.env.num_envs, render_mode
-        self.single_observation_space, self.single_action_space = own_spaces(self.env.task)
+        self.single_observation_space, self.single_action_space = copy_spaces(self.env.spec)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._rewards = np.zeros(self.num_envs, dtype=np.float32)
@@ -58,31 +63,31 @@ class TaskVectorEnv(VectorEnv[Any, Array, Array]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode in every row; see `BatchedEnv.reset` for options and `reveal`."""
+        """Start an episode in every environment; see `BatchedEnv.reset` for `options`."""
         self._rewards = np.zeros_like(self._rewards)
         return self.env.reset(seed, options)
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
-        """One action (num_envs,) in every row; see `BatchedEnv.step`."""
-        obs, rewards, terminated, truncated, seen = self.env.step(actions)
-        self._rewards = np.where(terminated, 0, rewards)  # what the picture now shown was paid
+        """Take actions (num_envs,); see `BatchedEnv.step`."""
+        obs, rewards, terminated, truncated, batch_info = self.env.step(actions)
+        self._rewards = np.where(terminated, 0, rewards)  # the rewards of what is rendered now
         info: dict[str, Any] = {}
-        if "final_obs" in seen:
-            rows = terminated.copy()
-            final = {name: seen[name] for name in self.env.task.metric_names}
+        if "final_obs" in batch_info:
+            finished = terminated.copy()
+            final = {name: batch_info[name] for name in self.env.spec.metric_names}
             final["episode"] = {
-                "r": seen["episode_return"],
-                "l": seen["episode_length"],
-                "_r": rows,
-                "_l": rows,
+                "r": batch_info["episode_return"],
+                "l": batch_info["episode_length"],
+                "_r": finished,
+                "_l": finished,
             }
-            masks = {f"_{name}": rows for name in final}
-            info = {"final_obs": seen["final_obs"], "final_info": {**final, **masks}}
-            info |= {"_final_obs": rows, "_final_info": rows}
+            masks = {f"_{name}": finished for name in final}
+            info = {"final_obs": batch_info["final_obs"], "final_info": {**final, **masks}}
+            info |= {"_final_obs": finished, "_final_info": finished}
         return obs, rewards, terminated, truncated, info
 
     def render(self) -> tuple[Array, ...] | None:
-        """One picture of each row, if `render_mode` is "rgb_array"."""
+        """One image of each environment, if `render_mode` is "rgb_array"."""
         if self.render_mode is None:
             return None
-        return tuple(draw_rows(self.env.task, self.env.state, self._rewards.tolist()))
+        return tuple(render_batch(self.env.spec, self.env.state, self._rewards.tolist()))

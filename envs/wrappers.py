@@ -1,7 +1,7 @@
 """Wrappers for agents with memory, for any gymnasium environment.
 
-Three of them add entries to the observation, which thereby becomes a `spaces.Dict`: what was
-no dictionary before is its entry "observation". Gymnasium's own wrappers do the rest, such as
+Three of them add entries to the observation, which becomes a `spaces.Dict`; an observation that
+was not a dictionary is its entry "observation". For all else use Gymnasium's wrappers, such as
 `FlattenObservation`, `FrameStackObservation` and `TimeLimit`.
 
 | entry | by | values |
@@ -9,8 +9,8 @@ no dictionary before is its entry "observation". Gymnasium's own wrappers do the
 | `observation` | | the observation of an environment without a dictionary |
 | `previous_action` | `PreviousActionReward` | the last action, zeros at the start of an episode |
 | `previous_reward` | `PreviousActionReward` | (1,), the last reward, 0 at the start |
-| `time` | `ShowTime` | (1,), the share of the episode that has passed |
-| `phase` | `ShowPhase` | the present phase, one-hot |
+| `time` | `ShowTime` | (1,), the elapsed share of the episode |
+| `phase` | `ShowPhase` | the current phase, one-hot |
 
 All added entries are float32. Their names do not depend on the order of the wrappers.
 """
@@ -35,7 +35,7 @@ _ABSENT = object()
 
 
 class PreviousActionReward(gymnasium.Wrapper[Entries, Any, Any, Any], RecordConstructorArgs):
-    """Adds the previous action and reward.
+    """Adds the previous action and reward to the observation.
 
     "previous_action" is the one-hot of a `Discrete` action, the one-hots of a `MultiDiscrete`
     one after the other, and the flattened numbers of a `Box` or `MultiBinary`, all within [0, 1]
@@ -50,7 +50,7 @@ class PreviousActionReward(gymnasium.Wrapper[Entries, Any, Any, Any], RecordCons
 
     Raises:
         ValueError: neither is to be added, the observation has such an entry already, or the
-            actions cannot be flattened. TypeError: `action` or `reward` is no bool.
+            actions cannot be flattened. TypeError: `action` or `reward` is not a bool.
     """
 
     def __init__(
@@ -95,11 +95,11 @@ class ShowTime(gymnasium.Wrapper[Entries, Any, Any, Any], RecordConstructorArgs)
 
     Args:
         env: the environment.
-        max_steps: at which the time is 1, and stays so; None: the time limit of the
-            environment's spec, or else the `max_episode_length` of its task or its own.
+        max_steps: when the time reaches 1, where it stays; None: the time limit of the
+            environment's spec, or else `env.unwrapped.max_episode_length`.
 
     Raises:
-        ValueError: `max_steps` is below 1, or None where the environment tells no length, or
+        ValueError: `max_steps` is below 1, or None where the length is unknown, or
             the observation has such an entry already. TypeError: `max_steps` is no integer.
     """
 
@@ -109,7 +109,7 @@ class ShowTime(gymnasium.Wrapper[Entries, Any, Any, Any], RecordConstructorArgs)
         if max_steps is None:
             max_steps = _episode_length(env)
         if max_steps is None:
-            raise ValueError(f"{env} does not tell how long an episode is: give max_steps.")
+            raise ValueError(f"{env} does not say how long an episode is: pass max_steps.")
         self.max_steps = check_size("max_steps", max_steps)
         entries = {"time": spaces.Box(0, 1, (1,), np.float32)}
         self.observation_space = _extended_space(env.observation_space, entries)
@@ -133,11 +133,11 @@ class ShowTime(gymnasium.Wrapper[Entries, Any, Any, Any], RecordConstructorArgs)
 
 
 class ShowPhase(gymnasium.ObservationWrapper[Entries, Any, Any], RecordConstructorArgs):
-    """Adds "phase", the present phase of the episode as a one-hot: `Box(0, 1, (n,), float32)`.
+    """Adds "phase", the current phase of the episode as a one-hot: `Box(0, 1, (n,), float32)`.
 
     Args:
-        env: an environment with phases: it has `env.unwrapped.task.phase_names`, n of them, and
-            `env.unwrapped.phase`, the number of the present one.
+        env: an environment with phases: it has `env.unwrapped.phase_names`, n of them, and
+            `env.unwrapped.phase`, the index of the current one.
 
     Raises:
         ValueError: the environment has no phases, or such an entry already.
@@ -147,8 +147,8 @@ class ShowPhase(gymnasium.ObservationWrapper[Entries, Any, Any], RecordConstruct
         RecordConstructorArgs.__init__(self)
         super().__init__(env)
         base = env.unwrapped
-        names = getattr(getattr(base, "task", None), "phase_names", ())
-        # Without asking for its value, which there may be none of before the first reset.
+        names = getattr(base, "phase_names", ())
+        # `phase` is not read: before the first reset it may have no value.
         if not names or inspect.getattr_static(base, "phase", _ABSENT) is _ABSENT:
             raise ValueError(f"ShowPhase needs an environment with phases, got {env}.")
         self._count = len(names)
@@ -162,11 +162,11 @@ class ShowPhase(gymnasium.ObservationWrapper[Entries, Any, Any], RecordConstruct
 
 
 class ScaleFrames(gymnasium.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
-    """Pictures, uint8 in [0, 255], as float32 in [0, 1]: x / 255.
+    """Images, uint8 in [0, 255], as float32 in [0, 1]: x / 255.
 
-    Stable-Baselines3 does so by itself, and takes what was scaled here for no picture but for a
-    vector. Use this with other libraries, or where its `MultiInputPolicy` would give a picture
-    below 36 x 36 pixels to a network that cannot read it.
+    Stable-Baselines3 does so by itself, and treats a scaled image as a vector. Use this with
+    other libraries, or where its `MultiInputPolicy` would pass an image below 36 x 36 pixels to a
+    network that cannot read it.
 
     Args:
         env: its observation, or the entry "observation" of it, is a `Box` of uint8 in [0, 255].
@@ -203,7 +203,7 @@ class ScaleReward(gymnasium.RewardWrapper[Any, Any], RecordConstructorArgs):
         scale: a finite number other than 0.
 
     Raises:
-        ValueError: `scale` is 0, infinite or no number. TypeError: it is not of a number type.
+        ValueError: `scale` is 0, infinite or NaN. TypeError: it is not a number.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], scale: float) -> None:
@@ -232,26 +232,23 @@ def _extended(obs: Any, entries: Entries) -> Entries:
 
 
 def _action_box(space: spaces.Space[Any]) -> spaces.Box:
-    """The bounds of a flattened action, widened to hold the zeros of the start."""
+    """The bounds of a flattened action, widened to include the zeros of the first step."""
     box = spaces.flatten_space(space)
     if not isinstance(box, spaces.Box):
-        raise ValueError(f"actions of {space} have no fixed number of numbers.")
+        raise ValueError(f"actions of {space} have no fixed size.")
     low = np.minimum(box.low, 0).astype(np.float32)
     return spaces.Box(low, np.maximum(box.high, 0).astype(np.float32), dtype=np.float32)
 
 
 def _episode_length(env: gymnasium.Env[Any, Any]) -> int | None:
-    """The most steps of an episode, or None if the environment does not tell."""
+    """The largest number of steps in an episode, or None if unknown."""
     limit = None if env.spec is None else env.spec.max_episode_steps
-    for holder in (getattr(env.unwrapped, "task", None), env.unwrapped):
-        if limit is None:
-            limit = getattr(holder, "max_episode_length", None)
-    return limit
+    return getattr(env.unwrapped, "max_episode_length", None) if limit is None else limit
 
 
 def _scaled_box(space: spaces.Space[Any]) -> spaces.Box:
     if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or not _full_range(space):
-        raise ValueError(f"ScaleFrames needs pictures, a Box of uint8 in [0, 255], got {space}.")
+        raise ValueError(f"ScaleFrames needs images, a Box of uint8 in [0, 255], got {space}.")
     return spaces.Box(0, 1, space.shape, np.float32)
 
 
@@ -259,5 +256,5 @@ def _full_range(box: spaces.Box) -> bool:
     return bool(np.all(box.low == 0) and np.all(box.high == 255))
 
 
-def _scaled(picture: NDArray[np.uint8]) -> Floats:
-    return picture.astype(np.float32) / np.float32(255)
+def _scaled(image: NDArray[np.uint8]) -> Floats:
+    return image.astype(np.float32) / np.float32(255)

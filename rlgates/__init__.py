@@ -1,14 +1,16 @@
 """Gated memory cores for reinforcement-learning agents.
 
 `make_core` and `list_cores` need torch alone; the agents (`rlgates.RecurrentPPO` and the
-policies) need stable-baselines3 and sb3-contrib. Both are imported when they are first asked for;
-the environments stand in `rlgates.envs`, and need neither.
+policies) need stable-baselines3 and sb3-contrib. Both are imported on first use. The environments
+are in `rlgates.envs` and need neither.
 """
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
+
+from rlgates.deprecation import renamed
 
 if TYPE_CHECKING:
     from rlgates.agents import TVT as TVT
@@ -20,24 +22,24 @@ if TYPE_CHECKING:
     from rlgates.agents import RecurrentA2C as RecurrentA2C
     from rlgates.agents import RecurrentPPO as RecurrentPPO
     from rlgates.agents import RMAPolicy as RMAPolicy
-    from rlgates.core import Cell, Core, Observation
-    from rlgates.cores import list_cores, make_core
+    from rlgates.core import Cell, Core, GateTrace
     from rlgates.gates import timescale
+    from rlgates.registry import list_cores, make_core
 
 __version__ = "0.1.0"
 
-# The agents are left out, so that `from rlgates import *` needs torch alone.
-__all__ = ["Cell", "Core", "Observation", "list_cores", "make_core", "timescale"]
+# Without the agents, so that `from rlgates import *` needs torch alone.
+__all__ = ["Cell", "Core", "GateTrace", "list_cores", "make_core", "timescale"]
 
-_HOMES = {
+_EXPORTS = {
     "Cell": "core",
     "Core": "core",
-    "Observation": "core",
-    "list_cores": "cores",
-    "make_core": "cores",
+    "GateTrace": "core",
+    "list_cores": "registry",
+    "make_core": "registry",
     "timescale": "gates",
 }
-_MODULES = ("cell", "core", "cores", "errors", "gates", "kernels")
+_MODULES = ("cell", "core", "cores", "errors", "gates", "kernels", "registry")
 _AGENTS = (
     "CnnLstmPolicy",
     "GateCallback",
@@ -49,15 +51,16 @@ _AGENTS = (
     "RecurrentPPO",
     "TVT",
 )
+_renamed = renamed(__name__, {"Observation": "rlgates.core.GateTrace"})
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"rlgates.{name}")
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"rlgates.{_HOMES[name]}"), name)
+    if name in _EXPORTS:
+        return getattr(importlib.import_module(f"rlgates.{_EXPORTS[name]}"), name)
     if name not in _AGENTS:
-        raise AttributeError(f"module 'rlgates' has no attribute {name!r}")
+        return _renamed(name)
     try:
         return getattr(importlib.import_module("rlgates.agents"), name)
     except ModuleNotFoundError as error:

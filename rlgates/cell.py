@@ -1,9 +1,10 @@
-"""A `Cell` says what is new in a layer; `rlgates.core.Core` does all the rest."""
+"""The contract of one recurrent layer. `rlgates.core.Core` stacks cells and runs them over time."""
 
 from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
@@ -16,45 +17,53 @@ from rlgates.gates import Gate
 State = tuple[Tensor, ...]
 
 
-class Cell(nn.Module, ABC):
-    """One recurrent layer. Concrete cells are final: they compose, nobody inherits from them.
+class _Options:
+    """The names of the keyword options of a cell's constructor, in its order."""
 
-    A cell gives its parameters, the part that can be computed for all steps at once
-    (`project`), and one step. Its state has parts, each of a shape of its own.
+    def __get__(self, _: object, cell: type[Cell]) -> tuple[str, ...]:
+        names = inspect.signature(cell).parameters
+        return tuple(name for name in names if name not in ("input_size", "hidden_size", "gate"))
+
+
+class Cell(nn.Module, ABC):
+    """One recurrent layer. Concrete cells are final: compose them, do not subclass them.
+
+    A cell defines its parameters, the part that can be computed for all steps at once
+    (`project`), and one step. Its state is a tuple of named parts.
 
     Attributes:
-        input_size, output_size: widths of what goes in and comes out.
+        input_size, output_size: widths of the input and the output.
         state_shapes: name and shape of each part of the state, in packing order.
-        options: names of the keyword options the constructor takes; each is kept as an
-            attribute of that name.
-        first_layer_options: those of them that act on the lowest layer of a stack alone.
+        options: names of the keyword options of the constructor, from its signature; each is
+            stored as an attribute of the same name.
+        first_layer_options: the options that apply to the lowest layer of a stack only.
         learnable: the parts whose initial values can be learned; all by default.
-        torch_layout: whether the parameters are those of a torch.nn layer, so that its
-            state dict can be loaded.
+        torch_layout: whether the parameters have the names and shapes of a torch.nn layer, so
+            that its state dict can be loaded.
     """
 
     input_size: int
     output_size: int
     state_shapes: dict[str, tuple[int, ...]]
-    options: ClassVar[tuple[str, ...]] = ()
+    options: ClassVar[tuple[str, ...]] = _Options()  # type: ignore[assignment]
     first_layer_options: ClassVar[tuple[str, ...]] = ()
     learnable: ClassVar[tuple[str, ...] | None] = None
     torch_layout: bool = False
 
     @abstractmethod
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw the starting parameters from `generator` (the global one by default)."""
+        """Sample the initial parameters from `generator` (the global one by default)."""
 
     @abstractmethod
     def project(self, x: Tensor) -> Tensor:
-        """What the input alone decides, for all steps at once: (T, B, I) -> (T, B, P)."""
+        """The part that depends on the input alone, for all steps: (T, B, I) -> (T, B, P)."""
 
     @abstractmethod
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        """One step from (B, P) and the parts of the state: output (B, O) and new parts."""
+        """One step, from (B, P) and the parts of the state to the output (B, O) and new parts."""
 
     def initial_state(self, batch_size: int) -> State:
-        """The parts of the state at the start of an episode, (B, *shape) each: zeros here."""
+        """The parts of the state at the start of an episode, each (B, *shape); zeros by default."""
         like = next(self.parameters())
         dtype = torch.promote_types(like.dtype, torch.float32)
         return tuple(
@@ -63,11 +72,11 @@ class Cell(nn.Module, ABC):
         )
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor | None:
-        """The effective forget gates (B, d) of the step from `state`; None if there are none."""
+        """The effective forget gates (B, d) of the step from `state`; None if the cell has none."""
         return None
 
-    def recurrence(self) -> kernels.Recurrence | kernels.Loop | kernels.Scan | None:
-        """What a fast path needs to stand in for the loop; None if there is none."""
+    def recurrence(self) -> kernels.LayerSpec | None:
+        """What a fast path needs to replace the loop; None if there is no fast path."""
         return None
 
     def gate_weights(self) -> dict[str, Tensor]:
@@ -75,78 +84,100 @@ class Cell(nn.Module, ABC):
         return {name: parameter.detach() for name, parameter in self.named_parameters()}
 
     def extra_repr(self) -> str:
-        """As in the call that makes it: sizes, gate, and the options that are not the default."""
-        shown: list[str] = []
+        """The constructor's arguments: sizes, gate, and options that differ from the default."""
+        arguments: list[str] = []
         for name, parameter in inspect.signature(type(self)).parameters.items():
             value = getattr(self, name, parameter.default)
             if name not in self.options:
-                shown += [repr(value)] if isinstance(value, int | Gate) else []
+                arguments += [repr(value)] if isinstance(value, int | Gate) else []
             elif value != parameter.default:
-                shown.append(f"{name}={value!r}")
-        return ", ".join(shown)
+                arguments.append(f"{name}={value!r}")
+        return ", ".join(arguments)
 
 
 class LinearCell(Cell):
-    """A cell that is linear in its state: h' = a * h + b, unit by unit, a and b of x alone.
+    """A cell that is linear in its state: h' = a * h + b, elementwise, a and b from x alone.
 
-    `linear` says what a and b are, and `read` what the output is: that is the whole cell. The
-    state is h, or, where numbers are complex, its real and its imaginary part.
+    A subclass defines `linear`, which computes a and b, and `read`, which computes the output.
+    The state is h, or its real and imaginary parts if it is complex.
     """
 
     @abstractmethod
-    def linear(self, x: Tensor) -> kernels.Linear:
-        """a, b and what else the output reads, for all steps at once, from x (T, B, I)."""
+    def linear(self, x: Tensor) -> kernels.LinearStep:
+        """a, b and what else the output reads, for all steps, from x (T, B, I)."""
 
-    def read(self, h: Tensor, beside: Tensor | None) -> Tensor:
-        """The output from h (..., S) and what stands beside it (..., R): h itself here."""
+    def read(self, h: Tensor, extra: Tensor | None) -> Tensor:
+        """The output from h (..., S) and what else it reads (..., R); h itself by default."""
         return h
 
     def project(self, x: Tensor) -> Tensor:
-        """a, b and what the output reads, side by side: (T, B, S + S + R)."""
-        factor, into, beside = self.linear(x)
-        parts = [factor.expand_as(into), into]
-        return torch.cat(parts if beside is None else [*parts, beside], dim=-1)
+        """a, b and what else the output reads, concatenated: (T, B, S + S + R)."""
+        a, b, extra = self.linear(x)
+        parts = [a.expand_as(b), b]
+        return torch.cat(parts if extra is None else [*parts, extra], dim=-1)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         width = sum(part.shape[-1] for part in state)
-        factor, into = projected[:, :width], projected[:, width : 2 * width]
-        beside = projected[:, 2 * width :] if projected.shape[-1] > 2 * width else None
+        a, b = projected[:, :width], projected[:, width : 2 * width]
+        extra = projected[:, 2 * width :] if projected.shape[-1] > 2 * width else None
         if len(state) == 1:
-            h = torch.addcmul(into, factor, state[0])
-            return self.read(h, beside), (h,)
-        (re, im), (into_re, into_im) = state, into.chunk(2, dim=-1)
-        factor_re, factor_im = factor.chunk(2, dim=-1)
-        h_re = into_re + factor_re * re - factor_im * im
-        h_im = into_im + factor_re * im + factor_im * re
-        return self.read(torch.cat([h_re, h_im], dim=-1), beside), (h_re, h_im)
+            h = torch.addcmul(b, a, state[0])
+            return self.read(h, extra), (h,)
+        (re, im), (b_re, b_im) = state, b.chunk(2, dim=-1)
+        a_re, a_im = a.chunk(2, dim=-1)
+        h_re = b_re + a_re * re - a_im * im
+        h_im = b_im + a_re * im + a_im * re
+        return self.read(torch.cat([h_re, h_im], dim=-1), extra), (h_re, h_im)
 
-    def recurrence(self) -> kernels.Scan:
-        return kernels.Scan(self.linear, self.read)
+    def recurrence(self) -> kernels.LinearScan:
+        return kernels.LinearScan(self.linear, self.read)
 
 
 def full_precision(device: str) -> AbstractContextManager[object]:
-    """Autocast switched off, on types of devices that have it."""
+    """A context without autocast, if the device type has autocast."""
     available = torch.amp.autocast_mode.is_autocast_available(device)
     return torch.autocast(device, enabled=False) if available else nullcontext()
 
 
 def widened(z: Tensor) -> Tensor:
-    """`z` in float32 if autocast left it in half precision.
+    """`z` in float32 if autocast computed it in half precision.
 
     Gates and states need it: the spacing of bfloat16 just below 1 is 0.0039.
     """
     return z.float() if z.dtype in (torch.bfloat16, torch.float16) else z
 
 
+def named_rows(maps: Mapping[str, int], **stacked: Tensor) -> dict[str, Tensor]:
+    """Views of the rows of stacked parameters: `<kind>_<name>` for each kind and map.
+
+    Args:
+        maps: name and number of rows of each map, in stacking order.
+        stacked: the parameters by kind, such as W and b.
+    """
+    return {
+        f"{kind}_{name}": part
+        for kind, parameter in stacked.items()
+        for name, part in zip(maps, parameter.detach().split([*maps.values()]), strict=True)
+    }
+
+
+def truncated_normal_(
+    tensor: Tensor, fan_in: int, generator: torch.Generator | None = None
+) -> Tensor:
+    """Fill with a normal of standard deviation 1/sqrt(fan_in), truncated at two of them."""
+    std = fan_in**-0.5
+    return nn.init.trunc_normal_(tensor, std=std, a=-2 * std, b=2 * std, generator=generator)
+
+
 def check_tensor(name: str, value: Any) -> Tensor:
-    """`value` if it is one tensor, else a TypeError."""
+    """`value`, if it is one tensor; else raise TypeError."""
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be one tensor, got {type(value).__name__}.")
     return value
 
 
 def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
-    """A ValueError if the tensor is not of `dtype` and autocast will not see to it."""
+    """Raise ValueError if the tensor has another dtype, which autocast will not convert."""
     if tensor.dtype == dtype:
         return
     if not (tensor.is_floating_point() and torch.is_autocast_enabled(tensor.device.type)):

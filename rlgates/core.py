@@ -1,7 +1,7 @@
 """The Core contract: cells stacked, run over time, their state in one tensor.
 
-`Core` runs the loop over time, begins a new state where an episode starts, packs the state
-into one tensor, and lets gates be observed.
+`Core` runs the loop over time, resets the state where an episode starts, packs the state into
+one tensor, and traces the gates.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from torch import Tensor, nn
 
 from rlgates import kernels
 from rlgates.cell import Cell, State, check_dtype, check_tensor
+from rlgates.deprecation import renamed, warn_renamed
 from rlgates.errors import check_choice, check_flag, check_size
 from rlgates.gates import timescale
 
-__all__ = ["Cell", "Core", "Observation", "State"]
+__all__ = ["Cell", "Core", "GateTrace", "State", "run_together"]
+
+__getattr__ = renamed(__name__, {"Observation": "rlgates.core.GateTrace"})
 
 
-class Observation(NamedTuple):
-    """What `Core.observe` saw.
+class GateTrace(NamedTuple):
+    """What `Core.trace_gates` returns.
 
     Attributes:
         outputs: (T, B, output_size).
@@ -44,29 +47,30 @@ class Observation(NamedTuple):
 class Core(nn.Module):
     """A stack of cells run over time, with episode starts inside the sequence.
 
-    The whole recurrent state is one tensor (B, state_size), float32 or wider; layer by
-    layer, part by part. Build one with `rlgates.make_core`.
+    The whole recurrent state is one tensor (B, state_size), float32 or wider, layer by layer
+    and part by part. `rlgates.make_core` builds one by name.
 
     Args:
-        cells: the layers, from the input up; each takes what the one below gives out.
-        name: the name under which `make_core` knows it.
-        backend: what runs it. "plain" is the loop over time in PyTorch; "native" is code for
-            float32 on the CPU, for all cores but RMC, DNC and RMA; "triton" is the same for a
-            GPU, for the gated LSTMs, GRUs and JANETs and for the cores that are linear in their
-            state (minGRU, GILR, minLSTM, LRU). The latter also have "scan", log2(T) operations
-            of PyTorch for any numbers on any device. "auto" takes the first of them that can
-            run, and else the loop.
+        cells: the layers, from the input up; each reads the output of the one below.
+        name: the name under which `make_core` knows the core.
+        backend: what runs the core. "plain" is the loop over time in PyTorch. "native" is C++
+            for float32 on the CPU, for all cores except RMC, DNC and RMA. "triton" runs the
+            gated LSTMs, GRUs and JANETs and the cores that are linear in their state (minGRU,
+            GILR, minLSTM, LRU) in float32 on a GPU. "scan" runs the linear ones in log2(T)
+            PyTorch operations, for any dtype and device. "auto" tries native, triton and scan,
+            takes the first that supports the call and pays off, and else runs the loop.
         skip_connections: every layer above the first also reads the input, and the output is
-            that of all layers side by side (else of the last one).
-        learned_state: the initial state is a parameter, which starts as the core's own; parts
-            that only make sense with certain values stay as they are (`Cell.learnable`). The
-            state dict of a torch.nn layer has none, and sets it to the core's own.
-        debug: check that inputs, states and outputs are finite, which makes a GPU wait.
+            the outputs of all layers side by side (otherwise that of the last layer).
+        learned_state: the initial state is a parameter, which starts at the cells' own initial
+            state. Parts that only make sense at certain values stay fixed (`Cell.learnable`).
+            Loading the state dict of a torch.nn layer, which has none, resets it.
+        debug: check that inputs, states and outputs are finite. This synchronizes with a GPU.
 
     Attributes:
-        backend, debug: as given; they may be changed at any time.
+        backend, debug: may be changed at any time.
         learned: the learned parts of the initial state; None if there are none.
-        backend_used: what ran the last call: "plain" if that ran all layers, else the other one.
+        backend_used: the backend of the last call: "plain" if the loop ran all layers,
+            otherwise the fast path that ran some of them.
     """
 
     cells: nn.ModuleList
@@ -93,8 +97,8 @@ class Core(nn.Module):
         for layer, cell in enumerate(cells):
             if cell.input_size != width:
                 raise ValueError(
-                    f"a layer that takes {cell.input_size} numbers cannot stand on one that "
-                    f"gives {width}: layer {layer}."
+                    f"layer {layer} must have input_size {width}, the width of what it reads, "
+                    f"got {cell.input_size}."
                 )
             width = cell.output_size + (cells[0].input_size if skip_connections else 0)
         self.cells = nn.ModuleList(cells)
@@ -113,7 +117,7 @@ class Core(nn.Module):
         self.register_load_state_dict_pre_hook(_rename_torch_keys)  # type: ignore[no-untyped-call]
 
     def _learnable_parts(self) -> dict[str, Tensor]:
-        """Copies of the cells' own initial values that can be learned, `<part>_<layer>`."""
+        """Copies of the cells' initial values that can be learned, `<part>_<layer>`."""
         return {
             f"{name}_{layer}": part[0].detach().clone()
             for layer, cell in enumerate(self._layers())
@@ -135,10 +139,10 @@ class Core(nn.Module):
     def initial_state(self, batch_size: int) -> Tensor:
         """The state (B, state_size) at the start of an episode."""
         check_size("batch_size", batch_size, minimum=0)
-        layers = [self._initial(layer, batch_size) for layer in range(self.num_layers)]
+        layers = [self._initial_parts(layer, batch_size) for layer in range(self.num_layers)]
         return self._pack([part for parts in layers for part in parts], batch_size)
 
-    def _initial(self, layer: int, batch_size: int) -> State:
+    def _initial_parts(self, layer: int, batch_size: int) -> State:
         """The parts of one layer's state at the start of an episode."""
         cell = self._layers()[layer]
         parts = cell.initial_state(batch_size)
@@ -156,7 +160,12 @@ class Core(nn.Module):
         return torch.cat([part.flatten(1) for part in parts], dim=-1)
 
     def forward(
-        self, x: Tensor, state: Tensor | None = None, starts: Tensor | None = None
+        self,
+        x: Tensor,
+        state: Tensor | None = None,
+        episode_starts: Tensor | None = None,
+        *,
+        starts: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Run over a sequence, time first.
 
@@ -165,63 +174,74 @@ class Core(nn.Module):
         Args:
             x: inputs (T, B, input_size), T >= 1.
             state: (B, state_size); the initial state if None.
-            starts: (T, B) bool, true where an episode starts: the state entering that step
-                is that row's initial state.
+            episode_starts: (T, B) bool, true where an episode starts: the state that enters
+                this step is the initial state.
+            starts: deprecated name of `episode_starts`.
 
         Returns:
             outputs (T, B, output_size) and the state (B, state_size) after the last step.
 
         Raises:
             ValueError: a shape or dtype that does not fit, with what is expected.
-            TypeError: what is no tensor, such as a pair of states.
+            TypeError: an argument that is not a tensor, such as a pair of states.
         """
-        outputs, final, _ = self._run(x, state, starts, observe=False)
+        if starts is not None:
+            warn_renamed("starts", "episode_starts")
+            episode_starts = starts
+        outputs, final, _ = self._run(x, state, episode_starts, trace=False)
         return outputs, final
 
     @torch.no_grad()
+    def trace_gates(
+        self, x: Tensor, state: Tensor | None = None, episode_starts: Tensor | None = None
+    ) -> GateTrace:
+        """Run as `forward` does, without gradients, and return the effective forget gates too.
+
+        In training mode dropout and zoneout act here too: call `eval()` to leave them out.
+        """
+        return self._run(x, state, episode_starts, trace=True)
+
     def observe(
         self, x: Tensor, state: Tensor | None = None, starts: Tensor | None = None
-    ) -> Observation:
-        """As `forward`, without gradients, and with the effective forget gates.
-
-        While training, dropout and zoneout act here too: call `eval()` to be without them.
-        """
-        return self._run(x, state, starts, observe=True)
+    ) -> GateTrace:
+        """Deprecated name of `trace_gates`."""
+        warn_renamed("Core.observe", "Core.trace_gates")
+        return self.trace_gates(x, state, starts)
 
     def _run(
-        self, x: Tensor, state: Tensor | None, starts: Tensor | None, *, observe: bool
-    ) -> Observation:
-        self._check(x, state, starts)
+        self, x: Tensor, state: Tensor | None, episode_starts: Tensor | None, *, trace: bool
+    ) -> GateTrace:
+        self._check(x, state, episode_starts)
         batch_size = x.shape[1]
         cells = self._layers()
         if state is None:
             state = self.initial_state(batch_size)
         finals: list[Tensor] = []
         forget: list[Tensor] = []
-        given: list[Tensor] = []
+        layer_outputs: list[Tensor] = []
         used, below = "plain", x
-        backend = "plain" if observe else self.backend
+        backend = "plain" if trace else self.backend
         for layer, (cell, parts) in enumerate(zip(cells, self._split(state), strict=True)):
             if layer and self.skip_connections:
                 below = torch.cat([x, below], dim=-1)
-            initial = partial(self._initial, layer, batch_size)
-            own = not self.learned
-            fast = kernels.run(cell, below, parts, starts, initial, backend, own)
+            initial = partial(self._initial_parts, layer, batch_size)
+            learned = bool(self.learned)
+            fast = kernels.run(cell, below, parts, episode_starts, initial, backend, learned)
             if fast is not None:
                 below, parts, used = fast
             else:
-                begin = None if starts is None else initial()
-                below, parts, gates = _loop(cell, below, parts, starts, begin, observe)
+                restart = None if episode_starts is None else initial()
+                below, parts, gates = _loop(cell, below, parts, episode_starts, restart, trace)
                 forget.extend(gates)
             finals.extend(parts)
-            given.append(below)
+            layer_outputs.append(below)
         if used != self.backend_used:  # setting an attribute of a module is slow
             self.backend_used = used
-        outputs = torch.cat(given, dim=-1) if self.skip_connections else below
+        outputs = torch.cat(layer_outputs, dim=-1) if self.skip_connections else below
         final = self._pack(finals, batch_size)
         if self.debug:
             _check_finite(outputs=outputs, state=final)
-        return Observation(outputs, final, forget)
+        return GateTrace(outputs, final, forget)
 
     def _split(self, state: Tensor) -> list[State]:
         """The parts of each layer's state, as views of the packed tensor."""
@@ -235,7 +255,7 @@ class Core(nn.Module):
         """The named parts of a state (B, state_size), each (num_layers, B, *shape).
 
         Raises:
-            ValueError: a state of another size, or layers that differ in their parts.
+            ValueError: a state of another size, or layers whose states have different parts.
         """
         check_tensor("state", state)
         self._check_state(state, state.shape[0])
@@ -250,13 +270,13 @@ class Core(nn.Module):
         """The weights of one layer by gate name, as views: copying into them changes it.
 
         Raises:
-            ValueError: there is no such layer.
+            ValueError: a layer that does not exist.
         """
         if not 0 <= layer < self.num_layers:
             raise ValueError(f"layer must be 0 to {self.num_layers - 1}, got {layer}.")
         return self._layers()[layer].gate_weights()
 
-    def _check(self, x: Tensor, state: Tensor | None, starts: Tensor | None) -> None:
+    def _check(self, x: Tensor, state: Tensor | None, episode_starts: Tensor | None) -> None:
         check_tensor("x", x)
         if x.ndim != 3 or x.shape[0] < 1 or x.shape[2] != self.input_size:
             raise ValueError(
@@ -267,21 +287,23 @@ class Core(nn.Module):
         if state is not None:
             self._check_state(check_tensor("state", state), x.shape[1])
             check_dtype("state", state, dtype)
-        if starts is not None:
-            if check_tensor("starts", starts).shape != x.shape[:2]:
+        if episode_starts is not None:
+            if check_tensor("episode_starts", episode_starts).shape != x.shape[:2]:
                 raise ValueError(
-                    f"starts must be (T, B) = {tuple(x.shape[:2])}, got {tuple(starts.shape)}."
+                    f"episode_starts must be (T, B) = {tuple(x.shape[:2])}, "
+                    f"got {tuple(episode_starts.shape)}."
                 )
-            if starts.dtype != torch.bool:
-                raise ValueError(f"starts must be bool, got {starts.dtype}.")
+            if episode_starts.dtype != torch.bool:
+                raise ValueError(f"episode_starts must be bool, got {episode_starts.dtype}.")
         if self.debug:
-            fresh = starts is not None and bool(starts[0].all())  # then the state is not read
-            _check_finite(x=x, state=None if fresh else state)
+            # A state that is never read may hold anything.
+            unread = episode_starts is not None and bool(episode_starts[0].all())
+            _check_finite(x=x, state=None if unread else state)
 
     def _dtype(self) -> torch.dtype:
         # `parameters()` first looks at every module, which takes as long as a small step.
-        own = next(iter(self._layers()[0]._parameters.values()), None)
-        return (next(self.parameters()) if own is None else own).dtype
+        first = next(iter(self._layers()[0]._parameters.values()), None)
+        return (next(self.parameters()) if first is None else first).dtype
 
     def _check_state(self, state: Tensor, batch_size: int) -> None:
         if state.shape != (batch_size, self.state_size):
@@ -297,50 +319,83 @@ class Core(nn.Module):
         )
 
 
+def run_together(
+    cores: Sequence[tuple[Core, Tensor, Tensor]], episode_starts: Tensor
+) -> list[tuple[Tensor, Tensor]]:
+    """Run independent cores over the same steps, in two threads where this is faster.
+
+    Args:
+        cores: two cores, such as those of actor and critic, with their inputs
+            (T, B, input_size) and states (B, state_size).
+        episode_starts: (T, B) bool, true where an episode starts.
+
+    Returns:
+        outputs and final state of each, as `core(x, state, episode_starts)` gives them.
+    """
+    layers: list[tuple[Cell, Tensor, State]] = []
+    for core, x, state in cores if kernels.side_by_side_is_faster(*episode_starts.shape) else ():
+        native = core.backend in ("auto", "native")
+        if core.num_layers > 1 or core.learned or core.debug or not native:
+            break
+        core._check(x, state, episode_starts)
+        layers.append((core._layers()[0], x, core._split(state)[0]))
+    results = None
+    if len(layers) == len(cores):
+        results = kernels.run_together(layers, episode_starts)
+    if results is None:
+        return [core(x, state, episode_starts) for core, x, state in cores]
+    for (core, _, _), result in zip(cores, results, strict=True):
+        core.backend_used = result.backend
+    return [
+        (result.outputs, core._pack(list(result.state), x.shape[1]))
+        for (core, x, _), result in zip(cores, results, strict=True)
+    ]
+
+
 def _loop(
     cell: Cell,
     x: Tensor,
     parts: State,
-    starts: Tensor | None,
+    episode_starts: Tensor | None,
     initial: State | None,
-    observe: bool,
+    trace: bool,
 ) -> tuple[Tensor, State, list[Tensor]]:
-    """One layer in plain PyTorch: outputs, final state, and the forget gates if observed."""
-    masks = None if starts is None else _start_masks(starts)
+    """One layer in plain PyTorch: outputs, final state, and the forget gates if traced."""
+    masks = None if episode_starts is None else _reset_masks(episode_starts)
     outputs: list[Tensor] = []
-    seen: list[Tensor] = []
+    forget: list[Tensor] = []
     for t, projected in enumerate(cell.project(x).unbind(0)):
         if masks is not None and initial is not None:
             mask = masks[t]
             if mask is not None:
-                parts = tuple(_begin(mask, *pair) for pair in zip(initial, parts, strict=True))
-        gate = cell.forget_gate(projected, parts) if observe else None
+                parts = tuple(_reset(mask, *pair) for pair in zip(initial, parts, strict=True))
+        gate = cell.forget_gate(projected, parts) if trace else None
         if gate is not None:
-            seen.append(gate)
+            forget.append(gate)
         output, parts = cell.step(projected, parts)
         outputs.append(output)
-    return torch.stack(outputs), parts, [torch.stack(seen)] if seen else []
+    return torch.stack(outputs), parts, [torch.stack(forget)] if forget else []
 
 
-def _begin(mask: Tensor, initial: Tensor, part: Tensor) -> Tensor:
-    """`initial` where the mask (B, 1) is true, of parts (B, *shape)."""
+def _reset(mask: Tensor, initial: Tensor, part: Tensor) -> Tensor:
+    """`initial` where the mask (B, 1) is true, else `part`; both (B, *shape)."""
     return torch.where(mask.view(-1, *[1] * (part.ndim - 1)), initial, part)
+
+
+def _reset_masks(episode_starts: Tensor) -> list[Tensor | None]:
+    """A mask (B, 1) per step; None where no episode starts, which costs nothing to ask on a CPU."""
+    masks: list[Tensor | None] = list(episode_starts.unsqueeze(-1).unbind(0))
+    if episode_starts.device.type == "cpu" and not torch.compiler.is_compiling():
+        any_start = episode_starts.any(dim=1).tolist()
+        return [mask if start else None for mask, start in zip(masks, any_start, strict=True)]
+    return masks
 
 
 def _check_finite(**tensors: Tensor | None) -> None:
     for name, tensor in tensors.items():
         if tensor is not None and not tensor.isfinite().all():
-            wrong = int((~tensor.isfinite()).sum())
-            raise ValueError(f"{name} must be finite, got {wrong} numbers that are not.")
-
-
-def _start_masks(starts: Tensor) -> list[Tensor | None]:
-    """A mask (B, 1) a step, None where no row starts (on the CPU, where asking is free)."""
-    masks: list[Tensor | None] = list(starts.unsqueeze(-1).unbind(0))
-    if starts.device.type == "cpu" and not torch.compiler.is_compiling():
-        some = starts.any(dim=1).tolist()
-        return [mask if start else None for mask, start in zip(masks, some, strict=True)]
-    return masks
+            count = int((~tensor.isfinite()).sum())
+            raise ValueError(f"{name} must be finite, got {count} numbers that are not.")
 
 
 def _rename_torch_keys(core: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
@@ -348,9 +403,9 @@ def _rename_torch_keys(core: nn.Module, state_dict: dict[str, Any], prefix: str,
     if not isinstance(core, Core) or not all(cell.torch_layout for cell in core._layers()):
         return
     pattern = re.compile(re.escape(prefix) + r"(\w+)_l(\d+)")
-    found = [match for key in state_dict if (match := pattern.fullmatch(key))]
-    for match in found:
+    matches = [match for key in state_dict if (match := pattern.fullmatch(key))]
+    for match in matches:
         state_dict[f"{prefix}cells.{match[2]}.{match[1]}"] = state_dict.pop(match[0])
-    if found and core.learned:  # which a layer of torch.nn does not have
-        for name, start in core._learnable_parts().items():
-            state_dict.setdefault(f"{prefix}learned.{name}", start)
+    if matches and core.learned:  # which a layer of torch.nn does not have
+        for name, value in core._learnable_parts().items():
+            state_dict.setdefault(f"{prefix}learned.{name}", value)

@@ -1,4 +1,4 @@
-"""Checks of what a user gives, with errors that name the nearest allowed choice."""
+"""Checks of arguments, with errors that name the nearest allowed choice."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from collections.abc import Iterable, Sequence
 from typing import Any, SupportsFloat, SupportsIndex
 
 
-class Diverged(ValueError):
-    """What is learned has left the finite numbers: there is no use in going on."""
+class TrainingDiverged(ValueError):
+    """Training diverged: a gradient or a loss is not finite."""
 
 
-def did_you_mean(given: object, choices: Iterable[str], most: int = 1) -> str:
-    """The question, after a blank, with the nearest choices; empty if none is near."""
+def suggestion(value: object, choices: Iterable[str], most: int = 1) -> str:
+    """` Did you mean ...?` with up to `most` of the nearest choices; empty if none is near."""
     folded = {choice.lower(): choice for choice in choices}
-    # Below a likeness of 0.7 the words have nothing to do with each other ("test", "reset").
-    near = difflib.get_close_matches(str(given).lower(), folded, n=most, cutoff=0.7)
+    # Words of a similarity below 0.7 are unrelated ("test", "reset").
+    near = difflib.get_close_matches(str(value).lower(), folded, n=most, cutoff=0.7)
     named = " or ".join(repr(folded[choice]) for choice in near)
     return f" Did you mean {named}?" if near else ""
 
 
-def unknown(
-    kind: str, given: object, allowed: Iterable[str], owners: Sequence[str] = ()
+def unknown_choice(
+    kind: str, value: object, allowed: Iterable[str], owners: Sequence[str] = ()
 ) -> ValueError:
-    """The error for a name that is not among `allowed`.
+    """The ValueError for a name that is not in `allowed`.
 
-    It says to which `owners` the name belongs, or else which allowed one is near. Allowed names
-    that hold commas are listed with semicolons between them.
+    Its message names the `owners` that take this name, or else the nearest allowed name. Names
+    that contain commas are separated by semicolons.
     """
     choices = list(allowed)
-    belongs = f" It belongs to {', '.join(owners)}." if owners else did_you_mean(given, choices)
+    belongs = f" It belongs to {', '.join(owners)}." if owners else suggestion(value, choices)
     mark = "; " if any(", " in choice for choice in choices) else ", "
     listed = mark.join(choices) if choices else "none"
-    return ValueError(f"unknown {kind} {given!r}.{belongs} Allowed: {listed}.")
+    return ValueError(f"unknown {kind} {value!r}.{belongs} Allowed: {listed}.")
 
 
-def check_choice(kind: str, given: str, allowed: Iterable[str]) -> str:
-    """`given` if it is among `allowed`, else a ValueError that names the nearest choice."""
+def check_choice(kind: str, value: str, allowed: Iterable[str]) -> str:
+    """`value`, if it is in `allowed`; else raise a ValueError that names the nearest choice."""
     choices = list(allowed)
-    if given not in choices:
-        raise unknown(kind, given, choices)
-    return given
+    if value not in choices:
+        raise unknown_choice(kind, value, choices)
+    return value
 
 
 def check_size(name: str, value: SupportsIndex, minimum: int = 1) -> int:
-    """`value` as an int, if it is a whole number of at least `minimum`.
+    """`value` as an int of at least `minimum`.
 
     Raises:
         TypeError: it is not an integer. ValueError: it is below `minimum`.
@@ -59,7 +59,7 @@ def check_size(name: str, value: SupportsIndex, minimum: int = 1) -> int:
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
-    """Raise ValueError unless they are one or more different numbers from 0 to 2**32 - 1."""
+    """Raise ValueError unless `seeds` are one or more different numbers from 0 to 2**32 - 1."""
     if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds must be one or more different numbers, got {tuple(seeds)}.")
     for seed in seeds:
@@ -68,10 +68,10 @@ def check_seeds(seeds: Sequence[int]) -> None:
 
 
 def check_number(name: str, value: Any, above: float = -math.inf) -> float:
-    """`value` as a float, if it is a finite number greater than `above`.
+    """`value` as a finite float greater than `above`.
 
     Raises:
-        TypeError: it is not a number. ValueError: it is infinite, no number, or too small.
+        TypeError: it is not a number. ValueError: it is infinite, NaN, or too small.
     """
     if isinstance(value, bool) or not isinstance(value, SupportsFloat):
         raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__}).")
@@ -83,14 +83,14 @@ def check_number(name: str, value: Any, above: float = -math.inf) -> float:
 
 
 def check_flag(name: str, value: Any) -> bool:
-    """`value` if it is True or False, else a TypeError."""
+    """`value`, if it is True or False; else raise TypeError."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {value!r}.")
     return value
 
 
 def check_probability(name: str, value: Any) -> float:
-    """`value` as a float, if it is a probability below 1."""
+    """`value` as a float, if it is in [0, 1); else raise ValueError."""
     number = check_number(name, value)
     if not 0 <= number < 1:
         raise ValueError(f"{name} must be at least 0 and below 1, got {value}.")

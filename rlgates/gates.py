@@ -1,10 +1,10 @@
 """The gates, as two independent axes (Gu et al. 2020, table 1; Ohno et al. 2022).
 
-Axis A makes a raw gate from its pre-activation and says how its bias starts: `ACTIVATIONS`
-and `STARTS`. Axis B turns the raw gate into the effective pair (forget, input):
+Axis A is how the raw gate is computed from its pre-activation and how its bias is initialized:
+`ACTIVATIONS` and `INITS`. Axis B turns the raw gate into the effective pair (forget, input):
 `AUXILIARIES`. A row of `GATES` is one choice on each axis; every gated core takes every row.
 
-Gate arithmetic is safe, forward and backward, for pre-activations of any finite size.
+Gates and their gradients are finite for every finite pre-activation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rlgates.errors import check_choice, check_flag, check_number, check_size, unknown
+from rlgates.errors import check_choice, check_flag, check_number, check_size, unknown_choice
 
 # Beyond +-8 a fast gate is 0 or 1 to the last bit of float64 (sinh 8 = 1490), so the clamp
 # changes no value; it keeps sinh and cosh finite, which a backward pass multiplies by zero.
@@ -24,12 +24,12 @@ _SATURATED = 8.0
 
 
 class Activation(NamedTuple):
-    """One way to make a raw gate.
+    """One way to compute a raw gate.
 
     Attributes:
         forget, input: the gates from their pre-activations.
-        from_logit: the z at which forget(z) = sigmoid(logit), so that no start is rounded to
-            0 or 1 on the way; None where a unit's gate depends on the other units.
+        from_logit: maps a logit to the z with forget(z) = sigmoid(logit), without first rounding
+            the gate to 0 or 1; None where a unit's gate depends on the other units.
     """
 
     forget: Callable[[Tensor], Tensor]
@@ -73,8 +73,9 @@ ACTIVATIONS: dict[str, Activation] = {
     "cumax": Activation(cumax, lambda z: 1 - cumax(z), None),
 }
 
-# How the biases start: the option a row takes, beside what it means.
-STARTS: dict[str, str | None] = {
+# How the biases are initialized: the option that a row takes, and what it means. phi is the
+# activation of the gate.
+INITS: dict[str, str | None] = {
     "constant": "forget_bias",  # phi(b_f) = sigmoid(forget_bias), b_i = 0
     "chrono": "t_max",  # b_f ~ log U[1, t_max - 1], b_i = -b_f
     "uniform": None,  # phi(b_f) ~ U[1/d, 1 - 1/d] (UGI), b_i = -b_f
@@ -92,10 +93,10 @@ AUXILIARIES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One named gate: a choice on each axis, and a line for people."""
+    """One named gate: a choice on each axis, its title and its paper."""
 
     activation: str
-    start: str
+    init: str
     auxiliary: str
     title: str
     source: str
@@ -105,10 +106,10 @@ class Row:
         """The options this gate takes."""
         extra = {"master": ("chunk_size",), "untied": ("tied",), "tied": ("tied",)}
         names = extra.get(self.auxiliary, ())
-        if self.auxiliary == "refine" and self.start == "uniform":
+        if self.auxiliary == "refine" and self.init == "uniform":
             names = ("refine_bias",)
-        start = STARTS[self.start]
-        return names if start is None else (start, *names)
+        option = INITS[self.init]
+        return names if option is None else (option, *names)
 
 
 _GU, _OHNO = "Gu et al. 2020", "Ohno et al. 2022"
@@ -131,32 +132,32 @@ GATES: dict[str, Row] = {
 
 
 class Gate:
-    """A row of `GATES` for `size` units: its maps, the start of its biases, its arithmetic.
+    """A row of `GATES` for `size` units: its maps, its initial biases, its arithmetic.
 
     Args:
         name: a key of `GATES`.
         size: number of gated units d.
-        forget_bias: for a constant start, phi(b_f) = sigmoid(forget_bias); 1.0 by default.
-            All other biases start at zero.
-        t_max: for a chrono start, b_f ~ log U[1, t_max - 1] and b_i = -b_f: the longest
+        forget_bias: for constant initialization, phi(b_f) = sigmoid(forget_bias); 1.0 by
+            default. All other biases are initialized to zero.
+        t_max: for chrono initialization, b_f ~ log U[1, t_max - 1] and b_i = -b_f: the longest
             expected dependency in steps; d by default.
-        tied: input gate 1 - forget gate (one map) or a map of its own (two maps). By default
+        tied: input gate 1 - forget gate (one map) or a separate map (two maps). By default
             fast and softsign gates are tied and the others are not; in GRU, JANET, minGRU and
             GILR all are.
-        refine_bias: for a uniform refine gate, where the refine bias starts: "minus_forget"
-            (-b_f, the paper's listing 2; the default) or "zero" (its equation 11). A uniform
-            start draws phi(b_f) from U[1/d, 1 - 1/d], with b_i = -b_f where there is one; of a
-            single unit that leaves 1/2, the middle.
+        refine_bias: for a uniform refine gate, the initial refine bias: "minus_forget"
+            (-b_f, the paper's listing 2; the default) or "zero" (its equation 11). Uniform
+            initialization samples phi(b_f) from U[1/d, 1 - 1/d], with b_i = -b_f if there is a
+            b_i; for a single unit this interval is the point 1/2.
         chunk_size: for master gates, the number C of units that share one master value, 1 by
-            default; Gu et al. use 16 (d = 256 and 512) and 32 (larger d). With a single chunk
-            a uniform master gate is one drawn timescale for all units.
+            default; Gu et al. use 16 (d = 256 and 512) and 32 (larger d). With a single chunk,
+            a uniform master gate samples one timescale for all units.
 
     Raises:
-        ValueError: an option this gate does not take (the gates that do are named), a value
-            that makes no sense, or a cumax over a single unit or chunk: it is always 1, so
-            that everything is kept and nothing written.
-        TypeError: a size that is not an integer, a number that is none, a `tied` that is not a
-            bool.
+        ValueError: an option that this gate does not take (the message names the gates that
+            do), a value out of range, or a cumax over a single unit or chunk: it is always 1,
+            so the state would never change.
+        TypeError: a size that is not an integer, a number that is not a number, a `tied` that
+            is not a bool.
     """
 
     def __init__(self, name: str, size: int, **options: Any) -> None:
@@ -164,7 +165,7 @@ class Gate:
         for option in options:
             if option not in row.options:
                 owners = [repr(other) for other, its in GATES.items() if option in its.options]
-                raise unknown(f"option for gate {name!r}", option, row.options, owners)
+                raise unknown_choice(f"option for gate {name!r}", option, row.options, owners)
         self.name = name
         self.size = check_size("hidden_size", size)
         self.row = row
@@ -200,26 +201,26 @@ class Gate:
             for key in AUXILIARIES[self.auxiliary]
         }
 
-    def start_biases(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
-        """The starting value of each map's bias, drawn from `generator` where it is random."""
+    def initial_biases(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
+        """The initial bias of each map; random ones are sampled from `generator`."""
         biases = {key: torch.zeros(width) for key, width in self.maps.items()}
         forget, opposite = ("mf", "mi") if self.auxiliary == "master" else ("f", "i")
-        start = self._forget_start(self.maps[forget], generator)
-        biases[forget] = start
-        if opposite in biases and self.row.start != "constant":
-            biases[opposite] = -start
+        forget_bias = self._initial_forget_bias(self.maps[forget], generator)
+        biases[forget] = forget_bias
+        if opposite in biases and self.row.init != "constant":
+            biases[opposite] = -forget_bias
         if "refine_bias" in self.row.options and self.refine_bias == "minus_forget":
-            biases["r"] = -start
+            biases["r"] = -forget_bias
         return biases
 
-    def _forget_start(self, width: int, generator: torch.Generator | None) -> Tensor:
+    def _initial_forget_bias(self, width: int, generator: torch.Generator | None) -> Tensor:
         from_logit = ACTIVATIONS[self.row.activation].from_logit
-        if self.row.start == "zero" or from_logit is None:
+        if self.row.init == "zero" or from_logit is None:
             return torch.zeros(width)
-        if self.row.start == "constant":
+        if self.row.init == "constant":
             return from_logit(torch.full((width,), self.forget_bias))
         uniform = torch.rand(width, generator=generator)
-        if self.row.start == "chrono":
+        if self.row.init == "chrono":
             return torch.log(1 + (self.t_max - 2) * uniform)
         low = 1 / max(self.size, 2)
         return from_logit(torch.logit(low + (1 - 2 * low) * uniform))
@@ -228,7 +229,7 @@ class Gate:
         """The effective gates from the pre-activations of `maps`, in that order.
 
         Args:
-            pre: one tensor (..., width) a map, biases included, float32 or float64.
+            pre: one tensor (..., width) per map, biases included, float32 or float64.
 
         Returns:
             forget and input gate, each (..., size), in [0, 1].
@@ -267,8 +268,8 @@ def master(f: Tensor, i: Tensor, master_f: Tensor, master_i: Tensor) -> tuple[Te
 def timescale(forget: Tensor, decay: str = "linear") -> Tensor:
     """Characteristic timescale, in steps, of an effective forget gate f.
 
-    A gate that is 1 to the last bit would last for ever: it is given the longest timescale
-    its dtype can tell from that, so that the result is finite.
+    The result is finite: a gate that is exactly 1 gets the longest timescale that its dtype
+    can represent.
 
     Args:
         forget: gates in [0, 1], of any shape.

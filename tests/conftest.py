@@ -1,12 +1,14 @@
-"""One thread a worker, no windows, no downloads: set before torch and matplotlib are imported."""
+"""One thread per worker, no windows, no downloads: set before torch and matplotlib are imported."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -15,25 +17,89 @@ os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 os.environ.setdefault("RLGATES_OFFLINE", "1")
 
 
+hypothesis.settings.register_profile("ci", derandomize=True)
+hypothesis.settings.register_profile("dev")
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """Bytes are not shown: what is packed bears a date, and workers must see the same names."""
+    """Compressed bytes contain a date, but all workers must see the same test names."""
     return f"{len(val)} bytes" if isinstance(val, bytes) else None
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_cache_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Made-up archives must not be kept where real runs would find them."""
+def _temporary_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Artificial archives must not be kept where real runs would find them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
 
 
 @pytest.fixture(autouse=True)
-def _no_data_of_another_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlgates.tasks.stored._last", (None, None))
+def _no_loaded_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlgates.experiments.tasks.data.dataset._last_loaded", (None, None))
+
+
+@pytest.fixture
+def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test runs in an empty folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def published_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
+    """The data folder with one set, by its name, in the published form; skips if it is missing."""
+    from support.packed_data import published_folder
+
+    folder = tmp_path_factory.mktemp("published")
+    yield lambda name: published_folder(name, folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+# What `make test-quick` leaves out: these take most of the time.
+NOT_QUICK = (
+    "conformance/test_contract.py",
+    "conformance/test_envs.py",
+    "conformance/test_gradients.py",
+    "conformance/test_precision.py",
+    "conformance/test_sequence.py",
+    "integration/",
+    "unit/agents/test_a2c.py",
+    "unit/agents/test_gate_callback.py",
+    "unit/agents/test_onnx.py",
+    "unit/agents/test_policies.py",
+    "unit/agents/test_rma_policy.py",
+    "unit/envs/test_players.py",
+    "unit/envs/test_repeat.py",
+    "unit/envs/test_tmaze.py",
+    "unit/kernels/test_linear_backends.py",
+    "unit/kernels/test_scan.py",
+    "unit/analysis/test_closed_form.py",
+    "unit/bench/test_bench.py",
+    "unit/report/test_cost_figures.py",
+    "unit/plots/test_forget_gates.py",
+    "unit/runs/test_horizon.py",
+    "unit/runs/test_train.py",
+    "unit/tasks/test_hub.py",
+    "unit/tasks/test_protocols.py",
+    "twins/test_dnc.py",
+    "twins/test_rma.py",
+    "twins/test_rmc.py",
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With --quick, leave out the files of `NOT_QUICK`."""
+    if not config.getoption("quick"):
+        return
+    slow = tuple(str(Path(__file__).parent / name) for name in NOT_QUICK)
+    excluded = [item for item in items if str(item.path).startswith(slow)]
+    config.hook.pytest_deselected(items=excluded)
+    items[:] = [item for item in items if item not in set(excluded)]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="leave out what takes long")
     parser.addoption("--parity", type=Path, help="write the errors against the twins as CSV")
     parser.addoption(
         "--random-cases", default="0:100", help="cases that test_random_shapes.py runs: A:B, or A"
@@ -41,7 +107,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    path, harness = session.config.getoption("parity"), sys.modules.get("twins.harness")
+    path, harness = session.config.getoption("parity"), sys.modules.get("support.twin_harness")
     if path is None or harness is None:
         return
     cores = sorted({core for core, _ in harness.PARITY})

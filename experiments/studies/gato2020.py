@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from rlgates.experiments.configs.task import TaskConfig
+from rlgates.experiments.configs.tiers import task_config
 from rlgates.experiments.studies.study import TEN, Arm, Published, Study
-from rlgates.experiments.supervised_configs import SupervisedConfig
-from rlgates.experiments.supervised_tiers import task_config
 
 CORES = ("gato", "gru", "lstm")
 LENGTHS = (100, 200, 400, 750)
 TWO = {"gato": {"depth": 2}}
 
 
-def _adding(length: int) -> SupervisedConfig:
-    """As published, but for the sizes, and that a run ends when it has solved the task."""
-    return SupervisedConfig(
+def _adding(length: int) -> TaskConfig:
+    """As published, except for the sizes, and that a run ends when the task is solved."""
+    return TaskConfig(
         task="adding",
         task_settings={"steps": length},
         decoder_size=64,

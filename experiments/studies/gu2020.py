@@ -6,23 +6,22 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rlgates.experiments.configs import PRESETS, STUDY, TrainConfig
+from rlgates.experiments.configs.agent import AgentConfig
+from rlgates.experiments.configs.presets import PRESETS, STUDY
+from rlgates.experiments.configs.published.gu2020 import LSTMS
+from rlgates.experiments.configs.task import TaskConfig
+from rlgates.experiments.configs.tiers import task_config
 from rlgates.experiments.studies.study import Arm, Published, Study
-from rlgates.experiments.supervised_configs import SupervisedConfig
-from rlgates.experiments.supervised_tiers import task_config
-from rlgates.tasks import make_task
+from rlgates.experiments.tasks import make_task
 
-NINE = (
-    *("lstm", "c_lstm", "o_lstm", "u_lstm", "r_lstm", "om_lstm", "or_lstm", "um_lstm", "ur_lstm"),
-)
 # The nine gates, those of Ohno et al., and other cells.
-GATES = (*NINE, "f_lstm", "s_lstm", "janet", "nru", "gato", "rru", "gru")
-# Of figure 4, and the fast gate.
+GATES = (*LSTMS, "f_lstm", "s_lstm", "janet", "nru", "gato", "rru", "gru")
+# Those of figure 4, and the fast gate.
 SHOWN = ("lstm", "c_lstm", "u_lstm", "r_lstm", "ur_lstm", "f_lstm")
 AGENTS = ("lstm", "c_lstm", "om_lstm", "u_lstm", "r_lstm", "ur_lstm", "f_lstm", "none")
 SATURATED = {core: {"forget_bias": 6.0} for core in ("lstm", "r_lstm")}
 
-_FORGETTING = SupervisedConfig(
+_FORGETTING = TaskConfig(
     task="forgetting",
     task_settings={"steps": 500},
     learning_rate=1e-3,  # with the published 1e-4 neither learns in 10,000 updates
@@ -34,15 +33,15 @@ _FORGETTING = SupervisedConfig(
 
 
 def _gates(task: str, setting: str, length: int, updates: int, **changes: Any) -> Arm:
-    """A run ends when a twentieth of what can be had without memory is left."""
+    """A run ends at a twentieth of the loss without memory."""
     baseline = make_task(task).baseline
     assert baseline is not None
     config = replace(
-        SupervisedConfig(
+        TaskConfig(
             task=task,
             task_settings={setting: length},
             updates=updates,
-            batch_size=16,  # learns in as many updates as 32 do, each in half the time
+            batch_size=16,  # learns in as many updates as 32, at half the time
             stop_loss=round(baseline / 20, 4),
         ),
         **changes,
@@ -53,7 +52,7 @@ def _gates(task: str, setting: str, length: int, updates: int, **changes: Any) -
     return Arm(config, GATES, options, gates=SHOWN)
 
 
-def _match(config: TrainConfig, preset: str, gamma: float, steps: int) -> TrainConfig:
+def _match(config: AgentConfig, preset: str, gamma: float, steps: int) -> AgentConfig:
     """At the published length, with the published discount; the paper's agent is A3C."""
     settings = {"preset": preset}
     return replace(config, env_settings=settings, gamma=gamma, total_steps=steps, threads=4)
@@ -86,7 +85,7 @@ STUDIES: dict[str, Study] = {
         source="Gu et al. 2020, figures 3 and 4; Ohno et al. 2022, figures 3 and 4",
         laptop=(
             _gates("copy", "delay", 100, updates=15_000),
-            # As many units as published: with 128 UR does not begin. 4 learn in as few updates.
+            # Units as published: with 128 UR does not start to learn. A batch of 4 suffices.
             _gates(
                 "copy",
                 "delay",
@@ -106,7 +105,7 @@ STUDIES: dict[str, Study] = {
         source="Gu et al. 2020, appendix E.1, figure 9",
         laptop=(
             Arm(_FORGETTING, tuple(SATURATED), SATURATED, gates=tuple(SATURATED)),
-            # Where its gates get to: the LSTM makes all its updates anyway.
+            # To see its final gates; the LSTM makes all updates anyway.
             Arm(
                 replace(_FORGETTING, stop_loss=None),
                 ("r_lstm",),

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rlgates.experiments.configs.task import TaskConfig
+from rlgates.experiments.configs.tiers import task_config
 from rlgates.experiments.studies.study import Arm, Options, Study
-from rlgates.experiments.supervised_configs import SupervisedConfig
-from rlgates.experiments.supervised_tiers import task_config
 
 CORES = ("janet", "lstm", "c_lstm")
 
 
 def _times(length: int) -> Options:
-    """The cores with chrono gates are told the length of the task."""
+    """Options of the cores with chrono gates for a task of that length."""
     return {core: {"t_max": length} for core in ("janet", "c_lstm")}
 
 
 def _synthetic(task: str, setting: str, length: int, stop: float, beta: bool) -> Arm:
-    """As in the authors' code, but for the sequences, which are fresh ones here."""
-    config = SupervisedConfig(
+    """As in the authors' code, except that sequences are generated anew for each batch."""
+    config = TaskConfig(
         task=task,
         task_settings={setting: length},
         learning_rate=1e-3,

@@ -6,15 +6,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from rlgates.experiments.configs.task import TaskConfig
+from rlgates.experiments.configs.tiers import PARTS, task_config
 from rlgates.experiments.studies.study import TEN, Arm, Options, Published, Study
-from rlgates.experiments.supervised_configs import SupervisedConfig
-from rlgates.experiments.supervised_tiers import PARTS, task_config
 
 CORES = ("s_lstm", "lstm", "r_lstm", "f_lstm", "ff_lstm", "c_lstm", "janet", "nru")
 
 
 def _options(length: int) -> Options:
-    """The LSTMs have tied gates, and those that are told the length of the task, are."""
+    """Tied gates for the LSTMs, and the length of the task for chrono gates."""
     return {
         "lstm": {"tied": True},
         "c_lstm": {"tied": True, "t_max": length},
@@ -23,7 +23,7 @@ def _options(length: int) -> Options:
 
 
 def _tied(task: str, settings: dict[str, Any], length: int, stop: float) -> Arm:
-    config = SupervisedConfig(
+    config = TaskConfig(
         task=task,
         task_settings=settings,
         optimizer="rmsprop",
@@ -80,7 +80,7 @@ STUDIES: dict[str, Study] = {
         source="Ohno et al. 2022, table 6",
         laptop=(
             Arm(
-                # Of 500 clips little can be learned, in small batches at all.
+                # With 500 clips only small batches learn anything.
                 replace(_SPEECH, task_settings=PARTS["speech_commands"], epochs=10, batch_size=8),
                 ("lstm", "r_lstm", "ur_lstm", "f_lstm"),
             ),

@@ -1,23 +1,26 @@
-"""What the papers did not ask."""
+"""Studies beyond the papers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from rlgates.cores import CORES as TABLE
-from rlgates.experiments.configs import PRESETS, TrainConfig, match
+from rlgates.experiments.configs.agent import AgentConfig, match
+from rlgates.experiments.configs.gym import GymConfig
+from rlgates.experiments.configs.presets import PRESETS
+from rlgates.experiments.configs.task import TaskConfig
+from rlgates.experiments.configs.tiers import PARTS, task_config
+from rlgates.experiments.studies.space import SPACE
 from rlgates.experiments.studies.study import Arm, Study
-from rlgates.experiments.supervised_configs import SupervisedConfig
-from rlgates.experiments.supervised_tiers import PARTS, task_config
+from rlgates.registry import CORES as TABLE
 
-# Every core, and what other gates make of three of them; those that take longest at the end.
+# Every core, and three of them with other gates; the slowest at the end.
 CORES = (
     *("lstm", "ur_lstm", "f_lstm", "c_lstm", "om_lstm", "gru", "ur_gru", "janet", "gato"),
     *("mingru", "ur_mingru", "minlstm", "gilr", "lru", "none"),
     *("rru", "nru", "mogrifier", "rmc", "rma", "dnc"),
 )
-# A memory of the length of the tasks, and a latent about as wide as the other cores.
+# A memory as long as the tasks, and a latent about as wide as the other cores.
 _MEMORY = {"rma": {"latent_size": 32, "num_slots": 256, "top_k": 16}}
 _OTHERS = (
     *("copy_aba", "forgetting", "lte_addition", "lte_control", "lte_program", "digits", "pmnist"),
@@ -33,8 +36,8 @@ _LENGTHS = (15, 30, 60, 120, 240, 450)
 _EVERY_GATE = tuple(f"{gate}_lstm".lstrip("_") for gate in TABLE["lstm"].gates)
 
 
-def _epoch(task: str) -> SupervisedConfig:
-    """One pass over the task's data, or some updates where they are made up."""
+def _epoch(task: str) -> TaskConfig:
+    """One epoch of a task, or a few updates if its data are generated."""
     config = task_config(task)
     if config.updates is not None and config.epochs is None:
         return replace(config, updates=2_000 if task == "forgetting" else 500)
@@ -42,8 +45,8 @@ def _epoch(task: str) -> SupervisedConfig:
     return replace(config, task_settings=settings, epochs=1, updates=None, patience=None)
 
 
-def _stretched(config: TrainConfig | SupervisedConfig, setting: str, length: int) -> Arm:
-    """What a core is told of the length is that of the training."""
+def _stretched(config: AgentConfig | TaskConfig, setting: str, length: int) -> Arm:
+    """An arm tested at longer lengths; options of cores use the training length."""
     options: dict[str, dict[str, Any]] = {
         **{core: {"t_max": length} for core in ("c_lstm", "janet")},
         "gato": {"depth": 2},
@@ -53,21 +56,86 @@ def _stretched(config: TrainConfig | SupervisedConfig, setting: str, length: int
 
 
 def _distracted(steps: int, around: int, **changes: Any) -> Arm:
-    """Passive Match with so many steps of distraction, and so many before it and after it."""
+    """Passive Match with `steps` of distraction, and `around` steps before and after it."""
     settings = {**match(steps), "explore_steps": around, "reward_steps": around}
     config = replace(PRESETS["study30"], env_settings=settings, **changes)
     options = {"c_lstm": {"t_max": 2 * around + steps}}
     return Arm(config, (*_EVERY_GATE, "none"), options)
 
 
+def _beside_sb3(config: GymConfig, *cores: str) -> tuple[Arm, ...]:
+    """sb3-contrib's agent, ours with an LSTM that starts as torch's does, and ours with `cores`."""
+    torch_lstm = replace(config, core_options={"forget_bias": 0.0})
+    return (
+        Arm(replace(torch_lstm, algo="sb3-contrib"), ("lstm",), variant="sb3-contrib"),
+        Arm(torch_lstm, ("lstm",), variant="forget_bias=0"),
+        Arm(config, cores),
+    )
+
+
+# As in sb3-contrib's own test of what its agent learns.
+_CARTPOLE = GymConfig(
+    env="CartPole-v1",
+    env_title="CartPole-v1 without velocities",
+    observation_indices=(0, 2),
+    normalize=True,
+    net_arch=(),
+    ortho_init=False,
+    learning_rate=7e-4,
+    total_steps=50_000,
+    max_grad_norm=1.0,
+    gae_lambda=0.98,
+    eval_every=5_000,
+    success_return=450.0,
+    best_return=500.0,
+)
+_T_MAZE = GymConfig(
+    env="rlgates/PassiveTMaze-v0",
+    env_title="Passive T-Maze, corridor of 10",
+    env_settings={"corridor_length": 10},
+    n_envs=128,
+    n_steps=32,
+    batch_size=1024,
+    n_epochs=4,
+    learning_rate=1e-3,
+    linear_schedule=True,
+    # Once all episodes succeed, advantages that are normalized are noise.
+    normalize_advantage=False,
+    total_steps=500_000,
+    ent_coef=0.02,
+    vf_coef=1.0,
+    eval_every=50_000,
+    success_return=0.9,
+)
+
+
+def _minigrid(size: int, steps: int) -> GymConfig:
+    """A memory task of MiniGrid with a view of 3 cells."""
+    return GymConfig(
+        env=f"rlgates/MiniGridMemoryS{size}-v0",
+        env_title=f"MiniGrid-MemoryS{size}, view of 3 cells",
+        env_settings={"observation": "objects"},
+        n_envs=32,
+        batch_size=1024,
+        n_epochs=4,
+        learning_rate=2e-3,
+        total_steps=steps,
+        gamma=0.98,
+        ent_coef=0.05,
+        eval_every=steps // 10,
+        success_return=0.9,
+    )
+
+
 STUDIES: dict[str, Study] = {
     "all_cores": Study(
         title="Every core on Copy and Adding, with a small budget",
         laptop=(
-            Arm(SupervisedConfig(task="copy", task_settings={"delay": 100}), CORES, _MEMORY),
-            Arm(SupervisedConfig(task="adding", task_settings={"steps": 200}), CORES, _MEMORY),
+            Arm(TaskConfig(task="copy", task_settings={"delay": 100}), CORES, _MEMORY),
+            Arm(TaskConfig(task="adding", task_settings={"steps": 200}), CORES, _MEMORY),
         ),
         seeds=(0, 1, 2),
+        costs=True,
     ),
     "epochs": Study(
         title="One epoch of each task",
@@ -82,11 +150,22 @@ STUDIES: dict[str, Study] = {
         ),
         seeds=(10, 11, 12, 13, 14),
     ),
+    "learning": Study(
+        title="Agents of rlgates and of sb3-contrib in the same environments",
+        laptop=(
+            *_beside_sb3(_CARTPOLE, "ur_lstm", "none", "lstm"),
+            *_beside_sb3(_T_MAZE, "ur_lstm", "none"),
+            *_beside_sb3(_minigrid(7, 1_000_000), "ur_lstm", "none"),
+            *_beside_sb3(_minigrid(9, 2_000_000), "ur_lstm", "none"),
+        ),
+        # No options of the core, which sb3-contrib's does not have.
+        space={name: values for name, values in SPACE.items() if "." not in name},
+    ),
     "horizon": Study(
         title="Trained at one length, tested at up to 16 times it",
         laptop=(
             _stretched(
-                SupervisedConfig(
+                TaskConfig(
                     task="copy", task_settings={"delay": 25}, updates=15_000, stop_loss=0.104
                 ),
                 "delay",
@@ -105,10 +184,11 @@ STUDIES: dict[str, Study] = {
             _stretched(PRESETS["study30"], "distractor_steps", 60),
         ),
         seeds=(10, 11, 12, 13, 14),
+        costs=True,
     ),
     "distractor_lengths": Study(
         title="Every gate of the LSTM against the length of the distraction",
-        # Over 90 steps gates that learn it get there after 3 to 5 M steps.
+        # Over 90 steps the gates that learn it need 3 to 5 M steps.
         laptop=tuple(_distracted(steps, 15, total_steps=6_000_000) for steps in _LENGTHS),
         full=tuple(
             _distracted(steps, 75, total_steps=20_000_000, gamma=0.96, threads=4)

@@ -1,4 +1,4 @@
-"""What a search may choose from, as plain data: `rlgates tune` takes it from a study."""
+"""Search spaces as plain data; `rlgates tune` takes that of a study."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ DIGITS = 4
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`, whole ones if both are.
+    """Numbers from `low` to `high`, both included; integers if both are.
 
     Attributes:
-        low, high: both can be chosen.
-        log: the logarithm is searched evenly, not the number.
+        low, high: the bounds.
+        log: sample the logarithm uniformly.
 
     Raises:
-        TypeError: they are not numbers.
-        ValueError: `low` is not below `high`, or not above 0 where `log` is set.
+        TypeError: a bound is not a number.
+        ValueError: `low` is not below `high`, or not above 0 with `log`.
     """
 
     low: float
@@ -38,7 +38,7 @@ class Range:
 
     @property
     def whole(self) -> bool:
-        """Whether whole numbers are meant."""
+        """Whether the values are integers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     @property
@@ -47,7 +47,7 @@ class Range:
         return self.low, self.high
 
     def plain(self, value: Value) -> Value:
-        """A number as it is written and used: four digits that count."""
+        """The number as it is used: an integer, or four significant digits."""
         assert isinstance(value, int | float)
         return int(value) if self.whole else float(f"{value:.{DIGITS}g}")
 
@@ -57,7 +57,7 @@ class Choice:
     """One of a few values.
 
     Raises:
-        ValueError: there are fewer than two.
+        ValueError: fewer than two different values.
     """
 
     values: tuple[Value, ...]
@@ -72,12 +72,12 @@ class Choice:
         return self.values
 
     def plain(self, value: Value) -> Value:
-        """A value as it is used."""
+        """The value as it is used."""
         return value
 
 
 Space = Mapping[str, Range | Choice]
-"""Settings of the config by their names, and options of one core as "rru.dropout"."""
+"""Ranges of config settings by name, and of options of one core as "rru.dropout"."""
 
 # The options as in Zakovskis et al. 2023, appendix D.2; the sizes are ours.
 SPACE: dict[str, Range | Choice] = {

@@ -1,4 +1,4 @@
-"""What a study is: rows of settings, each with the cores that are compared in it."""
+"""A study: rows of settings, each with the cores to compare."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from typing import Any, Literal, get_args
 
-from rlgates.cores import check_options
 from rlgates.errors import check_choice, check_seeds
-from rlgates.experiments.configs import TrainConfig, fitting, laid_over
+from rlgates.experiments.configs.agent import AgentConfig
+from rlgates.experiments.configs.base import RunConfig, override, supported_options
+from rlgates.experiments.configs.gym import GymConfig
+from rlgates.experiments.configs.protocols import as_published, with_published_size
+from rlgates.experiments.configs.published import PROTOCOLS
+from rlgates.experiments.configs.task import TaskConfig
+from rlgates.experiments.configs.tiers import task_config
 from rlgates.experiments.studies.space import SPACE, Space
-from rlgates.experiments.supervised_configs import SupervisedConfig
-from rlgates.experiments.supervised_protocols import as_published, of_published_size
-from rlgates.experiments.supervised_tiers import task_config
-from rlgates.tasks.protocols import PROTOCOLS
+from rlgates.registry import check_options
 
 Options = Mapping[str, Mapping[str, Any]]
-TEN = tuple(range(10))  # seeds, of claims with several parts, which five can seldom contradict
+TEN = tuple(range(10))  # seeds; five can seldom contradict a claim of several parts
 Chart = Literal["curves", "heat", "lengths"]
 
 
@@ -26,16 +28,16 @@ class Arm:
     """Cores with the same settings.
 
     Attributes:
-        config: of all of them, but for the core.
-        cores: that are compared.
-        core_options: for some of them, what differs from the options of `config`.
-        variant: tells it from other arms of the same title.
-        gates: cores whose forget gates are kept, before and after training.
-        horizon: setting of the task or environment that is stretched to test each seed at longer
-            lengths, `rlgates.experiments.horizon.FACTORS` times as long; none if it is empty.
+        config: of all cores; its own core is replaced.
+        cores: the cores to compare.
+        core_options: overrides of the options of `config`, by core.
+        variant: distinguishes arms of the same title.
+        gates: cores whose forget gates are recorded before and after training.
+        horizon: setting of the task or environment to stretch by
+            `rlgates.experiments.runs.horizon.FACTORS` in tests at longer lengths; empty: none.
     """
 
-    config: TrainConfig | SupervisedConfig
+    config: AgentConfig | GymConfig | TaskConfig
     cores: tuple[str, ...]
     core_options: Options = field(default_factory=dict)
     variant: str = ""
@@ -43,7 +45,7 @@ class Arm:
     horizon: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.config, TrainConfig | SupervisedConfig):
+        if not isinstance(self.config, RunConfig):
             raise TypeError(f"config must be a config of a task or env, got {self.config!r}.")
         _check_row("cores", self.cores, str)
         if not self.cores:
@@ -51,34 +53,39 @@ class Arm:
         _check_row("gates", self.gates, str)
         for core in self.gates:
             check_choice("core whose gates are kept", core, self.cores)
+        if isinstance(self.config, GymConfig) and (self.gates or self.horizon):
+            raise ValueError(
+                "gates and horizon are for tasks and environments of rlgates, "
+                f"not for {self.config.env}."
+            )
         for core, options in self.core_options.items():
-            check_options(core, options)  # a table of options may have other rows' cores, too
+            check_options(core, options)  # options of cores in other rows are allowed
 
     def with_cores(self, cores: Sequence[str]) -> Arm:
-        """The same row of other cores, or of some of them."""
+        """The same row with other cores."""
         gates = tuple(core for core in self.gates if core in cores)
         return replace(self, cores=tuple(cores), gates=gates)
 
-    def of(self, core: str) -> TrainConfig | SupervisedConfig:
+    def of(self, core: str) -> AgentConfig | GymConfig | TaskConfig:
         """The config of one core.
 
         Raises:
             ValueError: an unknown core (the nearest is named).
         """
-        base = fitting(self.config.core_options, core)
-        options = laid_over(base, self.core_options.get(core, {}))
+        base = supported_options(self.config.core_options, core)
+        options = override(base, self.core_options.get(core, {}))
         return replace(self.config, core=core, core_options=options)
 
 
 @dataclass(frozen=True)
 class Published:
-    """The arms of a paper's protocol: each of its cores, learning rates and dropout rates.
+    """The arms of a paper's protocol: one for each core, learning rate and dropout rate.
 
     Attributes:
-        protocol: one of `rlgates.tasks.protocols.PROTOCOLS`.
-        cores: those of the paper if none is given.
-        variant: goes before what tells the arms apart.
-        changes: of the config, where the paper has several settings.
+        protocol: one of `rlgates.experiments.configs.published.PROTOCOLS`.
+        cores: the cores to compare; empty: those of the paper.
+        variant: prefix of the variants of the arms.
+        changes: of the config, if the paper has several settings.
     """
 
     protocol: str
@@ -90,48 +97,50 @@ class Published:
         check_choice("protocol", self.protocol, PROTOCOLS)
         _check_row("cores", self.cores, str)
         for name in self.changes:
-            check_choice("setting", name, [one.name for one in fields(SupervisedConfig)])
+            check_choice("setting", name, [item.name for item in fields(TaskConfig)])
 
     def with_cores(self, cores: Sequence[str]) -> Published:
-        """The same protocol with other cores, or with some of them."""
+        """The same protocol with other cores."""
         return replace(self, cores=tuple(cores))
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """The cores."""
+        """The cores to compare."""
         return self.cores or PROTOCOLS[self.protocol].cores
 
     def arms(self) -> Iterator[Arm]:
         """One arm for each core, rate and dropout."""
         row = PROTOCOLS[self.protocol]
         for core in self.compared:
-            whole = as_published(replace(task_config(row.task), core=core), row)
-            size = of_published_size(whole, row).hidden_size
-            rates, dropouts = row.rates(core) or (whole.learning_rate,), row.dropouts(core)
+            base = as_published(replace(task_config(row.task), core=core), row)
+            size = with_published_size(base, row).hidden_size
+            rates, dropouts = (
+                row.learning_rates_for(core) or (base.learning_rate,),
+                row.dropouts_for(core),
+            )
             for rate, dropout in product(rates, dropouts):
-                one = replace(row, dropout=(dropout,), core_dropout={})
-                config = as_published(whole, one)
+                config = as_published(base, replace(row, dropout=(dropout,), core_dropout={}))
                 changes = {"hidden_size": size, "learning_rate": rate, **self.changes}
-                words = [self.variant] if self.variant else []
-                words += [f"rate {rate:g}"] * (len(rates) > 1)
-                words += [f"dropout {dropout:g}"] * (len(dropouts) > 1)
-                yield Arm(replace(config, **changes), (core,), variant=", ".join(words))
+                labels = [self.variant] if self.variant else []
+                labels += [f"rate {rate:g}"] * (len(rates) > 1)
+                labels += [f"dropout {dropout:g}"] * (len(dropouts) > 1)
+                yield Arm(replace(config, **changes), (core,), variant=", ".join(labels))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A comparison of cores behind a table and a picture.
+    """A comparison of cores that yields tables and figures.
 
     Attributes:
         title: what is compared.
-        source: the figures and tables of the papers that it repeats.
-        laptop: what two CPU cores make in an hour or two.
-        full: what the papers did.
-        seeds: of each run.
-        chart: how the results are drawn: learning curves, or in their place the loss of networks
-            over learning rates and sizes, or the success of agents over the one number in which
-            their environments differ.
-        space: what a search may choose from.
+        source: figures and tables of papers that it reproduces.
+        laptop: rows that take an hour or two on two CPU cores.
+        full: rows as published.
+        seeds: of each row and core.
+        chart: "curves": learning curves; "heat": loss of networks over learning rates and sizes;
+            "lengths": success of agents over the one setting in which their environments differ.
+        costs: whether scores are also plotted against the costs of the cores.
+        space: the search space of `rlgates tune`.
     """
 
     title: str
@@ -140,6 +149,7 @@ class Study:
     full: tuple[Arm | Published, ...] = ()
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     chart: Chart = "curves"
+    costs: bool = False
     space: Space = field(default_factory=lambda: SPACE)
 
     def __post_init__(self) -> None:
@@ -154,8 +164,8 @@ class Study:
 
         Args:
             tier: "laptop" or "full".
-            cores: if any are given, those alone, each in the rows that have it; one that no row
-                has, in all rows but those of another core's own options.
+            cores: only these, each in the rows that have it; a core that no row has is added to
+                all rows that are not about the options of another core. Empty: all.
 
         Raises:
             ValueError: the study has no such tier, or no row for a core.
@@ -171,23 +181,23 @@ class Study:
 
 
 def _check_row(name: str, values: Any, kind: Any) -> None:
-    """Raise TypeError unless it is a tuple or list of such things: ("lstm") is a text."""
-    if not isinstance(values, tuple | list) or not all(isinstance(one, kind) for one in values):
-        word = {str: "names", int: "numbers"}.get(kind, "rows, Arm(...) or Published(...)")
-        raise TypeError(f"{name} must be a tuple of {word}, got {values!r:.100}.")
+    """Raise TypeError unless it is a tuple or list of `kind`; ("lstm") is a str."""
+    if not isinstance(values, tuple | list) or not all(isinstance(value, kind) for value in values):
+        kinds = {str: "names", int: "numbers"}.get(kind, "rows, Arm(...) or Published(...)")
+        raise TypeError(f"{name} must be a tuple of {kinds}, got {values!r:.100}.")
 
 
 def _with_cores(rows: Sequence[Arm | Published], cores: Sequence[str]) -> list[Arm | Published]:
-    """The rows of a study with some cores: what is changed in one core is not changed in others."""
+    """The rows of a study with these cores; see `Study.arms`."""
     compared = [row.cores if isinstance(row, Arm) else row.compared for row in rows]
-    known = {core for some in compared for core in some}
-    found: list[Arm | Published] = []
-    for row, some in zip(rows, compared, strict=True):
-        open_to_all = len(some) > 1 or (isinstance(row, Arm) and not row.core_options)
-        kept = tuple(c for c in cores if c in some or (c not in known and open_to_all))
+    known = {core for row_cores in compared for core in row_cores}
+    selected: list[Arm | Published] = []
+    for row, row_cores in zip(rows, compared, strict=True):
+        open_to_all = len(row_cores) > 1 or (isinstance(row, Arm) and not row.core_options)
+        kept = tuple(c for c in cores if c in row_cores or (c not in known and open_to_all))
         if kept:
-            found.append(row.with_cores(kept))
+            selected.append(row.with_cores(kept))
     for core in cores:
-        if not any(core in row.cores for row in found):
+        if not any(core in row.cores for row in selected):
             raise ValueError(f"the study compares {', '.join(sorted(known))}, not {core!r}.")
-    return found
+    return selected

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rlgates.experiments.configs.published.zakovskis2023 import ABLATED, ABLATIONS, HEAT_SIZES
+from rlgates.experiments.configs.tiers import task_config
 from rlgates.experiments.studies.space import SPACE, Range
 from rlgates.experiments.studies.study import Arm, Published, Study
-from rlgates.experiments.supervised_tiers import task_config
-from rlgates.tasks.protocols_cores import ABLATED, ABLATIONS, HEAT_SIZES
 
 CORES = ("rru", "gru", "lstm", "mogrifier")
 MUSIC = ("jsb", "nottingham", "musedata", "piano")
-# Rate 5e-3: with 1e-3 an LSTM and a GRU are far from done after as many epochs.
+# Rate 5e-3: with 1e-3 an LSTM and a GRU are far from converged after as many epochs.
 _JSB, _NOTTINGHAM = (
     replace(task_config(task), learning_rate=5e-3, epochs=100, patience=7)
     for task in ("jsb", "nottingham")
 )
-# Words for the ablations.
+# Labels of the ablations.
 WITHOUT = {
     "no-normalization": "no normalization",
     "scalar-z": "one scalar Z",
@@ -24,7 +24,7 @@ WITHOUT = {
     "fixed-decay": "S = 1",
     "start-0.95": "S from 0.95",
 }
-# Where an LSTM and a GRU have dropout, too.
+# The dropout option of each core.
 _DROPOUT = {"rru": "dropout", **dict.fromkeys(("gru", "lstm", "mogrifier"), "recurrent_dropout")}
 
 

@@ -1,8 +1,8 @@
-"""How the heads of a DNC find places in its memory (Graves et al. 2016), as pure functions.
+"""Memory addressing of the DNC (Graves et al. 2016), as pure functions.
 
-Sizes: B rows of a batch, N slots, W numbers in a word, R read heads, K write heads, H heads
-of either kind. Weights over the slots are in [0, 1] and sum to at most 1 for each head. All
-functions expect float32 or float64 and no autocast.
+Shapes: B batch size, N slots, W word size, R read heads, K write heads, H heads of either
+kind. The weights of a head over the slots are in [0, 1] and sum to at most 1. All functions
+expect float32 or float64 without autocast.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def cosine_similarity(keys: Tensor, memory: Tensor) -> Tensor:
     Returns:
         (B, H, N).
     """
-    # Not a matrix product, whose rounding depends on where a row stands: equal slots must
-    # stay equal to the last bit, so that their order tells them apart and not the noise.
+    # Not a matrix product: its rounding depends on the position of a row, but equal slots must
+    # have bit-equal weights, so that ties are broken by their order and not by rounding.
     dot = (keys.unsqueeze(2) * memory.unsqueeze(1)).sum(-1)
     return dot / (_norm(keys).unsqueeze(-1) * _norm(memory).unsqueeze(-2) + EPSILON)
 
@@ -38,7 +38,7 @@ def _norm(vectors: Tensor) -> Tensor:
 
 
 def content_weights(keys: Tensor, strengths: Tensor, memory: Tensor) -> Tensor:
-    """softmax over the slots of softplus(strength) * cosine.
+    """Softmax over the slots of softplus(strength) * cosine_similarity.
 
     Args:
         keys: (B, H, W).
@@ -52,16 +52,16 @@ def content_weights(keys: Tensor, strengths: Tensor, memory: Tensor) -> Tensor:
     return torch.softmax(sharpness * cosine_similarity(keys, memory), dim=-1)
 
 
-def kept(parts: Tensor) -> Tensor:
-    """What all heads leave: prod_h (1 - part_h), from (B, H, ...) to (B, ...)."""
-    # The backward pass of torch.prod looks for zeros, for which a GPU would have to wait.
+def retention(parts: Tensor) -> Tensor:
+    """The product over the heads of 1 - part, from (B, H, ...) to (B, ...)."""
+    # The backward pass of torch.prod searches for zeros, which synchronizes a GPU.
     return reduce(torch.mul, (1 - parts).unbind(1))
 
 
 def next_usage(usage: Tensor, write: Tensor, read: Tensor, free: Tensor) -> Tensor:
-    """Usage rises where the last step wrote and falls where it read with an open free gate.
+    """The usage of each slot: raised by the last writes, lowered by the last reads.
 
-    u' = (u + (1 - u) (1 - prod_k (1 - w_k))) prod_r (1 - f_r r_r), with no gradient to w.
+    u' = (u + (1 - u) (1 - prod_k (1 - w_k))) prod_r (1 - f_r r_r), without gradient to w.
 
     Args:
         usage: u (B, N).
@@ -69,15 +69,15 @@ def next_usage(usage: Tensor, write: Tensor, read: Tensor, free: Tensor) -> Tens
         read: r (B, R, N), the weights of the last step.
         free: the free gates f (B, R).
     """
-    written = 1 - kept(write.detach())
-    return (usage + (1 - usage) * written) * kept(free.unsqueeze(-1) * read)
+    written = 1 - retention(write.detach())
+    return (usage + (1 - usage) * written) * retention(free.unsqueeze(-1) * read)
 
 
 def allocation_weights(usage: Tensor) -> Tensor:
-    """All weight on the least used slot, as far as it is free; the rest on the next ones.
+    """Weights that favour the least used slots.
 
-    In the order of rising usage u, moved from 0 by 1e-6: a_j = (1 - u_j) prod_(i < j) u_i.
-    Slots of equal usage keep their order. Gradients flow through the sorted values.
+    With slots in order of increasing usage u, shifted from 0 by 1e-6:
+    a_j = (1 - u_j) prod_(i < j) u_i. The sort is stable; gradients flow through the values.
 
     Args:
         usage: (B, N), in [0, 1].
@@ -86,19 +86,19 @@ def allocation_weights(usage: Tensor) -> Tensor:
         (B, N).
     """
     rising, order = torch.sort(EPSILON + (1 - EPSILON) * usage, dim=-1, stable=True)
-    # A product by logarithms, shifted by one slot: finite gradients, and no search for zeros.
+    # An exclusive cumulative product, by logarithms: finite gradients and no search for zeros.
     before = torch.exp(torch.cumsum(pad(torch.log(rising)[..., :-1], (1, 0)), dim=-1))
     return torch.zeros_like(rising).scatter(-1, order, (1 - rising) * before)
 
 
 def allocations(usage: Tensor, gates: Tensor) -> Tensor:
-    """Allocation weights of each write head, each for what the heads before it leave free.
+    """Allocation weights of each write head, computed head after head.
 
-    A head raises the usage for those after it by (1 - u) * gate * a.
+    Each head raises the usage that the next ones see by (1 - u) * gate * a.
 
     Args:
         usage: (B, N).
-        gates: how much each head writes by allocation (B, K).
+        gates: allocation gate times write gate of each head (B, K).
 
     Returns:
         (B, K, N).
@@ -111,7 +111,7 @@ def allocations(usage: Tensor, gates: Tensor) -> Tensor:
 
 
 def next_memory(memory: Tensor, write: Tensor, erase: Tensor, vectors: Tensor) -> Tensor:
-    """M' = M * prod_k (1 - w_k e_k^T) + sum_k w_k v_k^T: erase, then add.
+    """Erase, then add: M' = M * prod_k (1 - w_k e_k^T) + sum_k w_k v_k^T.
 
     Args:
         memory: M (B, N, W).
@@ -120,11 +120,11 @@ def next_memory(memory: Tensor, write: Tensor, erase: Tensor, vectors: Tensor) -
     """
     write = write.unsqueeze(-1)
     added = (write * vectors.unsqueeze(2)).sum(1)
-    return memory * kept(write * erase.unsqueeze(2)) + added
+    return memory * retention(write * erase.unsqueeze(2)) + added
 
 
 def next_link(link: Tensor, precedence: Tensor, write: Tensor) -> Tensor:
-    """L_ij: how far slot i was written right after slot j, for each write head.
+    """The temporal links of each write head: L_ij is near 1 if slot i was written right after j.
 
     L_ij' = (1 - w_i - w_j) L_ij + w_i p_j, with L_ii = 0.
 
@@ -140,12 +140,12 @@ def next_link(link: Tensor, precedence: Tensor, write: Tensor) -> Tensor:
 
 
 def next_precedence(precedence: Tensor, write: Tensor) -> Tensor:
-    """p' = (1 - sum_i w_i) p + w: how far each slot was the last one written, (B, K, N)."""
+    """p' = (1 - sum_i w_i) p + w: how recently each slot was written, (B, K, N)."""
     return (1 - write.sum(-1, keepdim=True)) * precedence + write
 
 
 def read_weights(read: Tensor, link: Tensor, content: Tensor, modes: Tensor) -> Tensor:
-    """Move from the last reads along the links, backward or forward, or go by content.
+    """Read weights: the last ones moved along the links, mixed with those by content.
 
     r' = sum_k m_k L_k^T r + sum_k m_(K + k) L_k r + m_(2K) content.
 
@@ -153,7 +153,7 @@ def read_weights(read: Tensor, link: Tensor, content: Tensor, modes: Tensor) -> 
         read: r (B, R, N), the weights of the last step.
         link: L (B, K, N, N), after this step.
         content: (B, R, N).
-        modes: m (B, R, 1 + 2K), which sum to 1: backward, forward, content.
+        modes: m (B, R, 1 + 2K), backward, forward, content; they sum to 1.
 
     Returns:
         (B, R, N).

@@ -1,4 +1,4 @@
-"""Attention among the rows of a memory, the inside of the relational memory core."""
+"""Attention between the rows of a memory, as in the relational memory core."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from rlgates.cell import full_precision
 
 
 class Block(nn.Module):
-    """Attention of all rows to all rows, then an MLP, each added to what it reads and normed.
+    """Self-attention over the rows, then an MLP, each with a residual connection and LayerNorm.
 
-    The layers `qkv`, `norm_qkv`, `norm_att` and `norm_mlp` are the block's own; the MLP is lent.
+    The block has the layers `qkv`, `norm_qkv`, `norm_att` and `norm_mlp`; `forward` takes the MLP,
+    which blocks share.
 
     Args:
         num_heads: attention heads.

@@ -7,24 +7,23 @@ import math
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import Cell, State, full_precision, widened
+from rlgates.cell import Cell, State, full_precision, named_rows, truncated_normal_, widened
 from rlgates.cores import addressing
 from rlgates.cores.lstm import LSTM
-from rlgates.cores.starts import truncated_normal_
 from rlgates.errors import check_number, check_size
 from rlgates.gates import Gate
 
 
 class DNC(Cell):
-    """Differentiable neural computer (Graves et al. 2016): an LSTM that uses a memory.
+    """Differentiable neural computer (Graves et al. 2016): an LSTM with an external memory.
 
-    The memory M has N slots of W numbers, R read heads and K write heads. A weighting gives
-    each slot a number in [0, 1]. One step, from the words `reads` that were read last:
+    The memory M has N slots of W numbers, R read heads and K write heads. A head has a weight in
+    [0, 1] for each slot. One step, with `reads` the words read in the previous one:
 
         h, c  = clip(LSTM([x ; reads], h, c))    with any gate of `rlgates.gates.GATES`
         v, e, f, g_a, g_w, m, k_w, s_w, k_r, s_r = the interface, linear in h
         u     = (u + (1 - u) (1 - prod_k (1 - w_k))) prod_r (1 - f_r r_r)    usage, from the
-                last weights w and r; no gradient flows to w here
+                previous weights w and r, without gradient to w
         a     = allocation(u)                    the least used slots first
         w     = g_w (g_a a + (1 - g_a) content(M, k_w, s_w))        write weights (K, N)
         M     = M * prod_k (1 - w_k e_k^T) + sum_k w_k v_k^T        erase, then add
@@ -34,46 +33,45 @@ class DNC(Cell):
         reads = r M                                                 (R, W)
         y     = clip(W_out [h ; reads] + b_out)  the output
 
-    content(M, k, s) is the softmax over the slots of softplus(s) cos(k, M_i). With slots in
-    the order of rising usage, slots of equal usage in their own, a_j = (1 - u_j) prod_(i < j)
-    u_i. Several write heads share the free slots: before the next head, u is raised by
-    (1 - u) g_a g_w a for the while. The functions are in `rlgates.cores.addressing`.
+    content(M, k, s) is the softmax over the slots of softplus(s) cos(k, M_i). With slots sorted
+    by increasing usage (stable), a_j = (1 - u_j) prod_(i < j) u_i. Between write heads, u is
+    raised temporarily by (1 - u) g_a g_w a. See `rlgates.cores.addressing`.
 
-    The gates of the memory (f, g_a, g_w, e) are sigmoids whatever the gate of the controller
-    is, and the read modes m of a head are a softmax: backward K, forward K, content.
+    The memory gates (f, g_a, g_w, e) are sigmoids for every controller gate; the read modes m of
+    a head are a softmax over K backward, K forward and one content mode.
 
-    Parameters: `controller` is an `rlgates.cores.LSTM`, which tells its stacking order. The
-    rows of `interface`, all linear in h, are those of
+    Parameters: `controller` is an `rlgates.cores.LSTM`, which documents its stacking order;
+    `out` is the output map. Stacking order of the rows of `interface`:
 
         write_vectors v (K W), erase_vectors e (K W), free_gate f (R), allocation_gate g_a (K),
         write_gate g_w (K), read_mode m (R (1 + 2 K), head after head), write_keys k_w (K W),
         write_strengths s_w (K), read_keys k_r (R W), read_strengths s_r (R)
 
-    and `out` is the last map. All matrices start from a normal distribution of standard
-    deviation 1/sqrt(fan-in), cut off at two of them, as in the authors' code, and so do the
-    biases of the controller's maps u and o; its fan-in is the width of [x ; reads ; h]. The
-    biases of the gate start as the gate says (the constant 1 that the authors add to the
-    forget gate is the `forget_bias` of the plain one), all others at zero.
+    As in the authors' code, all matrices and the biases of the controller's maps u and o are
+    initialized from a normal distribution of standard deviation 1/sqrt(fan-in), truncated at two
+    standard deviations; the fan-in of the controller is the width of [x ; reads ; h]. The gate
+    initializes its biases (the constant 1 that the authors add to the forget gate is the
+    `forget_bias` of the plain gate); all others are zero.
 
     The state is (h, c, memory, read_weights, write_weights, link, precedence, usage, reads),
-    all zero at the start; of these h and c alone can be learned. It stays in float32 under
-    autocast, and so does all that is done with the memory.
+    initially zero; only h and c can be learned. State and memory operations stay in float32
+    under autocast.
 
     Args:
         input_size: width of the input.
         hidden_size: number of units d of the controller.
-        gate: which gate the controller has; `make_core` builds it from the prefix of a name.
-        num_slots, word_size: N and W, 16 and 16 in the authors' training script.
-        num_reads, num_writes: R and K, 4 and 1 there.
-        clip: bound on h, c and the output, 20 there; None for no bound.
+        gate: the gate of the controller; `make_core` builds it from the prefix of a name.
+        num_slots, word_size: N and W.
+        num_reads, num_writes: R and K.
+        clip: bound on h, c and the output; None for no bound. These five defaults are those of
+            the authors' training script.
         output_size: width of the output; d if None.
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, a clip that is neither None
-            nor a positive number, a gate of another size.
+            nor a positive number, a gate of the wrong size.
     """
 
-    options = ("num_slots", "word_size", "num_reads", "num_writes", "clip", "output_size")
     learnable = ("h", "c")
 
     def __init__(
@@ -131,7 +129,7 @@ class DNC(Cell):
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         controller = self.controller
-        controller.reset_parameters(generator)  # sets the biases of the gate
+        controller.reset_parameters(generator)  # initializes the biases of the gate
         fan_in = controller.input_size + controller.hidden_size
         truncated_normal_(controller.weight_ih, fan_in, generator)
         truncated_normal_(controller.weight_hh, fan_in, generator)
@@ -143,11 +141,10 @@ class DNC(Cell):
             linear.bias.zero_()
 
     def gate_weights(self) -> dict[str, Tensor]:
-        """Views: those of the controller, `W_name` and `b_name` of each map, `W_out`, `b_out`."""
+        """Views of the controller, `W_name` and `b_name` of each map, `W_out` and `b_out`."""
         views = self.controller.gate_weights()
-        for kind, parameter in (("W", self.interface.weight), ("b", self.interface.bias)):
-            for name, part in zip(self._maps, parameter.detach().split(self._rows), strict=True):
-                views[f"{kind}_{name}"] = part
+        maps = dict(zip(self._maps, self._rows, strict=True))
+        views |= named_rows(maps, W=self.interface.weight, b=self.interface.bias)
         return views | {"W_out": self.out.weight.detach(), "b_out": self.out.bias.detach()}
 
     def project(self, x: Tensor) -> Tensor:
@@ -163,14 +160,14 @@ class DNC(Cell):
         with full_precision(h.device.type):
             usage = addressing.next_usage(usage, write, read, free)
             allocation = addressing.allocations(usage, allocate * gate)
-            found = addressing.content_weights(write_keys, write_strengths, memory)
+            content_w = addressing.content_weights(write_keys, write_strengths, memory)
             allocate, gate = allocate.unsqueeze(-1), gate.unsqueeze(-1)
-            write = gate * (allocate * allocation + (1 - allocate) * found)
+            write = gate * (allocate * allocation + (1 - allocate) * content_w)
             memory = addressing.next_memory(memory, write, erase, vectors)
             link = addressing.next_link(link, precedence, write)
             precedence = addressing.next_precedence(precedence, write)
-            found = addressing.content_weights(read_keys, read_strengths, memory)
-            read = addressing.read_weights(read, link, found, modes)
+            content_w = addressing.content_weights(read_keys, read_strengths, memory)
+            read = addressing.read_weights(read, link, content_w, modes)
             words = read @ memory
         y = self._clipped(widened(self.out(torch.cat([h, words.flatten(1)], dim=-1))))
         return y, (h, c, memory, read, write, link, precedence, usage, words)

@@ -1,4 +1,4 @@
-"""No memory: the floor that every memory core is compared with."""
+"""No memory: the baseline of every memory core."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from rlgates.errors import check_number, check_size
 
 
 class FeedForward(Cell):
-    """h = tanh(W x + b): a layer of the same width that remembers nothing.
+    """h = tanh(W x + b): a layer of the same width without memory.
 
     Args:
         input_size: width of the input.
         hidden_size: width of the output.
-        input_scale: factor on the starting weights, as in the recurrent cores.
+        input_scale: factor on the initial weights, as in the recurrent cores.
     """
 
-    options = ("input_scale",)
     first_layer_options = ("input_scale",)
 
     def __init__(self, input_size: int, hidden_size: int, input_scale: float = 1.0) -> None:

@@ -1,4 +1,4 @@
-"""GATO: one half of the state only adds up, so its gradients do not fade."""
+"""GATO: half of the state only accumulates, so that its gradients do not vanish."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, widened
-from rlgates.errors import check_choice, check_number, check_size, unknown
-from rlgates.kernels import Loop
+from rlgates.errors import check_choice, check_number, check_size, unknown_choice
+from rlgates.kernels import FusedCell
 
-# exp(-40) is nothing beside 40 in float64; torch's own threshold of 20 leaves a jump of 2e-9.
+# exp(-40) is lost in rounding next to 40 in float64; torch's default of 20 leaves a jump of 2e-9.
 _SOFTPLUS_IS_LINEAR = 40.0
 
 
 class GATO(Cell):
     """GATO, "Gates are not the only option" (anonymous 2020), with units that do not interact.
 
-    The state is (r, s), each of J = hidden_size / 2 units. No update reads s, so that
-    ds_T/ds_t is the identity for every T. With L_k(x, r) = W_x_k x + k * r + b_k, where the
-    vector k (a, b or c) is multiplied unit by unit:
+    The state is (r, s), each of J = hidden_size / 2 units. No update reads s, so ds_T/ds_t is the
+    identity for every T. With L_k(x, r) = W_x_k x + k * r + b_k, where the vector k (a, b or c)
+    is multiplied elementwise:
 
         depth 1   s' = s + softplus(L_A)
                   r' = decay sigmoid(L_B) * r + tanh(L_C)
@@ -28,12 +28,12 @@ class GATO(Cell):
 
         output    [r', cos s'], hidden_size numbers
 
-    F_j is a network of its own for each unit j: inner_size units that read x and r_j alone.
-    The forget gate that `Core.observe` shows is decay sigmoid(...), of J units. |r| stays
-    below 1 / (1 - decay). s only grows, by 0.7 a step where nothing comes in; float32 knows
-    it to 6e-8 of itself, some 0.0005 after 10,000 steps.
+    F_j is a separate network for each unit j, with inner_size hidden units that read only x and
+    r_j. `Core.trace_gates` returns decay sigmoid(...), of J units, as the forget gate. |r| stays
+    below 1 / (1 - decay). s only grows, by about 0.7 a step for zero input; its relative
+    precision of 6e-8 in float32 is about 0.0005 after 10,000 steps.
 
-    Weights by name (`gate_weights`): W_x_A (J, input_size), a (J), b_A (J) and so on, and with
+    Weights by name (`gate_weights`): W_x_A (J, input_size), a (J), b_A (J) etc., and for
     depth 2 W1_x (J, inner_size, input_size), W1_r, b1, W2 (J, inner_size), b2 (J). Stacking
     order in `weight` (maps, J, input_size), `recurrent` and `bias` (maps, J): decay gate,
     candidate, then the map of s' (depth 1) or the inner units of F (depth 2); W2 is `out_weight`
@@ -41,22 +41,20 @@ class GATO(Cell):
 
     Args:
         input_size: width of the input.
-        hidden_size: units of r and s together, the paper's hidden size: an even number.
-        depth: 1 or 2, see above; the paper takes 2 for copying and adding, 1 elsewhere.
-        inner_size: units of the hidden layer in each F_j; of no use with depth 1.
-        decay: the paper's lambda, above 0 and at most 1; it found 0.5 as good as its 0.7.
-        input_start: how the matrices that read x start: "uniform" in U[-0.1, 0.1], as all other
-            parameters (the paper's copying and adding), or "default" in torch's
+        hidden_size: units of r and s together, as in the paper; even.
+        depth: 1 or 2, see above; the paper uses 2 for copying and adding, 1 elsewhere.
+        inner_size: hidden units of each F_j; ignored at depth 1.
+        decay: the paper's lambda, above 0 and at most 1; it reports 0.5 to be as good as 0.7.
+        input_start: initialization of the input weights W_x: "uniform" for U[-0.1, 0.1], as all
+            other parameters (the paper's copying and adding), or "default" for torch's
             U[-1/sqrt(input_size), 1/sqrt(input_size)] (its clinical and language data).
-        s_update: "sum" as above; for the ablations of its appendix A "increment", s' without the
-            s before, or "zero", s' = 0.
+        s_update: "sum" as above; "increment", s' without the + s, and "zero", s' = 0, are the
+            ablations of its appendix A.
 
     Raises:
-        ValueError, TypeError: a size below 1 or not an integer, an odd hidden_size, another
-            depth, a decay outside (0, 1], an unknown input_start or s_update.
+        ValueError, TypeError: a size below 1 or not an integer, an odd hidden_size, a depth
+            above 2, a decay outside (0, 1], an unknown input_start or s_update.
     """
-
-    options = ("depth", "inner_size", "decay", "input_start", "s_update")
 
     def __init__(
         self,
@@ -79,7 +77,7 @@ class GATO(Cell):
             )
         self.depth = check_size("depth", depth)
         if self.depth > 2:
-            raise unknown("depth", self.depth, ("1", "2"))
+            raise unknown_choice("depth", self.depth, ("1", "2"))
         self.inner_size = check_size("inner_size", inner_size)
         self.decay = check_number("decay", decay, above=0)
         if self.decay > 1:
@@ -106,7 +104,7 @@ class GATO(Cell):
             parameter.uniform_(-bound, bound, generator=generator)
 
     def gate_weights(self) -> dict[str, Tensor]:
-        """Views W_x_A, a, b_A, ..., and of F with depth 2: see the class."""
+        """Views W_x_A, a, b_A, ..., and at depth 2 those of F: see the class."""
         weight, recurrent, bias = (p.detach() for p in (self.weight, self.recurrent, self.bias))
         views: dict[str, Tensor] = {}
         if self.depth == 2:
@@ -137,7 +135,7 @@ class GATO(Cell):
         r, s = state
         z = self._pre_activations(projected, r)
         if self.depth == 2:
-            # Products unit by unit and not of matrices: the units do not interact.
+            # Elementwise products, no matrix product: the units do not interact.
             growth = (torch.relu(z[:, 2:]) * self.out_weight).sum(dim=1) + self.out_bias
         else:
             growth = z[:, 2]
@@ -148,17 +146,17 @@ class GATO(Cell):
             case "increment":
                 s = increment
             case _:
-                s = 0.0 * increment  # all parameters have a gradient, if only zero
+                s = 0.0 * increment  # a zero gradient for all parameters, rather than none
         r = self.decay * torch.sigmoid(z[:, 0]) * r + torch.tanh(z[:, 1])
         return torch.cat([r, torch.cos(s)], dim=-1), (r, s)
 
-    def recurrence(self) -> Loop:
+    def recurrence(self) -> FusedCell:
         inner = self.inner_size if self.depth == 2 else 0
         empty = self.recurrent.new_empty
         out = (self.out_weight, self.out_bias) if inner else (empty(0, self.units), empty(0))
         weights = self.weight.flatten(0, 1), self.bias.flatten(), self.recurrent, *out
         sizes = self.units, inner, int(self.s_update == "sum"), int(self.s_update != "zero")
-        return Loop("gato", sizes, weights, rate=self.decay)
+        return FusedCell("gato", sizes, weights, decay=self.decay)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         z = self._pre_activations(projected, state[0])

@@ -1,4 +1,4 @@
-"""The linear recurrent unit: a diagonal linear recurrence with complex factors."""
+"""The linear recurrent unit: a complex diagonal linear recurrence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rlgates.cell import LinearCell, State, widened
 from rlgates.errors import check_flag, check_number, check_size
-from rlgates.kernels import Linear
+from rlgates.kernels import LinearStep
 
 # The largest |lambda|^2 that float32 can tell from 1.
 _LARGEST = 1 - 2.0**-24
@@ -21,38 +21,33 @@ class LRU(LinearCell):
     With complex h, lambda, B and C of d units:
 
         lambda = exp(-exp(nu_log) + i exp(theta_log))
-        gamma  = exp(gamma_log), or sqrt(1 - |lambda|^2) if it is not trained
+        gamma  = exp(gamma_log), or sqrt(1 - |lambda|^2) if not trained
         h'     = lambda * h + gamma * (B x)
         y      = Re(C h') + D x                the output
 
-    |lambda| is below 1 whatever the parameters are, but for rounding. Nothing in a step is
-    squashed: what stands on this core has to bring the nonlinearity.
+    |lambda| is below 1 for all parameters, up to rounding. The core is linear: nonlinearities
+    belong to the layers on top of it.
 
-    The units start on a ring of the complex plane: |lambda|^2 uniform in [r_min^2, r_max^2],
-    the phase uniform in [0, max_phase], gamma at sqrt(1 - |lambda|^2), with which a unit has
-    the variance of its input. B starts normal with variance 1/2I in each of its two parts, C
-    with 1/d, D with 1/I, for I inputs. There are no biases.
+    Initialization, for I inputs: |lambda|^2 uniform in [r_min^2, r_max^2], the phase uniform in
+    [0, max_phase], gamma = sqrt(1 - |lambda|^2), which gives a unit the variance of its input; B
+    normal with variance 1/2I for each of its two parts, C with 1/d, D with 1/I. No biases.
 
-    Complex numbers are pairs of real ones. The weights: `nu_log`, `theta_log` and `gamma_log`
-    (d); `weight_in` of (3 d, I), stacked B_re, B_im, D; `weight_out` of (d, 2 d), the columns
-    C_re, C_im. The state is (h_re, h_im), which starts at zero; the output has d units. The
-    forget gate that is observed is |lambda|, the same in every step.
+    Complex numbers are stored as pairs of real ones. Weights: `nu_log`, `theta_log` and
+    `gamma_log` (d); `weight_in` (3 d, I), stacked B_re, B_im, D; `weight_out` (d, 2 d), columns
+    C_re, C_im. The state is (h_re, h_im), initially zero. The traced forget gate is |lambda|,
+    which is constant.
 
     Args:
         input_size: width of the input.
         hidden_size: number of complex units d.
-        r_min, r_max: the ring of the starting |lambda|, 0 and 1 by default; nearer to 1 for
-            longer memory.
-        max_phase: largest starting phase, above 0 and at most 2 pi, the default; smaller for
-            longer sequences.
-        trainable_gamma: gamma is trained, or follows |lambda|.
+        r_min, r_max: range of the initial |lambda|; nearer to 1 for longer memory.
+        max_phase: largest initial phase, above 0 and at most 2 pi; smaller for longer sequences.
+        trainable_gamma: whether gamma is trained, or follows |lambda|.
 
     Raises:
-        ValueError, TypeError: a size below 1 or not an integer, a ring that is not within
-            0 <= r_min <= r_max <= 1 or has r_min = 1, a phase that is out of its range.
+        ValueError, TypeError: a size below 1 or not an integer, r_min and r_max not
+            within 0 <= r_min <= r_max <= 1 or r_min = 1, a max_phase out of range.
     """
-
-    options = ("r_min", "r_max", "max_phase", "trainable_gamma")
 
     def __init__(
         self,
@@ -87,7 +82,7 @@ class LRU(LinearCell):
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        tiny = torch.finfo(torch.float32).tiny  # so that every logarithm is finite
+        tiny = torch.finfo(torch.float32).tiny  # keeps the logarithms finite
         squared = torch.rand(self.hidden_size, generator=generator)
         squared = self.r_min**2 + (self.r_max**2 - self.r_min**2) * squared
         nu = -0.5 * torch.log(squared.clamp(tiny, _LARGEST))
@@ -95,13 +90,13 @@ class LRU(LinearCell):
         self.nu_log.copy_(nu.log())
         self.theta_log.copy_(phase.clamp(min=tiny).log())
         if self.trainable_gamma:
-            self.gamma_log.copy_(self._normalisation().log())
+            self.gamma_log.copy_(self._normalization().log())
         self.weight_in.normal_(0, self.input_size**-0.5, generator=generator)
         self.weight_in[: 2 * self.hidden_size] *= 0.5**0.5
         self.weight_out.normal_(0, self.hidden_size**-0.5, generator=generator)
 
-    def _normalisation(self) -> Tensor:
-        """sqrt(1 - |lambda|^2), without the loss of digits near 1."""
+    def _normalization(self) -> Tensor:
+        """sqrt(1 - |lambda|^2), without cancellation near 1."""
         return torch.sqrt(-torch.expm1(-2 * torch.exp(self.nu_log)))
 
     def gate_weights(self) -> dict[str, Tensor]:
@@ -113,19 +108,19 @@ class LRU(LinearCell):
             zip(("B_re", "B_im", "D", "C_re", "C_im"), into + out_of, strict=True)
         )
 
-    def linear(self, x: Tensor) -> Linear:
-        """lambda, which is the same in every step, gamma B x, and D x beside them."""
+    def linear(self, x: Tensor) -> LinearStep:
+        """lambda, which is constant, gamma B x, and the skip term D x."""
         size = torch.exp(-torch.exp(self.nu_log))
         phase = torch.exp(self.theta_log)
-        gamma = torch.exp(self.gamma_log) if self.trainable_gamma else self._normalisation()
+        gamma = torch.exp(self.gamma_log) if self.trainable_gamma else self._normalization()
         factor = torch.cat([size * torch.cos(phase), size * torch.sin(phase)])
         b, d = self.weight_in.split([2 * self.hidden_size, self.hidden_size])
-        # Fewer numbers are multiplied so than by gamma * (B x).
+        # (gamma B) x takes fewer multiplications than gamma (B x).
         into = nn.functional.linear(x, gamma.repeat(2).unsqueeze(-1) * b)
-        return Linear(factor, widened(into), widened(nn.functional.linear(x, d)))
+        return LinearStep(factor, widened(into), widened(nn.functional.linear(x, d)))
 
-    def read(self, h: Tensor, beside: Tensor | None) -> Tensor:
-        # Re(C h) = C_re h_re - C_im h_im, the sign where fewer numbers are turned.
+    def read(self, h: Tensor, extra: Tensor | None) -> Tensor:
+        # Re(C h) = C_re h_re - C_im h_im, with the sign applied to the smaller tensor.
         weight: Tensor = self.weight_out
         if h.numel() < weight.numel():
             re, im = h.chunk(2, dim=-1)
@@ -134,7 +129,7 @@ class LRU(LinearCell):
             c_re, c_im = weight.chunk(2, dim=-1)
             weight = torch.cat([c_re, -c_im], dim=-1)
         read = widened(nn.functional.linear(h, weight))
-        return read if beside is None else beside + read
+        return read if extra is None else extra + read
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         return torch.exp(-torch.exp(self.nu_log)).expand(len(projected), -1)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from rlgates.cell import State
-from rlgates.cores.regularisers import lstm_update
-from rlgates.cores.stacked import Stacked
-from rlgates.errors import check_probability
+from rlgates.cores.stacked import Stacked, lstm_update
 from rlgates.gates import Gate
-from rlgates.kernels import Recurrence
+from rlgates.kernels import GatedLayer
 
 
 class LSTM(Stacked):
@@ -31,31 +29,28 @@ class LSTM(Stacked):
         refine gates   r, f, u, o      (r takes the place of i)
         master gates   i, f, mi, mf, u, o   (mi and mf of hidden_size / chunk_size rows)
 
-    Every map has a bias on the input side (`bias_ih`) and on the recurrent side (`bias_hh`).
-    Weights start in U[-1/sqrt(d), 1/sqrt(d)] as in torch; the biases of the gate start as
-    the gate says, in `bias_ih`; all others start at zero.
+    Every map has an input bias (`bias_ih`) and a recurrent bias (`bias_hh`). Weights are
+    sampled from U[-1/sqrt(d), 1/sqrt(d)] as in torch; the gate initializes its biases, in
+    `bias_ih`; all others are zero.
 
     The state is (h, c). Gates and cell state stay in float32 under autocast, because the
-    spacing of bfloat16 just below 1 (0.0039) would forget everything in some 250 steps.
+    spacing of bfloat16 just below 1 (0.0039) limits memory to some 250 steps.
 
     Args:
         input_size: width of the input.
         hidden_size: number of units d.
-        gate: which gate; `make_core` builds it from the prefix of a name.
-        input_scale: factor on the starting input weights of the lowest layer; above 1 lets a
-            short stimulus leave a stronger trace in the first state.
-        zoneout_cell, zoneout_hidden: probabilities with which a unit of c and of h keeps its
-            old value while training (Krueger et al. 2016; theirs are 0.5 and 0.05). The new h
-            is made from the cell before it is zoned; the output is the zoned h.
-        recurrent_dropout: probability with which a unit's candidate u is dropped while
-            training, the others scaled up (Semeniuta et al. 2016).
+        gate: the gate; `make_core` builds it from the prefix of a name.
+        input_scale: factor on the initial input weights of the lowest layer; above 1, a short
+            stimulus leaves a stronger trace in the first state.
+        zoneout_cell, zoneout_hidden: probabilities that a unit of c and of h keeps its old value
+            during training; evaluation uses the expectation (Krueger et al. 2016, who use 0.5
+            and 0.05). h is computed from c before zoneout; the output is h after zoneout.
+        recurrent_dropout: dropout probability of the candidate u (Semeniuta et al. 2016).
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, a scale that is not positive,
-            a probability outside [0, 1), a gate of another size.
+            a probability outside [0, 1), a gate of the wrong size.
     """
-
-    options = ("input_scale", "zoneout_cell", "zoneout_hidden", "recurrent_dropout")
 
     def __init__(
         self,
@@ -68,11 +63,17 @@ class LSTM(Stacked):
         recurrent_dropout: float = 0.0,
     ) -> None:
         maps = {**gate.maps, "u": hidden_size, "o": hidden_size}
-        super().__init__(input_size, hidden_size, gate, maps, input_scale)
-        self.zoneout_cell = check_probability("zoneout_cell", zoneout_cell)
-        self.zoneout_hidden = check_probability("zoneout_hidden", zoneout_hidden)
-        self.recurrent_dropout = check_probability("recurrent_dropout", recurrent_dropout)
-        self.state_shapes = {"h": (hidden_size,), "c": (hidden_size,)}
+        super().__init__(
+            input_size,
+            hidden_size,
+            gate,
+            maps,
+            input_scale,
+            zoneout_cell=zoneout_cell,
+            zoneout_hidden=zoneout_hidden,
+            recurrent_dropout=recurrent_dropout,
+        )
+        self.state_shapes["c"] = (hidden_size,)
         self.torch_layout = gate.row.activation == "sigmoid" and gate.auxiliary == "untied"
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
@@ -81,12 +82,5 @@ class LSTM(Stacked):
         h, c = lstm_update(self, state, (f, i), u, o)
         return h, (h, c)
 
-    def recurrence(self) -> Recurrence | None:
-        dropout = self.training and self.recurrent_dropout
-        if self.zoneout_cell or self.zoneout_hidden or dropout:
-            return None
+    def recurrence(self) -> GatedLayer | None:
         return self.layer("lstm")
-
-    def forget_gate(self, projected: Tensor, state: State) -> Tensor:
-        *pre, _, _ = self.pre_activations(projected, state[0])
-        return self.gate(*pre)[0]

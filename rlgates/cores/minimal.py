@@ -1,4 +1,4 @@
-"""Recurrences whose gates and candidates read the input alone: minGRU, GILR, minLSTM."""
+"""Recurrences whose gates and candidates read only the input: minGRU, GILR, minLSTM."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import LinearCell, State, widened
+from rlgates.cell import LinearCell, State, named_rows, widened
 from rlgates.errors import check_choice, check_number, check_size
 from rlgates.gates import Gate
-from rlgates.kernels import Linear
+from rlgates.kernels import LinearStep
 
 
 def positive(y: Tensor) -> Tensor:
-    """g(y) = y + 1/2 from 0 up, sigmoid(y) below: positive, and 1/2 at 0 from both sides."""
-    # A choice, by weights of 0 and 1: on the CPU torch.where takes twice as long.
+    """g(y) = y + 1/2 for y >= 0, else sigmoid(y): positive and continuous."""
+    # lerp with weights 0 and 1 selects: on the CPU torch.where takes twice as long.
     return torch.lerp(torch.sigmoid(y), y + 0.5, (y >= 0).to(y.dtype))
 
 
@@ -26,26 +26,26 @@ CANDIDATES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class Normalised:
+class Normalized:
     """The gates of minLSTM: two sigmoid gates f and i, divided by their sum.
 
     Args:
         size: number of gated units.
-        forget_bias: where the bias of f starts.
+        forget_bias: initial bias of f.
     """
 
     def __init__(self, size: int, forget_bias: float) -> None:
         self.maps = {"f": size, "i": size}
         self.forget_bias = forget_bias
 
-    def start_biases(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
-        start = {"f": self.forget_bias, "i": 0.0}
-        return {key: torch.full((width,), start[key]) for key, width in self.maps.items()}
+    def initial_biases(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
+        biases = {"f": self.forget_bias, "i": 0.0}
+        return {key: torch.full((width,), biases[key]) for key, width in self.maps.items()}
 
     def __call__(self, f: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
         """The pair f / (f + i) and i / (f + i) from the pre-activations."""
-        # f / (f + i) = sigmoid(log f - log i): no sum of two gates that are both rounded to 0,
-        # and a small share keeps its digits.
+        # f / (f + i) = sigmoid(log f - log i): exact where both gates underflow to 0, and
+        # accurate for small shares.
         odds = nn.functional.logsigmoid(f) - nn.functional.logsigmoid(i)
         return torch.sigmoid(odds), torch.sigmoid(-odds)
 
@@ -53,20 +53,20 @@ class Normalised:
 class Minimal(LinearCell):
     """A cell h' = f * h + i * candidate(L_u) with L_k = W_k x + b_k for every map k.
 
-    Nothing but h itself depends on the state, so a step is one multiplication and addition.
-    The maps are stacked in `weight` and `bias`: those of the gate, then u. Weights start in
-    U[-1/sqrt(I), 1/sqrt(I)] for I inputs, as those of torch.nn.Linear; the biases of the gate
-    start as the gate says, that of u at zero.
+    Gates and candidate do not depend on the state, so a step is one multiply-add. The maps are
+    stacked in `weight` and `bias`: those of the gate, then u. Weights are sampled from
+    U[-1/sqrt(I), 1/sqrt(I)] for I inputs, as in torch.nn.Linear; the gate initializes its biases;
+    that of u is zero.
 
     Attributes:
-        gate: from pre-activations to the pair f, i.
-        maps: name and rows of each map, in stacking order.
+        gate: maps pre-activations to the pair f, i.
+        maps: name and number of rows of each map, in stacking order.
         candidate: a key of `CANDIDATES`.
     """
 
     candidate = "tanh"
 
-    def __init__(self, input_size: int, hidden_size: int, gate: Gate | Normalised) -> None:
+    def __init__(self, input_size: int, hidden_size: int, gate: Gate | Normalized) -> None:
         super().__init__()
         self.input_size = check_size("input_size", input_size)
         self.hidden_size = self.output_size = check_size("hidden_size", hidden_size)
@@ -86,23 +86,19 @@ class Minimal(LinearCell):
         self.weight.uniform_(-bound, bound, generator=generator)
         self.bias.zero_()
         weights = self.gate_weights()
-        for name, start in self.gate.start_biases(generator).items():
-            weights[f"b_{name}"].copy_(start)
+        for name, bias in self.gate.initial_biases(generator).items():
+            weights[f"b_{name}"].copy_(bias)
 
     def gate_weights(self) -> dict[str, Tensor]:
         """Views `W_k` and `b_k` for each map k."""
-        return {
-            f"{kind}_{name}": part
-            for kind, parameter in (("W", self.weight), ("b", self.bias))
-            for name, part in zip(self.maps, parameter.detach().split(self._widths), strict=True)
-        }
+        return named_rows(self.maps, W=self.weight, b=self.bias)
 
-    def linear(self, x: Tensor) -> Linear:
-        """Forget gates, and what is written."""
+    def linear(self, x: Tensor) -> LinearStep:
+        """Forget gates and gated candidates."""
         z = widened(nn.functional.linear(x, self.weight, self.bias))
         *pre, u = z.split(self._widths, dim=-1)
         f, i = self.gate(*pre)
-        return Linear(f, i * CANDIDATES[self.candidate](u))
+        return LinearStep(f, i * CANDIDATES[self.candidate](u))
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         return projected[:, : self.hidden_size]
@@ -116,9 +112,9 @@ class MinGRU(Minimal):
         f, i = gate(L_...)             the effective gates, see `rlgates.gates.GATES`
         h'   = f * h + i * g(L_u)      the output
 
-    where g(y) = y + 1/2 from y = 0 up and sigmoid(y) below: rising, and always positive.
-    Gates without an auxiliary one are tied by default (i = 1 - f): the plain one is the minGRU,
-    whose update gate z is i here; `tied=False` gives i a map of its own.
+    where g(y) = y + 1/2 for y >= 0 and sigmoid(y) below: increasing and positive. Gates without
+    an auxiliary gate are tied by default, i = 1 - f, where i is the update gate z of the minGRU;
+    `tied=False` gives i a separate map.
 
     Stacking order of `weight` and `bias`: the maps of the gate, then u. That is, in units of
     hidden_size rows:
@@ -128,22 +124,20 @@ class MinGRU(Minimal):
         refine gates   r, f, u
         master gates   i, f, mi, mf, u   (mi and mf of hidden_size / chunk_size rows)
 
-    Weights start in U[-1/sqrt(I), 1/sqrt(I)] for I inputs; the biases of the gate as the gate
-    says, that of u at zero. The state is h, which starts at zero. It is unbounded: h is a mean
-    of candidates, and a candidate grows with the input.
+    Weights are sampled from U[-1/sqrt(I), 1/sqrt(I)] for I inputs; the gate initializes its
+    biases; that of u is zero. The state is h, initially zero. It is unbounded, because a
+    candidate grows with the input.
 
     Args:
         input_size: width of the input.
         hidden_size: number of units d.
-        gate: which gate; `make_core` builds it from the prefix of a name.
+        gate: the gate; `make_core` builds it from the prefix of a name.
         candidate: "g" as above, or "linear" for L_u itself (the paper's simplest form).
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, an unknown candidate, a gate of
-            another size.
+            the wrong size.
     """
-
-    options = ("candidate",)
 
     def __init__(self, input_size: int, hidden_size: int, gate: Gate, candidate: str = "g") -> None:
         super().__init__(input_size, hidden_size, gate)
@@ -158,58 +152,50 @@ class GILR(Minimal):
         f, i = gate(L_...)             the effective gates, see `rlgates.gates.GATES`
         h'   = f * h + i * tanh(L_u)   the output
 
-    Gates without an auxiliary one are tied by default (i = 1 - f), as in the paper;
-    `tied=False` gives i a map of its own.
+    Gates without an auxiliary gate are tied by default, i = 1 - f, as in the paper;
+    `tied=False` gives i a separate map.
 
-    Stacking order of `weight` and `bias`: the maps of the gate, then u. That is, in units of
-    hidden_size rows:
+    Stacking order of `weight` and `bias`: as in `MinGRU`.
 
-        tied gates     f, u
-        untied gates   i, f, u
-        refine gates   r, f, u
-        master gates   i, f, mi, mf, u   (mi and mf of hidden_size / chunk_size rows)
-
-    Weights start in U[-1/sqrt(I), 1/sqrt(I)] for I inputs; the biases of the gate as the gate
-    says, that of u at zero. The state is h, which starts at zero.
+    Weights are sampled from U[-1/sqrt(I), 1/sqrt(I)] for I inputs; the gate initializes its
+    biases; that of u is zero. The state is h, initially zero.
 
     Args:
         input_size: width of the input.
         hidden_size: number of units d.
-        gate: which gate; `make_core` builds it from the prefix of a name.
+        gate: the gate; `make_core` builds it from the prefix of a name.
 
     Raises:
-        ValueError, TypeError: a size below 1 or not an integer, a gate of another size.
+        ValueError, TypeError: a size below 1 or not an integer, a gate of the wrong size.
     """
 
 
 class MinLSTM(Minimal):
-    """The minimal LSTM (Feng et al. 2024), which has gates of its own.
+    """The minimal LSTM (Feng et al. 2024), with its own pair of gates.
 
     With L_k(x) = W_k x + b_k:
 
         f = sigmoid(L_f),   i = sigmoid(L_i)
         h' = f / (f + i) * h + i / (f + i) * g(L_u)      the output
 
-    where g(y) = y + 1/2 from y = 0 up and sigmoid(y) below: rising, and always positive. The
-    two shares are computed from log f - log i, so that they add up to 1 where f and i are both
-    too small for their dtype. The forget gate that is observed is f / (f + i).
+    where g(y) = y + 1/2 for y >= 0 and sigmoid(y) below: increasing and positive. The two
+    shares are computed from log f - log i, so they sum to 1 even where f and i underflow. The
+    traced forget gate is f / (f + i).
 
-    Stacking order of `weight` and `bias`, in units of hidden_size rows: f, i, u. Weights start
-    in U[-1/sqrt(I), 1/sqrt(I)] for I inputs, biases at zero but for that of f. The state is h,
-    which starts at zero. It is unbounded: a candidate grows with the input.
+    Stacking order of `weight` and `bias`, in units of hidden_size rows: f, i, u. Weights are
+    sampled from U[-1/sqrt(I), 1/sqrt(I)] for I inputs; biases other than that of f are zero. The
+    state is h, initially zero. It is unbounded, because a candidate grows with the input.
 
     Args:
         input_size: width of the input.
         hidden_size: number of units d.
         candidate: "g" as above, or "linear" for L_u itself (the paper's simplest form).
-        forget_bias: where the bias of f starts.
+        forget_bias: initial bias of f.
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, an unknown candidate, a bias
             that is not a finite number.
     """
-
-    options = ("candidate", "forget_bias")
 
     def __init__(
         self,
@@ -220,6 +206,6 @@ class MinLSTM(Minimal):
     ) -> None:
         forget_bias = check_number("forget_bias", forget_bias)
         size = check_size("hidden_size", hidden_size)
-        super().__init__(input_size, hidden_size, Normalised(size, forget_bias))
+        super().__init__(input_size, hidden_size, Normalized(size, forget_bias))
         self.forget_bias = forget_bias
         self.candidate = check_choice("candidate", candidate, ("g", "linear"))

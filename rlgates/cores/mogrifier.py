@@ -6,22 +6,21 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.cell import State, widened
-from rlgates.cores.regularisers import lstm_update
-from rlgates.cores.stacked import Stacked
-from rlgates.errors import check_flag, check_probability, check_size
+from rlgates.cores.stacked import Stacked, lstm_update
+from rlgates.errors import check_flag, check_size
 from rlgates.gates import Gate
-from rlgates.kernels import Loop
+from rlgates.kernels import FusedCell
 
 
 class MogrifierLSTM(Stacked):
-    """An LSTM whose input and state gate each other first (Melis et al. 2020).
+    """Mogrifier LSTM: input and state first modulate each other (Melis et al. 2020).
 
-    In rounds n = 1, 2, ..., `rounds`:
+    For n = 1, 2, ..., `rounds`:
 
         x <- 2 sigmoid(Q_n h + q_n) * x       n odd
         h <- 2 sigmoid(Q_n x + q_n) * h       n even
 
-    and then, with L_k(x, h) = W_x_k x + b_k + W_h_k h + b_h_k of the new x and h:
+    and then, for the modulated x and h, with L_k(x, h) = W_x_k x + b_k + W_h_k h + b_h_k:
 
         f, i = gate(L_...)             the effective gates, see `rlgates.gates.GATES`
         i    = min(1 - f, i)           if `cap_input`
@@ -30,62 +29,48 @@ class MogrifierLSTM(Stacked):
         c'   = f * c + i * u
         h'   = o * tanh(c')            the output
 
-    With rounds=0 and cap_input=False it is the LSTM.
+    With rounds=0 and cap_input=False it equals `LSTM`.
 
-    Stacking order of `weight_ih`, `weight_hh`, `bias_ih`, `bias_hh`, as in the LSTM: the maps
-    of the gate, then u, o. That is, in units of hidden_size rows:
+    Stacking order of `weight_ih`, `weight_hh`, `bias_ih`, `bias_hh`, as in `LSTM`: the maps of
+    the gate, then u, o. That is, in units of hidden_size rows:
 
         untied gates   i, f, u, o
         tied gates     f, u, o
         refine gates   r, f, u, o
         master gates   i, f, mi, mf, u, o   (mi and mf of hidden_size / chunk_size rows)
 
-    `modulation` holds the rounds by name: `Q_n` (input_size, d) for odd n and (d, input_size)
-    for even n, with biases `q_n`; at low rank `Q_n` is the product of `Q_n_left` and
-    `Q_n_right`, of `rank` columns and rows.
+    `modulation` holds the weights of the rounds by name: `Q_n` (input_size, d) for odd n and
+    (d, input_size) for even n, with biases `q_n`. With a `rank`, `Q_n` is the product of `Q_n_left`
+    and `Q_n_right`, with `rank` columns and rows.
 
-    Weights start in U[-1/sqrt(d), 1/sqrt(d)], those of the rounds in U[-1/sqrt(m), 1/sqrt(m)]
-    for a matrix of m columns; the biases of the gate start as the gate says, in `bias_ih`; all
-    others start at zero, so that the factors of the rounds start near 1.
+    Weights are sampled from U[-1/sqrt(d), 1/sqrt(d)], those of the rounds from
+    U[-1/sqrt(m), 1/sqrt(m)] for a matrix of m columns. The gate initializes its biases, in
+    `bias_ih`; all others are zero, so the factors of the rounds are initially near 1.
 
-    The state is (h, c): the rounds change what the maps read, not what is kept. Gates and
-    state stay in float32 under autocast.
+    The state is (h, c), without the modulation. Gates and state stay in float32 under autocast.
 
     Args:
         input_size: width of the input.
         hidden_size: number of units d.
-        gate: which gate; `make_core` builds it from the prefix of a name.
-        input_scale: factor on the starting weights W_x; above 1 lets a short stimulus leave a
-            stronger trace in the first state. 1 by default.
-        rounds: number of rounds, the paper's 5 by default. One more or less changes which of
-            x and h is gated last.
-        rank: of the matrices Q_n; None, the default, for full ones. It pays below
+        gate: the gate; `make_core` builds it from the prefix of a name.
+        input_scale: factor on the initial weights W_x; above 1, a short stimulus leaves a
+            stronger trace in the first state.
+        rounds: number of rounds, 5 in the paper.
+        rank: rank of the matrices Q_n; None for full matrices. It saves parameters below
             d input_size / (d + input_size).
-        cap_input: cap the input gate at 1 - f, which keeps c within [-1, 1], as the authors'
-            code does; the paper's equations do not. True by default; tied and refine gates
-            are so already.
-        zoneout_cell, zoneout_hidden: probabilities with which a unit of c and of h keeps its
-            old value while training; in evaluation the expectation (Krueger et al. 2016;
-            theirs are 0.5 and 0.05). The new h is made from the cell before it is zoned, the
-            old h is the one before the rounds; the output is the zoned h. 0 by default.
-        recurrent_dropout: probability with which a unit's candidate u is dropped while
-            training, the others scaled up (Semeniuta et al. 2016). 0 by default.
+        cap_input: cap the input gate at 1 - f, which keeps c within [-1, 1], as in the authors'
+            code but not in the paper's equations. No effect on tied and refine gates.
+        zoneout_cell, zoneout_hidden: probabilities that a unit of c and of h keeps its old value
+            during training; evaluation uses the expectation (Krueger et al. 2016, who use 0.5
+            and 0.05). h is computed from c before zoneout, the old h is that before the rounds,
+            and the output is h after zoneout.
+        recurrent_dropout: dropout probability of the candidate u (Semeniuta et al. 2016).
 
     Raises:
         ValueError, TypeError: a size or rank below 1 or not an integer, rounds below 0, a
             scale that is not positive, a probability outside [0, 1), a `cap_input` that is
-            not a bool, a gate of another size.
+            not a bool, a gate of the wrong size.
     """
-
-    options = (
-        "input_scale",
-        "rounds",
-        "rank",
-        "cap_input",
-        "zoneout_cell",
-        "zoneout_hidden",
-        "recurrent_dropout",
-    )
 
     def __init__(
         self,
@@ -101,14 +86,20 @@ class MogrifierLSTM(Stacked):
         recurrent_dropout: float = 0.0,
     ) -> None:
         maps = {**gate.maps, "u": hidden_size, "o": hidden_size}
-        super().__init__(input_size, hidden_size, gate, maps, input_scale)
+        super().__init__(
+            input_size,
+            hidden_size,
+            gate,
+            maps,
+            input_scale,
+            zoneout_cell=zoneout_cell,
+            zoneout_hidden=zoneout_hidden,
+            recurrent_dropout=recurrent_dropout,
+        )
         self.rounds = check_size("rounds", rounds, minimum=0)
         self.rank = None if rank is None else check_size("rank", rank)
         self.cap_input = check_flag("cap_input", cap_input)
-        self.zoneout_cell = check_probability("zoneout_cell", zoneout_cell)
-        self.zoneout_hidden = check_probability("zoneout_hidden", zoneout_hidden)
-        self.recurrent_dropout = check_probability("recurrent_dropout", recurrent_dropout)
-        self.state_shapes = {"h": (hidden_size,), "c": (hidden_size,)}
+        self.state_shapes["c"] = (hidden_size,)
         self.modulation = nn.ParameterDict()
         for n in range(1, self.rounds + 1):
             out, into = (input_size, hidden_size) if n % 2 else (hidden_size, input_size)
@@ -133,7 +124,7 @@ class MogrifierLSTM(Stacked):
         return {**super().gate_weights(), **self._round_weights()}
 
     def _round_weights(self) -> dict[str, Tensor]:
-        """Views of `modulation`; none while the base class draws, before that is made."""
+        """Views of `modulation`; empty while the base class initializes, before it exists."""
         return {
             name.removeprefix("modulation."): parameter.detach()
             for name, parameter in self.named_parameters()
@@ -141,10 +132,10 @@ class MogrifierLSTM(Stacked):
         }
 
     def project(self, x: Tensor) -> Tensor:
-        return x  # which h has a say in, so that no product can be made ahead
+        return x  # h modulates x, so nothing can be projected in advance
 
     def _factor(self, n: int, z: Tensor) -> Tensor:
-        """What round n multiplies x or h by, made from the other of them."""
+        """The factor of round n on x or h, computed from the other one, z."""
         weights = self.modulation
         if self.rank is None:
             weight = weights[f"Q_{n}"]
@@ -153,30 +144,31 @@ class MogrifierLSTM(Stacked):
             weight = weights[f"Q_{n}_left"]
         return 2 * torch.sigmoid(widened(nn.functional.linear(z, weight, weights[f"q_{n}"])))
 
-    def _maps(self, x: Tensor, h: Tensor) -> tuple[Tensor, ...]:
-        """The pre-activations of all maps, after the rounds."""
+    def pre_activations(self, projected: Tensor, h: Tensor) -> tuple[Tensor, ...]:
+        """L_k for each map, after the rounds."""
+        x = projected
         for n in range(1, self.rounds + 1):
             if n % 2:
                 x = self._factor(n, h) * x
             else:
                 h = self._factor(n, x) * h
-        return self.pre_activations(super().project(x), h)
+        return super().pre_activations(super().project(x), h)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        *pre, u, o = self._maps(projected, state[0])
+        *pre, u, o = self.pre_activations(projected, state[0])
         f, i = self.gate(*pre)
         if self.cap_input:
             i = torch.minimum(i, 1 - f)
         h, c = lstm_update(self, state, (f, i), u, o)
         return h, (h, c)
 
-    def recurrence(self) -> Loop | None:
-        dropout = self.training and self.recurrent_dropout
-        if self.zoneout_cell or self.zoneout_hidden or dropout:
+    def recurrence(self) -> FusedCell | None:
+        layer = self.layer("mogrifier")
+        if layer is None:
             return None
         d, inputs = self.hidden_size, self.input_size
-        bias = self.bias_ih + self.bias_hh
-        weights = [self.weight_ih, self.weight_hh, bias]
+        bias = layer.bias_ih + layer.bias_hh
+        weights = [layer.weight_ih, layer.weight_hh, bias]
         for n, shape in ((1, (inputs, d)), (2, (d, inputs))):
             rounds = range(n, self.rounds + 1, 2)
             if rounds:
@@ -185,11 +177,10 @@ class MogrifierLSTM(Stacked):
             else:
                 weights += [bias.new_empty(0, *shape), bias.new_empty(0, shape[0])]
         sizes = d, len(bias), self.rounds, self.cap_input
-        gate = self.gate.row.activation, self.gate.auxiliary, self.gate.chunk_size
-        return Loop("mogrifier", sizes, tuple(weights), gate=gate)
+        return FusedCell(layer.cell, sizes, tuple(weights), gate=layer[1:4])
 
     def _matrix(self, n: int) -> Tensor:
-        """Q_n, also at low rank."""
+        """Q_n, also where it is factored."""
         weights = self.modulation
         matrix: Tensor
         if self.rank is None:
@@ -197,7 +188,3 @@ class MogrifierLSTM(Stacked):
         else:
             matrix = weights[f"Q_{n}_left"] @ weights[f"Q_{n}_right"]
         return matrix
-
-    def forget_gate(self, projected: Tensor, state: State) -> Tensor:
-        *pre, _, _ = self._maps(projected, state[0])
-        return self.gate(*pre)[0]

@@ -1,4 +1,4 @@
-"""The non-saturating recurrent unit: a memory that is written and erased without any gate."""
+"""The non-saturating recurrent unit: additive writes and erasures without gates."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import math
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import Cell, State, widened
+from rlgates.cell import Cell, State, named_rows, widened
 from rlgates.errors import check_flag, check_size
-from rlgates.kernels import Loop
+from rlgates.kernels import FusedCell
 
 
 class NRU(Cell):
-    """Non-saturating recurrent unit (Chandar et al. 2019; what it leaves open as in their code).
+    """Non-saturating recurrent unit (Chandar et al. 2019; unspecified details as in their code).
 
-    With d = hidden_size, m = memory_size, k = num_heads, s = sqrt(k m), and every map but that
-    of h linear in [h' ; m] (the new h, the old memory, not x):
+    With d = hidden_size, m = memory_size, k = num_heads, s = sqrt(k m):
 
         h' = relu(W_x_h x + W_h_h h + W_m_h m + b_h)
         alpha = W_alpha [h' ; m] + b_alpha,  beta = W_beta [h' ; m] + b_beta     k numbers each
@@ -24,16 +23,17 @@ class NRU(Cell):
         v = rows(v1 v2^T),  w = rows(w1 w2^T)                                    k rows of m
         m' = m + mean over the heads of (alpha v) - mean over the heads of (beta w)
 
-    rows(...) flattens the s x s products, the index of v1 first, cuts them into k rows of m and
-    divides each row by its 5-norm (by 1e-12 if that is less). The output is h'.
+    The maps other than that of h' read the new h and the old memory, but not x. rows(...)
+    flattens the s x s products (index of v1 first), splits them into k rows of m and divides each
+    row by its 5-norm (at least 1e-12). The output is h'.
 
-    The state is (h, m), both zero at first. Nothing bounds it: the amounts alpha and beta read
-    the memory that they change, so that it can grow exponentially. `Core(debug=True)` tells
-    when it is no longer finite. There is no forget gate to observe.
+    The state is (h, m), initially zero. It is unbounded: alpha and beta depend on the memory that
+    they change, so it can grow exponentially. `Core(debug=True)` raises when it is not finite.
+    There is no forget gate to trace.
 
-    Weights and biases start as in torch.nn.Linear, in U[-1/sqrt(n), 1/sqrt(n)] with n the numbers
-    that a map reads (input_size + d + m for h', d + m for the others); with all biases at zero
-    nothing would be written where the input is zero.
+    Weights and biases are sampled from U[-1/sqrt(n), 1/sqrt(n)] as in torch.nn.Linear, for a map
+    of n inputs (input_size + d + m for h', d + m for the others); with zero biases, nothing
+    would be written while the input is zero.
 
     Weights by name (`gate_weights`): W_x_h (d, input_size), W_h_h (d, d), W_m_h (d, m), b_h;
     W_alpha (k, d + m), b_alpha, W_beta, b_beta; W_v1 (s, d + m), b_v1, W_v2, b_v2, W_w1, b_w1,
@@ -43,21 +43,18 @@ class NRU(Cell):
     Args:
         input_size: width of the input.
         hidden_size: number of units d.
-        memory_size: width m of the memory, of which num_heads * memory_size must be the square
-            of a whole number. None takes the paper's 64 for d = 128 and 144 for d = 512, half
-            as much again for each doubling of d: of the sizes that are allowed, the one
-            nearest to 64 * 1.5^log2(d / 128).
-        num_heads: number k of rows that a step writes, and that it erases.
-        relu: a ReLU on alpha, beta, and on v and w before they are normalized.
-        layer_norm: layer normalization of the pre-activation of h', with gain g_h, offset o_h,
-            and 1e-5 added to the variance.
+        memory_size: width m of the memory; num_heads * memory_size must be a square number.
+            None for the allowed size nearest to 64 * 1.5^log2(d / 128), which gives the
+            paper's 64 for d = 128 and 144 for d = 512.
+        num_heads: number k of rows written, and of rows erased, in a step.
+        relu: a ReLU on alpha and beta, and on v and w before normalization.
+        layer_norm: layer normalization of the pre-activation of h', with gain g_h, offset o_h
+            and epsilon 1e-5.
 
     Raises:
-        ValueError, TypeError: a size below 1 or not an integer, a memory_size that does not go
-            with num_heads (the nearest that does is named), a flag that is none.
+        ValueError, TypeError: a size below 1 or not an integer, a memory_size that does not fit
+            num_heads (the message names the nearest), a flag that is not a bool.
     """
-
-    options = ("memory_size", "num_heads", "relu", "layer_norm")
 
     def __init__(
         self,
@@ -110,11 +107,9 @@ class NRU(Cell):
         views = {"W_x_h": self.weight_ih.detach(), "b_h": self.bias.detach()}
         from_h, from_m = self.weight_hh.detach().tensor_split([self.hidden_size], dim=1)
         views |= {"W_h_h": from_h, "W_m_h": from_m}
-        names = ("alpha", "beta", "v1", "w1", "v2", "w2")
-        widths = [self.num_heads] * 2 + [self.side] * 4
-        for kind, parameter in (("W", self.weight_maps), ("b", self.bias_maps)):
-            parts = parameter.detach().split(widths)
-            views |= {f"{kind}_{name}": part for name, part in zip(names, parts, strict=True)}
+        maps = dict.fromkeys(("alpha", "beta"), self.num_heads)
+        maps |= dict.fromkeys(("v1", "w1", "v2", "w2"), self.side)
+        views |= named_rows(maps, W=self.weight_maps, b=self.bias_maps)
         if self.norm is not None:
             views |= {"g_h": self.norm.weight.detach(), "o_h": self.norm.bias.detach()}
         return views
@@ -128,7 +123,7 @@ class NRU(Cell):
         h = torch.relu(z if self.norm is None else self.norm(z))
         read = torch.cat([h, m], dim=-1)
         z = widened(nn.functional.linear(read, self.weight_maps, self.bias_maps))
-        # Writing (v) and erasing (w) side by side, on an axis of two.
+        # Writing (v) and erasing (w) are stacked on an axis of length 2.
         heads, side = self.num_heads, self.side
         amounts, first, second = (
             part.unflatten(-1, (2, part.shape[-1] // 2))
@@ -141,19 +136,19 @@ class NRU(Cell):
         written, erased = (amounts.unsqueeze(-1) * rows).mean(dim=-2).unbind(1)
         return h, (h, m + (written - erased))
 
-    def recurrence(self) -> Loop:
+    def recurrence(self) -> FusedCell:
         maps = self.weight_ih, self.bias, self.weight_hh, self.weight_maps, self.bias_maps
         empty = self.bias.new_empty(0)
         norm = (empty, empty) if self.norm is None else (self.norm.weight, self.norm.bias)
         flags = self.relu, self.layer_norm
         sizes = self.hidden_size, self.memory_size, self.num_heads, self.side, *flags
-        return Loop("nru", sizes, (*maps, *norm))
+        return FusedCell("nru", sizes, (*maps, *norm))
 
 
 def unit_rows(v: Tensor) -> Tensor:
-    """Each row divided by its 5-norm, or by 1e-12 if that is less."""
-    # Fifth powers leave float32 beyond 5e7 and below 1e-9, so the rows are brought to a largest
-    # number of 1 first. The result does not depend on that factor, nor does its gradient.
+    """Each row divided by its 5-norm, which is clamped to at least 1e-12."""
+    # Fifth powers overflow float32 above 5e7 and underflow below 1e-9, so each row is first
+    # divided by its largest magnitude. Neither the result nor its gradient depends on it.
     largest = v.detach().abs().amax(dim=-1, keepdim=True).clamp(min=1e-12)
     return nn.functional.normalize(v / largest, p=5.0, dim=-1, eps=1.0)
 
@@ -164,4 +159,4 @@ def _memory_near(size: float, num_heads: int) -> int:
         n for n in range(1, num_heads + 1) if math.isqrt(n * num_heads) ** 2 == n * num_heads
     )
     below = max(1, math.floor(math.sqrt(size / least)))
-    return min((least * n * n for n in (below, below + 1)), key=lambda fits: abs(fits - size))
+    return min((least * n * n for n in (below, below + 1)), key=lambda near: abs(near - size))

@@ -1,4 +1,4 @@
-"""The memory of the Reconstructive Memory Agent: a table of past latents, read by content."""
+"""The recurrent core of the Reconstructive Memory Agent, with a memory of past latents."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import Cell, State, widened
+from rlgates.cell import Cell, State, full_precision, truncated_normal_, widened
 from rlgates.cores.lstm import LSTM
-from rlgates.cores.recall import Recall, recall
-from rlgates.cores.starts import truncated_normal_
 from rlgates.errors import check_flag, check_size
 from rlgates.gates import Gate
 
+# A row or key with a smaller norm counts as zero, so that no gradient is divided by zero.
+_SHORTEST = 1e-6
+
 
 class RMAOutputs(NamedTuple):
-    """The outputs of an RMA cell in their parts.
+    """The parts of the output of an RMA cell.
 
     Attributes:
         latent: z (..., latent_size).
-        controller: h1 and h2 side by side (..., 2 hidden_size).
-        reads: what the heads read, side by side (..., num_heads latent_size); no columns
-            without memory.
+        controller: [h1 ; h2] (..., 2 hidden_size).
+        reads: concatenated reads of the heads (..., num_heads latent_size); (..., 0) without
+            memory.
     """
 
     latent: Tensor
@@ -31,11 +32,11 @@ class RMAOutputs(NamedTuple):
 
 
 class RMA(Cell):
-    """The recurrent part of the Reconstructive Memory Agent (Hung et al. 2019).
+    """The recurrent core of the Reconstructive Memory Agent (Hung et al. 2019).
 
-    A latent z is made of the input and of what the memory gave last; it drives two gated LSTM
-    layers, and is kept in a table of the last num_slots latents, which the layers read by
-    content. With the previous controller output y = [h1 ; h2] and the previous reads m:
+    A latent z, computed from the input and the last reads, drives two gated LSTM layers and is
+    stored in a memory of the last num_slots latents, which is read by content. With the previous
+    controller output y = [h1 ; h2] and the previous reads m:
 
         z        = W_z2 tanh(W_z1 [x ; y ; m] + b_z1) + b_z2
         h1', c1' = layer 1 on z                  each an `rlgates.cores.LSTM` with the gate
@@ -45,61 +46,58 @@ class RMA(Cell):
         strength = softplus(s)
         l_j      = strength * cos(k, M_j)        for each row M_j of the memory
         w        = softmax of the top_k largest l_j, 0 for the other rows
-        m'       = sum_j w_j M_j                 one read a head, of the rows as they are
+        m'       = sum_j w_j M_j                 one read a head
         M'[n]    = stop_gradient(z), n = step mod num_slots
         step'    = step + 1
         output   = [z ; y' ; m']
 
-    The read comes before the write: no step sees its own z in the memory. No gradient goes
-    through the memory to the step that wrote a row; it does reach keys and strengths. The
-    cosine with a row or key of zeros (shorter than 1e-6) is 0, without a gradient. Which of
-    several rows of equal l_j are among the top_k is left to `torch.topk`; for rows with the
-    same content, such as those not yet written, it makes no difference. The memory is written
-    and read in float32 under autocast too; but a read jumps where two rows change places at
-    rank top_k, so that rounding before it can change what is read.
+    The read precedes the write, so a step never reads its own z. Gradients reach keys and
+    strengths, but not the steps that wrote the rows. The cosine with a row or key of zeros
+    (shorter than 1e-6) is 0, without gradient. Ties at rank top_k are broken by `torch.topk`; for
+    equal rows, such as those not yet written, that makes no difference. The memory is written and
+    read in float32 under autocast too, but reads are discontinuous where two rows swap places at
+    rank top_k, so rounding can change what is read.
 
-    Order of the rows of `W_read`: num_heads keys of latent_size, then num_heads strengths.
-    The layers stack their maps as `LSTM` does; `gate_weights()` names those of layer n
-    `W_x_k_n`, `W_h_k_n`, `b_k_n`, `b_h_k_n`. All weights start truncated normal (at two
-    standard deviations) with standard deviation 1/sqrt(inputs), where those of an LSTM layer
-    count its h among its inputs; so do the biases of its maps u and o, as in the authors' code;
-    the biases of the gate start as the gate says, all others at zero.
+    Stacking order of `W_read`: num_heads keys of latent_size rows, then num_heads strengths. The
+    layers stack their maps as `LSTM` does; `gate_weights()` names those of layer n `W_x_k_n`,
+    `W_h_k_n`, `b_k_n`, `b_h_k_n`. As in the authors' code, all weights and the biases of the maps
+    u and o are initialized from a normal distribution of standard deviation 1/sqrt(inputs),
+    truncated at two standard deviations; the inputs of an LSTM layer include its h. The gate
+    initializes its biases; all others are zero.
 
-    The state is (h1, c1, h2, c2, memory, reads, step): all zeros at the start of an episode.
-    The observed forget gates are those of both layers side by side.
+    The state is (h1, c1, h2, c2, memory, reads, step), initially zero. The traced forget gates are
+    those of both layers, concatenated. The paper stacks no cells (num_layers = 1).
 
-    An agent takes its policy from the whole output and its value from z and the logits of the
-    policy, these without gradient; `rlgates.reconstruction.RMAReconstruction` trains z.
-    `split` and `read_strengths` give what they need. The paper stacks no cells (num_layers = 1).
+    An agent computes its policy from the whole output, and its value from z and the detached
+    logits of the policy; `rlgates.agents.rma.reconstruction.RMAReconstruction` trains z. See
+    `split` and `read_strengths`.
 
-    Cost: the state of one environment holds num_slots * latent_size numbers (0.8 MB by
-    default). Of the memory, a backward pass needs the rows that were read alone: in each step
-    num_heads * top_k * latent_size numbers an environment. With the defaults, 16 environments
-    and 120 steps that is 230 MB in float32, and 150 MB for all the rest (hidden_size 256, 505
-    inputs). The memory itself is copied once a step and not kept, unless the state that was
-    given requires a gradient: detach it between updates.
+    Cost: the state of one environment holds num_slots * latent_size numbers (0.8 MB by default).
+    The backward pass needs only the rows that were read: num_heads * top_k * latent_size numbers
+    per step and environment. With the defaults, 16 environments and 120 steps, that is 230 MB in
+    float32, plus 150 MB for everything else (hidden_size 256, 505 inputs). The memory itself is
+    not saved for the backward pass unless the initial state requires a gradient: detach it
+    between updates.
 
     Args:
         input_size: width of the input.
         hidden_size: number of units d of each controller layer (the authors use 256).
-        gate: which gate the controller layers have; `make_core` builds it from the prefix.
-        latent_size: width of z and of a row.
+        gate: gate of the controller layers; `make_core` builds it from the prefix of a name.
+        latent_size: width of z and of a row of the memory.
         latent_hidden: tanh units between the input and z; 2 * latent_size if None.
-        num_slots: rows of the memory, after which the oldest is overwritten.
-        num_heads: how many reads a step.
-        top_k: how many rows one read is made of, at most num_slots.
-        memory: False for the control without a memory: the state is (h1, c1, h2, c2), W_z1
-            reads [x ; y], and the output is [z ; y']. The options of the memory are checked
-            all the same, and have no effect.
+        num_slots: rows of the memory; then the oldest is overwritten.
+        num_heads: reads per step.
+        top_k: number of rows in one read, at most num_slots.
+        memory: False for the control without memory: the state is (h1, c1, h2, c2), W_z1 reads
+            [x ; y], and the output is [z ; y']. The memory options are checked but unused.
 
     The defaults are those of the authors' code (google-deepmind/deepmind-research, tvt).
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, a `top_k` above `num_slots`, a
-            `memory` that is not a bool, a gate of another size.
+            `memory` that is not a bool, a gate of the wrong size.
     """
 
-    options = ("latent_size", "latent_hidden", "num_slots", "num_heads", "top_k", "memory")
     learnable = ("h1", "c1", "h2", "c2")
 
     def __init__(
@@ -165,7 +163,7 @@ class RMA(Cell):
         return named
 
     def project(self, x: Tensor) -> Tensor:
-        return x  # W_z1 is one matrix: to slice it in every step costs more than to reuse it
+        return x  # slicing W_z1 in every step would cost more than projecting x there
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         h1, c1, h2, c2 = state[:4]
@@ -183,36 +181,32 @@ class RMA(Cell):
         return output, (h1, c1, h2, c2, written, reads, step + 1)
 
     def _latent(self, x: Tensor, state: State) -> Tensor:
-        given = [x, state[0], state[2]]
+        inputs = [x, state[0], state[2]]
         if self.memory:
-            given.append(state[5].flatten(1))
-        below = nn.functional.linear(torch.cat(given, dim=-1), self.W_z1, self.b_z1)
+            inputs.append(state[5].flatten(1))
+        below = nn.functional.linear(torch.cat(inputs, dim=-1), self.W_z1, self.b_z1)
         return widened(nn.functional.linear(torch.tanh(widened(below)), self.W_z2, self.b_z2))
 
     def read(self, controller: Tensor, memory: Tensor) -> Recall:
-        """What a controller output (B, 2d) reads in a memory (B, num_slots, latent_size)."""
-        asked = widened(nn.functional.linear(controller, self.W_read, self.b_read))
-        keys = asked[..., : -self.num_heads].unflatten(-1, (self.num_heads, self.latent_size))
-        strengths = nn.functional.softplus(asked[..., -self.num_heads :])
+        """Read a memory (B, num_slots, latent_size) by a controller output (B, 2d)."""
+        query = widened(nn.functional.linear(controller, self.W_read, self.b_read))
+        keys = query[..., : -self.num_heads].unflatten(-1, (self.num_heads, self.latent_size))
+        strengths = nn.functional.softplus(query[..., -self.num_heads :])
         return recall(memory, keys, strengths, self.top_k)
 
     def read_strengths(self, outputs: Tensor) -> Tensor:
-        """The read strengths (..., num_heads) of steps from their outputs, with gradients.
-
-        Without memory there are none: (..., 0).
-        """
+        """Read strengths (..., num_heads), or (..., 0) without memory; differentiable."""
         controller = self.split(outputs).controller
         if not self.memory:
             return controller[..., :0]
         weight, bias = self.W_read[-self.num_heads :], self.b_read[-self.num_heads :]
-        asked = widened(nn.functional.linear(controller, weight, bias))
-        return nn.functional.softplus(asked)
+        return nn.functional.softplus(widened(nn.functional.linear(controller, weight, bias)))
 
     def split(self, outputs: Tensor) -> RMAOutputs:
-        """Outputs (..., output_size) in their parts, as views.
+        """Views of the parts of outputs (..., output_size).
 
         Raises:
-            ValueError: another width.
+            ValueError: the width is not output_size.
         """
         if outputs.shape[-1] != self.output_size:
             raise ValueError(
@@ -231,3 +225,51 @@ class RMA(Cell):
         above = second.project(torch.cat([z, h1], dim=-1))
         gates = first.forget_gate(below, state[:2]), second.forget_gate(above, state[2:4])
         return torch.cat(gates, dim=-1)
+
+
+class Recall(NamedTuple):
+    """The result of one read by all heads.
+
+    Attributes:
+        reads: (B, num_heads, width).
+        weights: (B, num_heads, top_k), which sum to 1, the largest first.
+        rows: the indices of the rows of the memory that they weigh, of the same shape.
+    """
+
+    reads: Tensor
+    weights: Tensor
+    rows: Tensor
+
+
+def recall(memory: Tensor, keys: Tensor, strengths: Tensor, top_k: int) -> Recall:
+    """Weighted sums of the `top_k` rows that are most similar to the keys: see `rlgates.cores.RMA`.
+
+    Computed in full precision under autocast too.
+
+    Args:
+        memory: (B, num_slots, width).
+        keys: (B, num_heads, width).
+        strengths: (B, num_heads), at least 0.
+        top_k: number of rows in a sum, at most num_slots.
+    """
+    unit_keys = keys * _inverse_norm(keys).unsqueeze(-1)
+    with full_precision(memory.device.type):
+        inverse = _inverse_norm(memory)
+        # The search needs no gradient, and strengths do not change the order. Gradients flow
+        # through the selected rows only.
+        cosine = unit_keys.detach() @ memory.detach().mT * inverse.detach().unsqueeze(1)
+        rows = cosine.topk(top_k).indices
+        batch, slots, width = memory.shape
+        begin = torch.arange(batch, device=memory.device) * slots
+        index = (rows + begin.view(-1, 1, 1)).flatten()
+        chosen = memory.flatten(0, 1).index_select(0, index).view(*rows.shape, width)
+        inverse = inverse.flatten().index_select(0, index).view(rows.shape)
+        cosine = (chosen @ unit_keys.unsqueeze(-1)).squeeze(-1) * inverse
+        weights = torch.softmax(strengths.unsqueeze(-1) * cosine, dim=-1)
+        return Recall((weights.unsqueeze(-2) @ chosen).squeeze(-2), weights, rows)
+
+
+def _inverse_norm(x: Tensor) -> Tensor:
+    """1 / |x| over the last dimension; 0, with gradient 0, where x is zero."""
+    norm = torch.linalg.vector_norm(x, dim=-1)
+    return torch.where(norm > _SHORTEST, norm, torch.inf).reciprocal()

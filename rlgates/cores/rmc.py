@@ -1,14 +1,13 @@
-"""The relational memory core: slots that attend to each other, written through gates."""
+"""The relational memory core: memory slots with self-attention and gated updates."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import Cell, State, widened
+from rlgates.cell import Cell, State, named_rows, truncated_normal_, widened
 from rlgates.cores.attention import Block
-from rlgates.cores.starts import truncated_normal_
-from rlgates.errors import check_number, check_size, nearest_divisor, unknown
+from rlgates.errors import check_number, check_size, nearest_divisor, unknown_choice
 from rlgates.gates import Gate
 
 
@@ -16,12 +15,12 @@ class RMC(Cell):
     """The relational memory core (Santoro et al. 2018), with every gate of the table.
 
     The memory M has S slots (rows) of D = hidden_size numbers. With x~ = W_in x + b_in and
-    LN a layer norm of each row (own gain g and offset o, epsilon 1e-5), a step is
+    LN a layer norm of each row (gain g, offset o, epsilon 1e-5), a step is
 
-        A   = [M; x~]                              the input joins as one more row
+        A   = [M; x~]                              the input as one more row
         for each block n:
             Q, K, V = heads of LN_qkv_n(W_qkv_n A + b_qkv_n)
-            A = LN_att_n(A + softmax(Q K^T / sqrt(key_size)) V)        heads side by side
+            A = LN_att_n(A + softmax(Q K^T / sqrt(key_size)) V)        heads concatenated
             A = LN_mlp_n(A + MLP(A))
         M~  = A without the row of the input
         L_k = W_x_k x~ + b_k + W_h_k tanh(M) + b_h_k     for each map k and each slot
@@ -29,57 +28,45 @@ class RMC(Cell):
         M'  = f * M + i * tanh(M~)
 
     and the output is M', flattened: S * D numbers. The MLP, `mlp_layers` linear layers of D
-    units with ReLU between them, is shared by the blocks; everything else in a block is its
-    own. The weights of the gates are shared by the slots. LN_qkv is over all numbers of a row
-    at once; its H (2 key_size + D / H) numbers are H heads, each of q, k, v in this order.
+    units with ReLU between them, is shared by the blocks, and the gate weights by the slots.
+    LN_qkv normalizes whole rows of H (2 key_size + D / H) numbers: H heads, each q, k, v.
 
-    The gate stands for the pair f and i alone; attention, norms and MLP are the same with every
-    gate. A refine gate has r where others have i, so as many parameters as the plain gate, and
-    writes with 1 - f. Gates are untied by default, and there is no output gate. The biases
-    b_f and b_i start where the authors' code adds constants (1 and 0), and are trained.
+    Gates are untied by default, and there is no output gate. A refine gate has r in place of i,
+    so as many parameters as the plain gate, and i = 1 - f. The trained biases b_f and b_i are
+    initialized to the constants (1 and 0) that the authors' code adds.
 
     Stacking order of the gate's weights (`gate_x`, `gate_h`), in units of D rows (of 1 with
     gate_style "memory"): i, f for untied gates; f for tied ones; r, f for refine gates;
     i, f, mi, mf for master gates (mi and mf of D / chunk_size rows).
 
-    Weights start as in the authors' code: normal, truncated at two standard deviations of
-    1/sqrt(inputs of the layer), biases zero but for those of the gate, gains 1, offsets 0.
+    Initialization as in the authors' code: weights normal with standard deviation 1/sqrt(inputs),
+    truncated at two standard deviations, biases zero except those of the gate, gains 1, offsets 0.
 
-    Attention, layer norms and the MLP stay in float32 under autocast: a layer norm magnifies the
-    rounding of bfloat16, which in a few rows of a few numbers saves little.
+    Attention, layer norms and the MLP stay in float32 under autocast: layer norms amplify the
+    rounding of bfloat16, which would save little here.
 
-    The state is the memory (S, D). It starts as the identity, padded with zero columns or cut
-    to D columns: slots that start alike stay alike, so more than D + 1 slots are of no use.
+    The state is the memory (S, D), initially the identity, padded with zero columns or cut to D
+    columns. Slots of equal initial value stay equal, so more than D + 1 slots are useless.
 
     Args:
         input_size: width of the input.
-        hidden_size: width D of a slot, heads times the size of a head.
-        gate: which gate, of D units; `make_core` builds it from the prefix of a name.
+        hidden_size: width D of a slot.
+        gate: the gate, of D units; `make_core` builds it from the prefix of a name.
         mem_slots: number of slots S.
-        num_heads: attention heads H, which divide D.
-        num_blocks: rounds of attention in a step.
+        num_heads: number of attention heads H; it must divide D.
+        num_blocks: number of attention blocks in a step.
         mlp_layers: linear layers of the MLP.
-        key_size: length of a query and a key of a head; D / H by default.
+        key_size: size of the queries and keys of a head; D / H if None.
         gate_style: "unit" for a gate for each number of a slot, "memory" for one for each slot,
-            None for no gates at all: then M' = M~. One unit has no distribution of timescales
-            and no order: "memory" takes no gates of uniform start and no cumax.
-        input_bias: where b_i starts; of the plain untied gate alone.
+            None for no gates, M' = M~. "memory" has one unit a slot, so it excludes uniform
+            initialization and cumax.
+        input_bias: initial b_i, for the plain untied gate only.
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, heads that do not divide D, an
-            unknown gate_style, a gate of another size or one that the style does not take, an
-            input_bias for another gate or none.
+            unknown gate_style, a gate of the wrong size or one that the style excludes, an
+            input_bias without the plain untied gate.
     """
-
-    options = (
-        "mem_slots",
-        "num_heads",
-        "num_blocks",
-        "mlp_layers",
-        "key_size",
-        "gate_style",
-        "input_bias",
-    )
 
     gate: Gate | None
 
@@ -100,16 +87,22 @@ class RMC(Cell):
         self.input_size = check_size("input_size", input_size)
         self.hidden_size = check_size("hidden_size", hidden_size)
         self.mem_slots = check_size("mem_slots", mem_slots)
-        self.num_heads = _check_heads(num_heads, hidden_size)
+        self.num_heads = check_size("num_heads", num_heads)
+        if hidden_size % self.num_heads:
+            near = nearest_divisor(hidden_size, self.num_heads)
+            raise ValueError(
+                f"num_heads must divide hidden_size {hidden_size}, got {num_heads}. "
+                f"The nearest is {near}."
+            )
         if gate.size != hidden_size:
             raise ValueError(f"the gate must have {hidden_size} units, got {gate}.")
         self.gate_style = gate_style
-        self.gate = _styled(gate, gate_style)
+        self.gate = _slot_gate(gate, gate_style)
         self.input_bias = check_number("input_bias", input_bias)
         plain = self.gate is not None and gate.name == "" and gate.auxiliary == "untied"
         if input_bias and not plain:
             raise ValueError(
-                "input_bias is the start of the plain untied gate's b_i alone, got "
+                "input_bias is the initial b_i of the plain untied gate only, got "
                 f"{input_bias} for {gate} with gate_style {gate_style!r}."
             )
         value_size = hidden_size // self.num_heads
@@ -144,8 +137,8 @@ class RMC(Cell):
                 module.bias.zero_()
         if self.gate is not None:
             weights = self.gate_weights()
-            for name, start in self.gate.start_biases(generator).items():
-                weights[f"b_{name}"].copy_(start)
+            for name, bias in self.gate.initial_biases(generator).items():
+                weights[f"b_{name}"].copy_(bias)
             if self.input_bias:
                 weights["b_i"].fill_(self.input_bias)
 
@@ -166,9 +159,7 @@ class RMC(Cell):
             views |= _views(layer, f"W_mlp_{j}", f"b_mlp_{j}")
         if self.gate is not None:
             stacked = _views(self.gate_x, "W_x", "b") | _views(self.gate_h, "W_h", "b_h")
-            for kind, rows in stacked.items():
-                parts = zip(self.gate.maps, rows.split(self._widths), strict=True)
-                views |= {f"{kind}_{name}": part for name, part in parts}
+            views |= named_rows(self.gate.maps, **stacked)
         return views
 
     def initial_state(self, batch_size: int) -> State:
@@ -178,7 +169,7 @@ class RMC(Cell):
         return (identity.expand(batch_size, -1, -1),)
 
     def project(self, x: Tensor) -> Tensor:
-        """x~ and, side by side with it, what it adds to the gates."""
+        """x~, concatenated with its part of the gates' pre-activations."""
         row = widened(self.input(x))
         return row if self.gate is None else torch.cat([row, widened(self.gate_x(row))], dim=-1)
 
@@ -197,51 +188,40 @@ class RMC(Cell):
         return f * memory + i * torch.tanh(new)
 
     def _gates(self, gate: Gate, projected: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """The effective gates, each (B, S, D), or (B, S, 1) with one for a slot."""
+        """The effective gates, each (B, S, D), or (B, S, 1) with gate_style "memory"."""
         z = widened(self.gate_h(torch.tanh(memory))) + projected[:, None, self.hidden_size :]
         return gate(*z.split(self._widths, dim=-1))
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor | None:
-        """The forget gates, slot after slot: (B, S D), or (B, S) with one for a slot."""
+        """The forget gates of all slots: (B, S D), or (B, S) with gate_style "memory"."""
         if self.gate is None:
             return None
         return self._gates(self.gate, projected, state[0])[0].flatten(1)
 
 
 def _views(layer: nn.Module, weight: str, bias: str) -> dict[str, Tensor]:
-    """The two parameters of a layer, by other names."""
+    """The weight and bias of a layer under these names."""
     return {
-        name: layer.get_parameter(own).detach()
-        for name, own in ((weight, "weight"), (bias, "bias"))
+        weight: layer.get_parameter("weight").detach(),
+        bias: layer.get_parameter("bias").detach(),
     }
 
 
-def _check_heads(num_heads: int, size: int) -> int:
-    """`num_heads`, if it divides `size`; else a ValueError that names the nearest that does."""
-    num_heads = check_size("num_heads", num_heads)
-    if size % num_heads:
-        near = nearest_divisor(size, num_heads)
-        raise ValueError(
-            f"num_heads must divide hidden_size {size}, got {num_heads}. The nearest is {near}."
-        )
-    return num_heads
-
-
-def _styled(gate: Gate, style: str | None) -> Gate | None:
-    """The gate for one slot in a style: of all its units, of one, or none."""
+def _slot_gate(gate: Gate, style: str | None) -> Gate | None:
+    """The gate of one slot: of all its units, of one, or None."""
     if style == "unit":
         return gate
     if style == "memory":
-        if gate.row.start == "uniform" or gate.row.activation == "cumax":
+        if gate.row.init == "uniform" or gate.row.activation == "cumax":
             raise ValueError(
-                "gate_style 'memory' has one unit a slot, which has no uniform start and no "
-                f"order: got {gate}. Use gate_style 'unit'."
+                "gate_style 'memory' has one unit a slot, so it excludes uniform initialization "
+                f"and cumax, got {gate}. Use gate_style 'unit'."
             )
-        # The longest expected dependency, by default the width, is not that of one unit.
-        extra = {"t_max": gate.t_max} if gate.row.start == "chrono" else {}
+        # t_max defaults to the width of the gate, which here would be 1.
+        extra = {"t_max": gate.t_max} if gate.row.init == "chrono" else {}
         return Gate(gate.name, 1, **(gate.options | extra))
     if style is not None:
-        raise unknown("gate_style", style, ("unit", "memory", "None"))
+        raise unknown_choice("gate_style", style, ("unit", "memory", "None"))
     if gate.name or gate.options:
-        raise ValueError(f"gate_style None has no gates, so it takes the plain name, got {gate}.")
+        raise ValueError(f"gate_style None has no gates, so it needs the plain name, got {gate}.")
     return None

@@ -1,4 +1,4 @@
-"""The residual recurrent unit: no gate reads the input or the state."""
+"""The residual recurrent unit: its decay and scale are parameters, not gates."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, widened
 from rlgates.errors import check_flag, check_number, check_probability, check_size
-from rlgates.kernels import Loop
+from rlgates.kernels import FusedCell
 
-# sigmoid(_SPEED * S) is the decay: S learns as many times faster.
+# The decay is sigmoid(_SPEED * S), which makes S learn that many times faster.
 _SPEED = 10.0
 
 
 class RRU(Cell):
-    """Residual recurrent unit (Zakovskis et al. 2023; what it leaves open as in their code).
+    """Residual recurrent unit (Zakovskis et al. 2023; unspecified details as in their code).
 
-    With d = hidden_size, p = output_size and g = round(expansion (input_size + d)) units
-    inside, at least one:
+    With d = hidden_size, p = output_size and g = max(1, round(expansion (input_size + d))):
 
         j  = relu(normalize(W_x_j x + W_h_j h + b_j))
         j  = relu(W_k j + b_k)                 for k = 2 .. relu_layers
@@ -26,19 +25,19 @@ class RRU(Cell):
         h' = sigmoid(10 S) * h + Z * c         S and Z are parameters
         o  = W_o j + b_o                       the output, p numbers
 
-    normalize(a) = a / sqrt(mean(a^2) + 1e-6) over the g features: no mean is taken off, there
-    is no gain, and it stands in the first layer alone.
+    normalize(a) = a / sqrt(mean(a^2) + 1e-6) over the g features, without gain, in the first
+    layer only.
 
-    The state is h. It starts at zero but for its first unit, sqrt(d) / 4, so that there is
-    something to normalize when the first inputs are zero. The forget gate that `Core.observe`
-    shows is sigmoid(10 S), the same at every step.
+    The state is h, initially zero except for its first unit, sqrt(d) / 4, so that there is
+    something to normalize while the inputs are zero. `Core.trace_gates` returns sigmoid(10 S),
+    which is constant, as the forget gate.
 
-    Weight matrices start Glorot uniform, where [W_x_j W_h_j] is one matrix, and so is W_c over
-    W_o; biases and Z start at 0; sigmoid(10 S) starts in U(0.01, 0.99). The ten is there to
-    make S learn ten times faster.
+    Weight matrices are initialized Glorot uniform, with [W_x_j W_h_j] one matrix, and [W_c ; W_o]
+    another; biases and Z to 0; sigmoid(10 S) from U(0.01, 0.99). The factor 10 makes S learn ten
+    times faster.
 
     Weights by name (`gate_weights`): W_x_j (g, input_size), W_h_j (g, d), b_j; W_2 (g, g), b_2
-    and so on; W_c (d, g), b_c; W_o (p, g), b_o; S (d); Z (d). Stacking order in `weight_out` and
+    etc.; W_c (d, g), b_c; W_o (p, g), b_o; S (d); Z (d). Stacking order in `weight_out` and
     `bias_out`: c, o.
 
     Args:
@@ -46,35 +45,21 @@ class RRU(Cell):
         hidden_size: number of units d.
         output_size: width p of the output; 64, and 128 for the paper's language data.
         expansion: the paper's q, which it tunes between 0.1 and 8.
-        relu_layers: layers with a ReLU, the first one counted; 1 or 2 in the paper.
-        dropout: probability with which a unit of the last of them is dropped while training,
-            the others scaled up; the paper's best are around 0.7.
-        normalize: False leaves the normalization out. This option and all below are the
-            ablations of the paper's table 2; its own cell did best.
+        relu_layers: number of ReLU layers, including the first one; 1 or 2 in the paper.
+        dropout: dropout probability after the last of them; the paper's best are around 0.7.
+        normalize: False omits the normalization. This option and all below are the ablations
+            of the paper's table 2, where the defaults did best.
         scalar_z: one number Z for all units.
-        relu_candidate, relu_output: a ReLU over c, over o; the paper's ablation has both.
+        relu_candidate, relu_output: a ReLU on c, on o; the paper's ablation has both.
         fixed_decay: h' = h + Z * c, without S.
-        start_decay: the number between 0 and 1 at which every sigmoid(10 S) starts, instead of
-            a random one; 0.95 in the paper.
+        start_decay: initial sigmoid(10 S) of all units, in (0, 1); None for random ones, 0.95
+            in the paper's ablation.
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, an expansion that is not
             positive, a dropout outside [0, 1), a start_decay outside (0, 1) or together with
-            fixed_decay, a flag that is none.
+            fixed_decay, a flag that is not a bool.
     """
-
-    options = (
-        "output_size",
-        "expansion",
-        "relu_layers",
-        "dropout",
-        "normalize",
-        "scalar_z",
-        "relu_candidate",
-        "relu_output",
-        "fixed_decay",
-        "start_decay",
-    )
 
     def __init__(
         self,
@@ -105,7 +90,14 @@ class RRU(Cell):
         self.fixed_decay = check_flag("fixed_decay", fixed_decay)
         self.start_decay = start_decay
         if start_decay is not None:
-            self.start_decay = _check_start_decay(start_decay, fixed_decay)
+            if fixed_decay:
+                raise ValueError(
+                    f"start_decay={start_decay} initializes S, but fixed_decay=True has no S: "
+                    "choose one."
+                )
+            self.start_decay = check_number("start_decay", start_decay)
+            if not 0 < self.start_decay < 1:
+                raise ValueError(f"start_decay must be above 0 and below 1, got {start_decay}.")
         self.state_shapes = {"h": (d,)}
         self.inner_size = g = max(1, round(self.expansion * (self.input_size + d)))
         self.weight_ih = nn.Parameter(torch.empty(g, self.input_size))
@@ -124,7 +116,7 @@ class RRU(Cell):
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         inputs = self.input_size + self.hidden_size
         for name, parameter in self.named_parameters():
-            if parameter.ndim == 1:  # biases and Z; S comes below
+            if parameter.ndim == 1:  # biases and Z; S is set below
                 parameter.zero_()
                 continue
             fans = inputs + self.inner_size if name.endswith(("ih", "hh")) else sum(parameter.shape)
@@ -184,7 +176,7 @@ class RRU(Cell):
             h = torch.sigmoid(_SPEED * self.S) * h
         return o, (torch.addcmul(h, self.Z, c),)
 
-    def recurrence(self) -> Loop:
+    def recurrence(self) -> FusedCell:
         d, g = self.hidden_size, self.inner_size
         upper = self.bias.new_empty(0, g, g), self.bias.new_empty(0, g)
         if self.weights:
@@ -194,21 +186,10 @@ class RRU(Cell):
         weights = *first, *upper, self.weight_out, self.bias_out, decay, self.Z.expand(d)
         flags = self.normalize, self.relu_candidate, self.relu_output
         sizes = d, g, len(self.weights), self.output_size, *flags
-        noisy = self.training and self.dropout > 0
-        return Loop("rru", sizes, weights, rate=self.dropout, noisy=noisy)
+        dropout = self.dropout if self.training else 0.0
+        return FusedCell("rru", sizes, weights, dropout=dropout)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         if self.S is None:
             return torch.ones_like(state[0])
         return torch.sigmoid(_SPEED * self.S).expand_as(state[0])
-
-
-def _check_start_decay(value: float, fixed_decay: bool) -> float:
-    if fixed_decay:
-        raise ValueError(
-            f"start_decay={value} sets where S starts, and fixed_decay=True takes S away: "
-            "choose one."
-        )
-    if not 0 < check_number("start_decay", value) < 1:
-        raise ValueError(f"start_decay must be above 0 and below 1, got {value}.")
-    return float(value)

@@ -5,28 +5,38 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import Cell, widened
-from rlgates.errors import check_number, check_size
+from rlgates.cell import Cell, State, named_rows, widened
+from rlgates.errors import check_number, check_probability, check_size
 from rlgates.gates import Gate
-from rlgates.kernels import Recurrence
+from rlgates.kernels import GatedLayer
 
 
 class Stacked(Cell):
     """A cell whose maps L_k(x, h) = W_x_k x + b_k + W_h_k h + b_h_k are stacked.
 
     The parameters are those of torch.nn.LSTM and GRU: `weight_ih`, `weight_hh`, `bias_ih` and
-    `bias_hh`, the maps below each other. Weights start in U[-1/sqrt(d), 1/sqrt(d)] as in
-    torch; the biases of the gate start as the gate says, in `bias_ih`; all others at zero.
+    `bias_hh`, with the maps stacked along the rows. Weights are initialized from
+    U[-1/sqrt(d), 1/sqrt(d)] as in torch, the biases of the gate by `Gate.initial_biases`, in
+    `bias_ih`, and all other biases to zero.
 
     Attributes:
-        gate: which gate.
-        maps: name and rows of each map, in stacking order.
+        gate: the gate.
+        maps: name and number of rows of each map, in stacking order.
+        zoneout_cell, zoneout_hidden, recurrent_dropout: probabilities of the noise of training; 0
+            where a cell has no such option.
     """
 
     first_layer_options = ("input_scale",)
+    zoneout_cell = zoneout_hidden = recurrent_dropout = 0.0
 
     def __init__(
-        self, input_size: int, hidden_size: int, gate: Gate, maps: dict[str, int], scale: float
+        self,
+        input_size: int,
+        hidden_size: int,
+        gate: Gate,
+        maps: dict[str, int],
+        scale: float,
+        **noise: float,
     ) -> None:
         super().__init__()
         self.input_size = check_size("input_size", input_size)
@@ -34,6 +44,9 @@ class Stacked(Cell):
         if gate.size != hidden_size:
             raise ValueError(f"the gate must have {hidden_size} units, got {gate}.")
         self.input_scale = check_number("input_scale", scale, above=0)
+        for name, probability in noise.items():
+            setattr(self, name, check_probability(name, probability))
+        self.state_shapes = {"h": (hidden_size,)}
         self.gate = gate
         self.maps = maps
         self._widths = list(maps.values())
@@ -52,32 +65,26 @@ class Stacked(Cell):
         self.bias_ih.zero_()
         self.bias_hh.zero_()
         weights = self.gate_weights()
-        for name, start in self.gate.start_biases(generator).items():
-            weights[f"b_{name}"].copy_(start)
+        for name, bias in self.gate.initial_biases(generator).items():
+            weights[f"b_{name}"].copy_(bias)
 
     def gate_weights(self) -> dict[str, Tensor]:
         """Views `W_x_k`, `W_h_k`, `b_k`, `b_h_k` for each map k.
 
         An implementation with a single bias a map goes into `b_k`, with `b_h_k` zero.
         """
-        stacked = {
-            "W_x": self.weight_ih,
-            "W_h": self.weight_hh,
-            "b": self.bias_ih,
-            "b_h": self.bias_hh,
-        }
-        return {
-            f"{kind}_{name}": part
-            for kind, parameter in stacked.items()
-            for name, part in zip(self.maps, parameter.detach().split(self._widths), strict=True)
-        }
+        W_x, W_h, b, b_h = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
+        return named_rows(self.maps, W_x=W_x, W_h=W_h, b=b, b_h=b_h)
 
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.weight_ih, self.bias_ih + self.bias_hh)
 
-    def layer(self, cell: str) -> Recurrence:
-        """The layer as data, with the name of its cell for the fast paths."""
-        return Recurrence(
+    def layer(self, cell: str, beta: float = 0.0) -> GatedLayer | None:
+        """The layer as data for the fast paths, with the name of its cell; None with noise."""
+        dropout = self.training and self.recurrent_dropout
+        if self.zoneout_cell or self.zoneout_hidden or dropout:
+            return None
+        return GatedLayer(
             cell,
             self.gate.row.activation,
             self.gate.auxiliary,
@@ -86,9 +93,49 @@ class Stacked(Cell):
             self.weight_hh,
             self.bias_ih,
             self.bias_hh,
+            beta,
         )
 
     def pre_activations(self, projected: Tensor, h: Tensor) -> tuple[Tensor, ...]:
         """L_k for each map, from the projected input (B, P) and h (B, d)."""
         z = widened(torch.addmm(projected, h, self.weight_hh.t()))
         return torch.split(z, self._widths, dim=-1)
+
+    def forget_gate(self, projected: Tensor, state: State) -> Tensor:
+        pre = self.pre_activations(projected, state[0])
+        return self.gate(*pre[: len(self.gate.maps)])[0]
+
+
+def zoneout(new: Tensor, old: Tensor, probability: float, training: bool) -> Tensor:
+    """Each unit keeps its old value with this probability (Krueger et al. 2016).
+
+    In evaluation it becomes the expectation, (1 - probability) new + probability old.
+    """
+    if not probability:
+        return new
+    if training:
+        return torch.where(torch.rand_like(new) < probability, old, new)
+    return torch.lerp(new, old, probability)
+
+
+def lstm_update(
+    cell: Stacked,
+    state: tuple[Tensor, ...],
+    gates: tuple[Tensor, Tensor],
+    u: Tensor,
+    o: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """The new h and c of an LSTM from the old ones, its gates, L_u and L_o, with its noise.
+
+    Recurrent dropout drops units of the candidate only (Semeniuta et al. 2016); the new h is
+    computed from the cell state before zoneout.
+    """
+    h, c = state
+    f, i = gates
+    candidate = nn.functional.dropout(torch.tanh(u), cell.recurrent_dropout, cell.training)
+    new_c = f * c + i * candidate
+    new_h = torch.sigmoid(o) * torch.tanh(new_c)
+    return (
+        zoneout(new_h, h, cell.zoneout_hidden, cell.training),
+        zoneout(new_c, c, cell.zoneout_cell, cell.training),
+    )

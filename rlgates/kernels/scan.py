@@ -1,262 +1,323 @@
 """Recurrences that are linear in their state, h_t = a_t h_{t-1} + b_t, for all steps at once.
 
-`native_scan` and `triton_scan` run through time in one pass over the numbers; `doubling` takes
-log2(T) operations of torch, on any device. All mean what the loop over `LinearCell.step` does.
+A `ScanKernel` (`rlgates.kernels.cpu.scan`, `rlgates.kernels.triton.scan`) reads and writes every
+number once; without one, log2(T) operations of PyTorch do the same on any device, in any dtype.
+Both compute what a loop over `rlgates.cell.LinearCell.step` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from rlgates.kernels import doubling
-
-if TYPE_CHECKING:
-    from rlgates.cell import State
+from rlgates.kernels.spec import LinearScan, State
 
 
-class Linear(NamedTuple):
-    """A step h' = a * h + b and its output, for all steps: what the input decides of them.
-
-    Numbers are real, with S = d, or complex, with S = 2 d: the real parts, then the imaginary.
+class ScanProblem(NamedTuple):
+    """All of a scan but b; sizes as in `LinearStep`.
 
     Attributes:
-        factor: a, (T, B, S); (S,) if it is the same in every step and row.
-        into: b, (T, B, S).
-        beside: what the output reads beside h, (T, B, R); None if it reads h alone.
+        a: the coefficient of the state, (T, B, S) or (S,).
+        h_0: the state before the first step, (B, S).
+        initial: the state at the start of an episode, (B, S); None without episode starts.
+        episode_starts: (T, B) bool, or None.
+        is_complex: whether numbers are complex.
     """
 
-    factor: Tensor
-    into: Tensor
-    beside: Tensor | None = None
-
-
-class Scan(NamedTuple):
-    """What a fast path needs of a cell that is linear in its state: see `LinearCell`."""
-
-    linear: Callable[[Tensor], Linear]
-    read: Callable[[Tensor, Tensor | None], Tensor]
-
-
-class Problem(NamedTuple):
-    """All of a scan but b; sizes as in `Linear`.
-
-    Attributes:
-        factor: a.
-        first: the state before the first step, (B, S).
-        initial: the state where an episode starts, (B, S); None without starts.
-        starts: (T, B) bool, or None.
-        paired: whether numbers are complex.
-    """
-
-    factor: Tensor
-    first: Tensor
+    a: Tensor
+    h_0: Tensor
     initial: Tensor | None
-    starts: Tensor | None
-    paired: bool
+    episode_starts: Tensor | None
+    is_complex: bool
 
-    def in_rows(self) -> Problem:
-        """The same with the numbers of every row in one piece, whatever lies between rows."""
-        return Problem(
-            _in_rows(self.factor),
-            _in_rows(self.first),
-            None if self.initial is None else _in_rows(self.initial),
-            None if self.starts is None else self.starts.contiguous(),
-            self.paired,
+    def with_dense_rows(self) -> ScanProblem:
+        """The same, with stride 1 along the last axis; the other strides may be anything."""
+        return ScanProblem(
+            _dense_rows(self.a),
+            _dense_rows(self.h_0),
+            None if self.initial is None else _dense_rows(self.initial),
+            None if self.episode_starts is None else self.episode_starts.contiguous(),
+            self.is_complex,
         )
 
     @property
     def strides(self) -> tuple[int, int, int, int]:
-        """Of the factor between steps and between rows, of `first` and `initial` between rows."""
-        steady = self.factor.ndim == 1
-        step, row = (0, 0) if steady else self.factor.stride()[:2]
+        """Strides of a between steps and batch entries, of h_0 and initial between the latter."""
+        step, row = (0, 0) if self.a.ndim == 1 else self.a.stride()[:2]
         return (
             step,
             row,
-            self.first.stride(0),
+            self.h_0.stride(0),
             0 if self.initial is None else self.initial.stride(0),
         )
 
 
-class Gradients(NamedTuple):
-    """What the way back is given and what it fills in; sizes as in `Linear`.
+class ScanGradients(NamedTuple):
+    """The gradients that a backward pass reads and fills in; sizes as in `LinearStep`.
 
     Attributes:
-        states: given, of the state after each step, (T, B, S); None for zeros.
-        carry: given, of the last state, (B, S); becomes that of the first.
-        factor, into, initial: to be filled, as `Linear` and `Problem` have them, but None where
-            nobody wants it, or the factor is the same in every step.
-        factor_sums: then its sums over the steps, (B, S), in float64.
+        states: input: of the state after each step, (T, B, S); None for zeros.
+        carry: input: of the last state, (B, S); output: that of h_0.
+        a, b, initial: output, with the sizes in `LinearStep` and `ScanProblem`; None where
+            no gradient is needed, or for `a` if it is the same at every step.
+        a_sums: in that case its sums over the steps, (B, S), in float64.
     """
 
     states: Tensor | None
     carry: Tensor
-    factor: Tensor | None
-    factor_sums: Tensor | None
-    into: Tensor | None
+    a: Tensor | None
+    a_sums: Tensor | None
+    b: Tensor | None
     initial: Tensor | None
 
 
-class Kernel(Protocol):
-    """A scan of float32 in one pass each way. Tensors (T, B, S) are dense, others `in_rows`."""
+class ScanKernel(Protocol):
+    """A scan in float32. (T, B, S) tensors are contiguous, others have dense rows."""
 
-    def forward(self, problem: Problem, into: Tensor, states: Tensor) -> None:
-        """Fill in the states after each step, from b."""
+    def forward(self, problem: ScanProblem, b: Tensor, states: Tensor) -> None:
+        """Fill in the states after each step."""
 
-    def backward(self, problem: Problem, states: Tensor, d: Gradients) -> None:
+    def backward(self, problem: ScanProblem, states: Tensor, d: ScanGradients) -> None:
         """Fill in the gradients."""
 
 
-class _Sequence(torch.autograd.Function):
-    """The states after each step, and the last one, by a `Kernel`."""
+def run(
+    layer: LinearScan,
+    x: Tensor,
+    state: State,
+    episode_starts: Tensor | None,
+    initial: State | None,
+    kernel: ScanKernel | None,
+) -> tuple[Tensor, State]:
+    """Run a linear layer over x (T, B, I): outputs (T, B, O) and the parts of the final state.
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        kernel: Kernel,
-        into: Tensor,
-        factor: Tensor,
-        first: Tensor,
-        initial: Tensor | None,
-        starts: Tensor | None,
-        paired: bool,
-    ) -> tuple[Tensor, Tensor]:
-        states = _states(kernel, Problem(factor, first, initial, starts, paired), into)
-        ctx.set_materialize_grads(False)
-        ctx.kernel, ctx.paired = kernel, paired
-        # The starts go the same way as the rest, so that a change in place is noticed.
-        ctx.save_for_backward(factor, first, initial, starts, states)
-        return states, states[-1].clone()
+    Args:
+        layer: its coefficients and its output.
+        x: its inputs (T, B, I).
+        state: the parts of its state before the first step: h, or its real and imaginary parts.
+        episode_starts: (T, B) bool, or None; true where an episode starts.
+        initial: the parts of the state there; None without episode starts.
+        kernel: as for `scan`.
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        _, *wanted, _, _ = ctx.needs_input_grad
-        *problem, states = ctx.saved_tensors
-        result = _Backward.apply(  # type: ignore[no-untyped-call]
-            ctx.kernel, wanted, ctx.paired, *problem, states, *gradients
-        )
-        return (None, *result, None, None)
-
-
-class _Backward(torch.autograd.Function):
-    """The way back, which has no way back: who asks for a second derivative is told so."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        kernel: Kernel,
-        wanted: list[bool],
-        paired: bool,
-        factor: Tensor,
-        first: Tensor,
-        initial: Tensor | None,
-        starts: Tensor | None,
-        states: Tensor,
-        d_states: Tensor | None,
-        d_final: Tensor | None,
-    ) -> tuple[Tensor | None, ...]:
-        wants_into, wants_factor, wants_first, wants_initial = wanted
-        steady = factor.ndim == 1
-        last = states[-1]
-        d = Gradients(
-            None if d_states is None else d_states.contiguous(),
-            torch.zeros_like(last) if d_final is None else torch.empty_like(last).copy_(d_final),
-            torch.empty_like(states) if wants_factor and not steady else None,
-            torch.zeros_like(last, dtype=torch.float64) if wants_factor and steady else None,
-            torch.empty_like(states) if wants_into else None,
-            torch.zeros_like(last) if wants_initial else None,
-        )
-        kernel.backward(Problem(factor, first, initial, starts, paired).in_rows(), states, d)
-        d_factor = d.factor if d.factor_sums is None else d.factor_sums.sum(0).to(factor.dtype)
-        return d.into, d_factor, d.carry if wants_first else None, d.initial
-
-    @staticmethod
-    def backward(ctx: Any, *_: Tensor) -> None:
-        raise RuntimeError(
-            "this fast path has no second derivative: give the core backend='scan' for one."
-        )
+    Raises:
+        ValueError: a and b do not fit the state.
+    """
+    is_complex = len(state) == 2
+    a, b, extra = layer.linear(x)
+    # Under autocast, or with weights in half precision, some are narrower than others.
+    dtype = torch.promote_types(b.dtype, state[0].dtype)
+    h_0 = _packed(state).to(dtype)
+    h_initial = None if initial is None else _packed(initial).to(dtype)
+    problem = ScanProblem(a.to(dtype), h_0, h_initial, episode_starts, is_complex)
+    states, final = scan(problem, b.to(dtype), kernel)
+    outputs = layer.read(states, extra)
+    if outputs is states and states.requires_grad:
+        outputs = states.clone()  # the backward pass needs the states unchanged
+    return outputs, tuple(final.chunk(2, dim=-1)) if is_complex else (final,)
 
 
-def _states(kernel: Kernel, problem: Problem, into: Tensor) -> Tensor:
-    into = into.contiguous()
-    states = torch.empty_like(into)
-    kernel.forward(problem.in_rows(), into, states)
-    return states
-
-
-def _in_rows(x: Tensor) -> Tensor:
-    return x if x.stride(-1) == 1 else x.contiguous()
-
-
-def scan(problem: Problem, into: Tensor, kernel: Kernel | None) -> tuple[Tensor, Tensor]:
+def scan(problem: ScanProblem, b: Tensor, kernel: ScanKernel | None) -> tuple[Tensor, Tensor]:
     """The states (T, B, S) after each step of h_t = a_t h_{t-1} + b_t, and the last one (B, S).
 
     Args:
         problem: all but b.
-        into: b, (T, B, S).
-        kernel: what runs it, in float32; None for `doubling`, which takes any one dtype.
+        b: (T, B, S).
+        kernel: runs it in float32; None for operations of PyTorch, in any one dtype.
 
     Raises:
-        ValueError: shapes, dtypes or devices that do not fit together.
+        ValueError: shapes, dtypes or devices do not fit together.
     """
-    factor, first, initial, *_ = problem
-    shape, state = into.shape, into.shape[1:]
-    sizes = [(into, shape), (factor, shape if factor.ndim > 1 else shape[2:]), (first, state)]
-    sizes += [] if initial is None else [(initial, state)]
-    dtype = into.dtype if kernel is None else torch.float32
-    for tensor, size in sizes:  # addresses know no bounds
-        if tensor.shape != size or tensor.dtype != dtype or tensor.device != into.device:
+    a, h_0, initial, *_ = problem
+    shape, state_shape = b.shape, b.shape[1:]
+    expected = [(b, shape), (a, shape if a.ndim > 1 else shape[2:]), (h_0, state_shape)]
+    expected += [] if initial is None else [(initial, state_shape)]
+    dtype = b.dtype if kernel is None else torch.float32
+    for tensor, size in expected:  # kernels get addresses and check no bounds
+        if tensor.shape != size or tensor.dtype != dtype or tensor.device != b.device:
             raise ValueError(
-                f"must be {dtype} of shape {tuple(size)} on {into.device}, "
+                f"must be {dtype} of shape {tuple(size)} on {b.device}, "
                 f"got {tensor.dtype}{tuple(tensor.shape)} on {tensor.device}."
             )
     if kernel is None:
-        states = doubling.states(problem, into)
-    elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor, _ in sizes):
-        return _Sequence.apply(kernel, into, *problem)  # type: ignore[no-untyped-call, no-any-return]
+        states = _torch_scan(problem, b)
+    elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor, _ in expected):
+        return _KernelScan.apply(kernel, b, *problem)  # type: ignore[no-untyped-call, no-any-return]
     else:
-        states = _states(kernel, problem, into)
+        states = _kernel_states(kernel, problem, b)
     return states, states[-1]
 
 
-def run(
-    cell: Scan,
-    x: Tensor,
-    state: State,
-    starts: Tensor | None,
-    initial: State | None,
-    kernel: Kernel | None,
-) -> tuple[Tensor, State]:
-    """Run a linear cell over x (T, B, I): outputs (T, B, O) and the parts of the final state.
-
-    Args:
-        cell: what it does.
-        x: its inputs (T, B, I).
-        state: the parts of its state before the first step: h, or its two parts.
-        starts: (T, B) bool, or None; true where an episode starts.
-        initial: the parts of the state from where it does; None without starts.
-        kernel: as for `scan`.
-
-    Raises:
-        ValueError: a and b that do not fit the state.
-    """
-    paired = len(state) == 2
-    factor, into, beside = cell.linear(x)
-    # Autocast, and weights in half precision, may leave some of them narrower than others.
-    dtype = torch.promote_types(into.dtype, state[0].dtype)
-    first, begin = _joined(state).to(dtype), None
-    if initial is not None:
-        begin = _joined(initial).to(dtype)
-    problem = Problem(factor.to(dtype), first, begin, starts, paired)
-    states, final = scan(problem, into.to(dtype), kernel)
-    outputs = cell.read(states, beside)
-    if outputs is states and states.requires_grad:
-        outputs = states.clone()  # the backward pass needs them as they are
-    return outputs, tuple(final.chunk(2, dim=-1)) if paired else (final,)
-
-
-def _joined(state: State) -> Tensor:
+def _packed(state: State) -> Tensor:
     return state[0] if len(state) == 1 else torch.cat(state, dim=-1)
+
+
+# ---- a kernel in autograd ----------------------------------------------------------------------
+
+
+class _KernelScan(torch.autograd.Function):
+    """The states after each step, and the last one, from a `ScanKernel`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        kernel: ScanKernel,
+        b: Tensor,
+        a: Tensor,
+        h_0: Tensor,
+        initial: Tensor | None,
+        episode_starts: Tensor | None,
+        is_complex: bool,
+    ) -> tuple[Tensor, Tensor]:
+        problem = ScanProblem(a, h_0, initial, episode_starts, is_complex)
+        states = _kernel_states(kernel, problem, b)
+        ctx.set_materialize_grads(False)
+        ctx.kernel, ctx.is_complex = kernel, is_complex
+        # Saving the episode starts too lets autograd detect a change in place.
+        ctx.save_for_backward(a, h_0, initial, episode_starts, states)
+        return states, states[-1].clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        _, *needs_grad, _, _ = ctx.needs_input_grad
+        *problem, states = ctx.saved_tensors
+        result = _KernelScanBackward.apply(  # type: ignore[no-untyped-call]
+            ctx.kernel, needs_grad, ctx.is_complex, *problem, states, *gradients
+        )
+        return (None, *result, None, None)
+
+
+class _KernelScanBackward(torch.autograd.Function):
+    """The backward pass, which is not differentiable: a second derivative raises an error."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        kernel: ScanKernel,
+        needs_grad: list[bool],
+        is_complex: bool,
+        a: Tensor,
+        h_0: Tensor,
+        initial: Tensor | None,
+        episode_starts: Tensor | None,
+        states: Tensor,
+        d_states: Tensor | None,
+        d_final: Tensor | None,
+    ) -> tuple[Tensor | None, ...]:
+        needs_b, needs_a, needs_h_0, needs_initial = needs_grad
+        constant = a.ndim == 1
+        last = states[-1]
+        d = ScanGradients(
+            None if d_states is None else d_states.contiguous(),
+            torch.zeros_like(last) if d_final is None else torch.empty_like(last).copy_(d_final),
+            torch.empty_like(states) if needs_a and not constant else None,
+            torch.zeros_like(last, dtype=torch.float64) if needs_a and constant else None,
+            torch.empty_like(states) if needs_b else None,
+            torch.zeros_like(last) if needs_initial else None,
+        )
+        problem = ScanProblem(a, h_0, initial, episode_starts, is_complex)
+        kernel.backward(problem.with_dense_rows(), states, d)
+        d_a = d.a if d.a_sums is None else d.a_sums.sum(0).to(a.dtype)
+        return d.b, d_a, d.carry if needs_h_0 else None, d.initial
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> None:
+        raise RuntimeError(
+            "this kernel is not twice differentiable: give the core backend='scan' for a "
+            "second derivative."
+        )
+
+
+def _kernel_states(kernel: ScanKernel, problem: ScanProblem, b: Tensor) -> Tensor:
+    b = b.contiguous()
+    states = torch.empty_like(b)
+    kernel.forward(problem.with_dense_rows(), b, states)
+    return states
+
+
+def _dense_rows(x: Tensor) -> Tensor:
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+# ---- operations of PyTorch ---------------------------------------------------------------------
+
+
+class _Doubling(torch.autograd.Function):
+    """h_t = a_t h_{t-1} + b_t from h = 0, and h_t = b_t where an episode starts.
+
+    Recursive doubling: after n rounds a state holds the contributions of the last 2^n inputs.
+    Coefficients are only multiplied, never divided by and never in a logarithm, so they may be 0;
+    a product of n of them carries at most n rounding errors. The gradient is the same recurrence
+    in reversed time, and is differentiable to any order.
+
+    a is (T, B, S), or (1, 1, S) if it is the same at every step. It may be complex.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, episode_starts: Tensor | None) -> Tensor:
+        ctx.constant = a.shape[:2] != b.shape[:2]
+        h, reach = b.clone(), 1
+        # For the steps from `reach` on: the product of the last `reach` coefficients, and whether
+        # an episode started at one of them.
+        product = _widened(a) if ctx.constant else a[1:]
+        cut = None if episode_starts is None else episode_starts[1:].unsqueeze(-1)
+        while reach < len(h):
+            older = product.to(h.dtype) * h[:-reach]
+            if cut is not None:
+                older.masked_fill_(cut, 0)
+                cut = cut[reach:] | cut[:-reach]
+            h[reach:] += older
+            product = product * product if ctx.constant else product[reach:] * product[:-reach]
+            reach *= 2
+        ctx.save_for_backward(a, h, episode_starts)
+        return h
+
+    @staticmethod
+    def backward(ctx: Any, d_h: Tensor) -> tuple[Tensor | None, Tensor, None]:
+        a, h, episode_starts = ctx.saved_tensors
+        a_next = a if ctx.constant else _reversed_transitions(a)
+        ends = None if episode_starts is None else _reversed_transitions(episode_starts)
+        d_b = _Doubling.apply(a_next.conj(), d_h.flip(0), ends).flip(0)  # type: ignore[no-untyped-call]
+        if not ctx.needs_input_grad[0]:
+            return None, d_b, None
+        d_a = d_b[1:] * h[:-1].conj()
+        if episode_starts is not None:
+            d_a = d_a.masked_fill(episode_starts[1:].unsqueeze(-1), 0)
+        if ctx.constant:
+            return d_a.sum((0, 1), keepdim=True), d_b, None
+        return torch.cat([torch.zeros_like(h[:1]), d_a]), d_b, None
+
+
+def _widened(a: Tensor) -> Tensor:
+    """In float64, since squaring doubles the relative error; Metal has no float64."""
+    return a if a.device.type == "mps" else a.to(torch.promote_types(a.dtype, torch.float64))
+
+
+def _reversed_transitions(x: Tensor) -> Tensor:
+    """x_0, then x_{T-1}, ..., x_1: what acts between two steps, in reversed time."""
+    return x.roll(-1, 0).flip(0)
+
+
+def _torch_scan(problem: ScanProblem, b: Tensor) -> Tensor:
+    """The states (T, B, S) after each step."""
+    a, h_0, initial, episode_starts, is_complex = problem
+    if is_complex:
+        a, b, h_0 = map(_complex, (a, b, h_0))
+        initial = None if initial is None else _complex(initial)
+    if a.ndim == 1:
+        a = a.expand(1, 1, -1)
+    # Where the state before a step is known, its contribution becomes part of b.
+    if episode_starts is None or initial is None:
+        b = torch.cat([torch.addcmul(b[:1], a[:1], h_0), b[1:]])
+    else:
+        starts = episode_starts.unsqueeze(-1)
+        known = torch.where(starts[:1], initial, h_0), torch.where(starts[1:], initial, 0)
+        b = torch.addcmul(b, a, torch.cat(known))
+    h: Tensor = _Doubling.apply(a, b, episode_starts)  # type: ignore[no-untyped-call]
+    return torch.cat([h.real, h.imag], dim=-1) if is_complex else h
+
+
+def _complex(x: Tensor) -> Tensor:
+    re, im = x.chunk(2, dim=-1)
+    return torch.complex(re, im)

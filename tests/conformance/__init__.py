@@ -1,1 +1,1 @@
-"""What every gate and core promises, tested over the tables."""
+"""Conformance: the contracts of gates, cores and environments."""

@@ -1,4 +1,4 @@
-"""The rest of the contract: shapes, names, copies, files, devices, generators, observation."""
+"""The contract of cores: shapes, names, copies, files, devices, generators, tracing."""
 
 from __future__ import annotations
 
@@ -10,23 +10,20 @@ from typing import Any
 
 import pytest
 import torch
-
-from conformance.cases import (
+from support.cases import (
     HIDDEN,
     INPUTS,
     both_dtypes,
     build,
-    close,
     every_core,
     every_family,
     gated_cores,
-    inputs,
-    seeded,
     small,
-    some_starts,
 )
+from support.equivalence import assert_close, inputs_and_state, seeded, typical_episode_starts
+
 from rlgates import Core, list_cores, make_core, timescale
-from rlgates.cores import ALIASES, CORES
+from rlgates.registry import ALIASES, CORES
 
 
 def same_parameters(one: Core, other: Core) -> bool:
@@ -52,9 +49,9 @@ def test_names_are_gate_and_core() -> None:
 @pytest.mark.parametrize("num_layers", [1, 3])
 def test_shapes_and_names(name: str, dtype: torch.dtype, num_layers: int) -> None:
     core = build(name, num_layers, dtype=dtype)
-    x, state = inputs(core, batch=4)
+    x, state = inputs_and_state(core, batch_size=4)
     assert (core.name, core.input_size, core.num_layers) == (name, INPUTS, num_layers)
-    outputs, final = core(x, state, some_starts(batch=4))
+    outputs, final = core(x, state, typical_episode_starts(batch_size=4))
     assert outputs.shape == (7, 4, core.output_size)
     for tensor in (final, core.initial_state(4)):
         assert tensor.shape == (4, core.state_size)
@@ -69,7 +66,7 @@ def test_shapes_and_names(name: str, dtype: torch.dtype, num_layers: int) -> Non
 
 
 @every_core
-def test_repr_tells_name_and_sizes(name: str) -> None:
+def test_repr_shows_name_and_sizes(name: str) -> None:
     core = build(name, num_layers=2)
     assert f"{name!r}, input_size={INPUTS}, output_size={core.output_size}" in repr(core)
     assert f"num_layers=2, state_size={core.state_size}" in repr(core)
@@ -98,7 +95,7 @@ def other_than(default: Any) -> Any:
 
 
 @every_family
-def test_repr_tells_sizes_and_the_options_that_are_chosen(name: str) -> None:
+def test_repr_shows_sizes_and_options(name: str) -> None:
     plain = make_core(name, INPUTS, HIDDEN).cells[0]
     assert plain.extra_repr().startswith(f"{INPUTS}, {HIDDEN}")
     for option in plain.options:
@@ -112,7 +109,7 @@ def test_repr_tells_sizes_and_the_options_that_are_chosen(name: str) -> None:
 @every_core
 def test_copies_and_files(name: str) -> None:
     core = build(name, num_layers=2)
-    arguments = (*inputs(core), some_starts())
+    arguments = (*inputs_and_state(core), typical_episode_starts())
     expected = core(*arguments)
     stored, weights = io.BytesIO(), io.BytesIO()
     torch.save(core, stored)
@@ -137,7 +134,7 @@ def test_copies_and_files(name: str) -> None:
 
 
 @every_core
-def test_double_is_what_dtype_gives(name: str) -> None:
+def test_double_equals_the_dtype_argument(name: str) -> None:
     arguments = name, INPUTS, HIDDEN
     core = make_core(*arguments, dtype=torch.float64, generator=seeded(0), **small(name))
     assert {parameter.dtype for parameter in core.parameters()} == {torch.float64}
@@ -146,17 +143,20 @@ def test_double_is_what_dtype_gives(name: str) -> None:
 
 
 @every_core
-def test_device_is_where_everything_happens(name: str) -> None:
+def test_everything_is_on_the_device(name: str) -> None:
     core = make_core(name, INPUTS, HIDDEN, num_layers=2, device="meta", **small(name))
     assert {parameter.device.type for parameter in core.parameters()} == {"meta"}
-    x, starts = torch.zeros(5, 2, INPUTS, device="meta"), torch.zeros(5, 2, device="meta") > 0
-    outputs, final = core(x, core.initial_state(2), starts)
+    x, episode_starts = (
+        torch.zeros(5, 2, INPUTS, device="meta"),
+        torch.zeros(5, 2, device="meta") > 0,
+    )
+    outputs, final = core(x, core.initial_state(2), episode_starts)
     assert outputs.device.type == final.device.type == "meta"
     assert outputs.shape == (5, 2, core.output_size)
 
 
 @every_core
-def test_parameters_come_from_the_generator_alone(name: str) -> None:
+def test_parameters_depend_only_on_the_generator(name: str) -> None:
     torch.manual_seed(1)
     before = torch.get_rng_state()
     options = small(name)
@@ -194,14 +194,14 @@ def test_gate_weights_are_views_of_all_parameters(name: str) -> None:
 
 
 @every_core
-def test_observation_is_the_forward_pass(name: str) -> None:
+def test_tracing_equals_the_forward_pass(name: str) -> None:
     core = build(name, num_layers=2)
-    arguments = (*inputs(core), some_starts())
-    seen = core.observe(*arguments)
-    for given, expected in zip((seen.outputs, seen.state), core(*arguments), strict=True):
-        assert not given.requires_grad
-        close(given, expected.detach())
-    for forget in seen.forget:
+    arguments = (*inputs_and_state(core), typical_episode_starts())
+    trace = core.trace_gates(*arguments)
+    for result, expected in zip((trace.outputs, trace.state), core(*arguments), strict=True):
+        assert not result.requires_grad
+        assert_close(result, expected.detach())
+    for forget in trace.forget:
         assert forget.shape[:2] == (7, 3)
         assert forget.min() >= 0
         assert forget.max() <= 1
@@ -210,19 +210,19 @@ def test_observation_is_the_forward_pass(name: str) -> None:
 
 
 @gated_cores
-def test_every_gated_layer_is_observed(name: str) -> None:
+def test_every_gated_layer_is_traced(name: str) -> None:
     core = build(name, num_layers=2)
-    arguments = (*inputs(core), some_starts())
-    forget = core.observe(*arguments).forget
+    arguments = (*inputs_and_state(core), typical_episode_starts())
+    forget = core.trace_gates(*arguments).forget
     assert len(forget) == 2
     assert forget[0].shape == forget[1].shape
     assert not torch.equal(*forget)
     # A gate is that of its own step: observed step by step, they are the same.
     state = arguments[1]
     for t in range(7):
-        step = core.observe(arguments[0][t : t + 1], state, arguments[2][t : t + 1])
+        step = core.trace_gates(arguments[0][t : t + 1], state, arguments[2][t : t + 1])
         for layer in range(2):
-            close(step.forget[layer][0], forget[layer][t])
+            assert_close(step.forget[layer][0], forget[layer][t])
         state = step.state
 
 
@@ -245,7 +245,7 @@ def test_compiles_to_native_code(name: str) -> None:
 
 def check_compiled(name: str, backend: str, num_layers: int = 1) -> None:
     core = build(name, num_layers)
-    arguments = (*inputs(core, steps=2), some_starts(2))
+    arguments = (*inputs_and_state(core, steps=2), typical_episode_starts(2))
     results = []
     torch.compiler.reset()
     for run in (core, torch.compile(core, backend=backend, fullgraph=True)):

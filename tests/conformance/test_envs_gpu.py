@@ -1,22 +1,21 @@
-"""The environments on a GPU: the same numbers, and no step that waits for the device."""
+"""Environments on a GPU: equal numbers, without synchronization."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
+from support.env_cases import CASES, actions, name, parts
 
-from conformance.env_cases import CASES, name
-from conformance.test_envs import actions, parts
-from rlgates.envs import BatchedEnv, make_task
+from rlgates.envs import BatchedEnv, make_env_spec
 from rlgates.envs.torch import make_torch_env
 
 pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize(("env_id", "settings"), CASES, ids=map(name, CASES))
-def test_a_gpu_gives_the_same_without_being_waited_for(env_id, settings):
-    host = BatchedEnv(make_task(env_id, **settings), 5, seed=3)
+def test_a_gpu_gives_the_same_without_synchronizing(env_id, settings):
+    host = BatchedEnv(make_env_spec(env_id, **settings), 5, seed=3)
     gpu = make_torch_env(env_id, 5, seed=3, device="cuda", **settings)
     steps = actions(host)
     on_device = torch.as_tensor(steps, device="cuda")
@@ -44,7 +43,7 @@ def test_a_gpu_gives_the_same_without_being_waited_for(env_id, settings):
         np.testing.assert_array_equal(reward.cpu(), expected[1])
         np.testing.assert_array_equal(end.cpu(), expected[2])
         for row in np.flatnonzero(expected[2]):
-            for key in ("episode_return", "episode_length", *host.task.metric_names):
+            for key in ("episode_return", "episode_length", *host.spec.metric_names):
                 assert info[key][row].item() == expected[4][key][row]
 
 

@@ -1,4 +1,4 @@
-"""Every error that a gate or a core raises says what was given and what is allowed."""
+"""Errors of gates and cores name the value and what is allowed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.cases import INPUTS, build, every_core
+from support.equivalence import inputs_and_state, typical_episode_starts
 
-from conformance.cases import INPUTS, build, every_core, inputs, some_starts
 from rlgates import Core, make_core
 from rlgates.cores import LSTM
 from rlgates.gates import Gate
@@ -87,46 +88,164 @@ def test_make_core_refuses(
         make_core(*arguments, **options)
 
 
+# Options that belong to some cores, by the number of units.
+OPTIONS: dict[int, list[tuple[str, dict[str, Any], type[Exception], str]]] = {
+    4: [
+        ("dnc", {"num_slots": 0}, ValueError, "num_slots must be at least 1, got 0"),
+        ("dnc", {"word_size": -1}, ValueError, "word_size must be at least 1, got -1"),
+        ("dnc", {"num_reads": 1.5}, TypeError, r"num_reads must be an integer, got 1.5 \(float\)"),
+        ("dnc", {"num_writes": 0}, ValueError, "num_writes must be at least 1, got 0"),
+        ("dnc", {"output_size": 0}, ValueError, "output_size must be at least 1, got 0"),
+        ("dnc", {"clip": 0}, ValueError, "clip must be finite and above 0, got 0"),
+        ("dnc", {"clip": "no"}, TypeError, "clip must be a number, got 'no'"),
+        ("dnc", {"num_slot": 4}, ValueError, "'num_slot'. Did you mean 'num_slots'"),
+        ("mingru", {"candidate": "tanh"}, ValueError, "unknown candidate 'tanh'.* g, linear"),
+        ("minlstm", {"candidate": "linea"}, ValueError, "Did you mean 'linear'"),
+        ("minlstm", {"forget_bias": math.nan}, ValueError, "forget_bias must be finite, got nan"),
+        ("gilr", {"candidate": "g"}, ValueError, "unknown option for core 'gilr' 'candidate'"),
+        ("lru", {"r_min": -0.1}, ValueError, r"r_min <= r_max <= 1 .*, got -0.1 and 1.0"),
+        ("lru", {"r_min": 0.9, "r_max": 0.8}, ValueError, "got 0.9 and 0.8"),
+        ("lru", {"r_max": 1.01}, ValueError, "got 0.0 and 1.01"),
+        ("lru", {"r_min": 1.0}, ValueError, "r_min below 1, got 1.0 and 1.0"),
+        ("lru", {"r_min": None}, TypeError, "r_min must be a number, got None"),
+        ("lru", {"max_phase": 0}, ValueError, "max_phase must be finite and above 0, got 0"),
+        ("lru", {"max_phase": 7}, ValueError, r"max_phase must be at most 2 pi .*, got 7"),
+        ("lru", {"trainable_gamma": 1}, TypeError, "trainable_gamma must be True or False"),
+        ("ur_lru", {}, ValueError, "unknown core 'ur_lru'"),
+        ("ur_minlstm", {}, ValueError, "unknown core 'ur_minlstm'"),
+    ],
+    6: [
+        ("rmc", {"num_heads": 5}, ValueError, r"divide hidden_size 6, got 5\. The nearest is 6"),
+        ("rmc", {"num_heads": 4}, ValueError, r"divide hidden_size 6, got 4\. The nearest is 3"),
+        ("rmc", {"num_heads": 0}, ValueError, "num_heads must be at least 1, got 0"),
+        ("rmc", {"num_blocks": 0}, ValueError, "num_blocks must be at least 1, got 0"),
+        ("rmc", {"mlp_layers": 0}, ValueError, "mlp_layers must be at least 1, got 0"),
+        ("rmc", {"mem_slots": 2.0}, TypeError, "mem_slots must be an integer, got 2.0"),
+        ("rmc", {"key_size": 0}, ValueError, "key_size must be at least 1, got 0"),
+        ("rmc", {"gate_style": "units"}, ValueError, "Did you mean 'unit'.*: unit, memory, None"),
+        ("rmc", {"gate_style": 1}, ValueError, "unknown gate_style 1"),
+        ("rmc", {"input_bias": math.inf}, ValueError, "input_bias must be finite, got inf"),
+        ("rmc", {"input_bias": 1.0, "tied": True}, ValueError, "input_bias .* got 1.0 for Gate"),
+        ("rmc", {"input_bias": 1.0, "gate_style": None}, ValueError, "gate_style None"),
+        ("c_rmc", {"input_bias": -1.0}, ValueError, r"input_bias .* got -1.0 for Gate\('c', 6\)"),
+        ("ur_rmc", {"input_bias": 1.0}, ValueError, "initial b_i of the plain untied gate only"),
+        ("ur_rmc", {"gate_style": None}, ValueError, r"plain name, got Gate\('ur', 6\)"),
+        ("rmc", {"gate_style": None, "forget_bias": 2}, ValueError, "has no gates.*forget_bias=2"),
+        *[
+            (f"{gate}_rmc", {"gate_style": "memory"}, ValueError, "one unit a slot.*Use gate_style")
+            for gate in ("u", "ur", "um", "uf", "o", "om", "or")
+        ],
+        (
+            "rma",
+            {"top_k": 6, "num_slots": 5},
+            ValueError,
+            "top_k must be at most num_slots = 5, got 6",
+        ),
+        ("rma", {"num_slots": 20}, ValueError, "top_k must be at most num_slots = 20, got 50"),
+        ("rma", {"top_k": 0}, ValueError, "top_k must be at least 1, got 0"),
+        ("rma", {"latent_size": 0}, ValueError, "latent_size must be at least 1, got 0"),
+        ("rma", {"latent_hidden": 0}, ValueError, "latent_hidden must be at least 1, got 0"),
+        ("rma", {"num_heads": 1.5}, TypeError, r"num_heads must be an integer, got 1\.5"),
+        ("rma", {"num_slots": True}, TypeError, "num_slots must be an integer, got True"),
+        ("rma", {"memory": 1}, TypeError, "memory must be True or False, got 1"),
+        ("rma", {"memory": False, "top_k": -1}, ValueError, "top_k must be at least 1, got -1"),
+        ("rma", {"num_slot": 5}, ValueError, "Did you mean 'num_slots'"),
+        ("gato", {"depth": 3}, ValueError, r"unknown depth 3\. Allowed: 1, 2"),
+        ("gato", {"depth": 0}, ValueError, "depth must be at least 1, got 0"),
+        ("gato", {"depth": "1"}, TypeError, "depth must be an integer, got '1'"),
+        ("gato", {"inner_size": 0}, ValueError, "inner_size must be at least 1, got 0"),
+        ("gato", {"decay": 1.1}, ValueError, "decay must be above 0 and at most 1, got 1.1"),
+        ("gato", {"decay": 0}, ValueError, "decay must be finite and above 0, got 0"),
+        ("gato", {"input_start": "unifrom"}, ValueError, "Did you mean 'uniform'"),
+        ("nru", {"memory_size": 10}, ValueError, r"whole number, got 10 \* 4\. .*heads=4: 9"),
+        ("nru", {"memory_size": 64, "num_heads": 3}, ValueError, "num_heads=3: 75"),
+        ("nru", {"memory_size": 0}, ValueError, "memory_size must be at least 1, got 0"),
+        ("nru", {"num_heads": 0}, ValueError, "num_heads must be at least 1, got 0"),
+        ("nru", {"relu": 1}, TypeError, "relu must be True or False, got 1"),
+        ("nru", {"layer_norm": "no"}, TypeError, "layer_norm must be True or False"),
+        ("nru", {"memory_siz": 64}, ValueError, "Did you mean 'memory_size'"),
+        ("rru", {"output_size": 0}, ValueError, "output_size must be at least 1, got 0"),
+        ("rru", {"expansion": 0}, ValueError, "expansion must be finite and above 0, got 0"),
+        ("rru", {"relu_layers": 0}, ValueError, "relu_layers must be at least 1, got 0"),
+        ("rru", {"dropout": 1.0}, ValueError, "dropout must be at least 0 and below 1"),
+        ("rru", {"start_decay": 1.0}, ValueError, "above 0 and below 1, got 1.0"),
+        ("rru", {"start_decay": 0.9, "fixed_decay": True}, ValueError, "choose one"),
+        ("rru", {"normalize": None}, TypeError, "normalize must be True or False"),
+        ("rru", {"scalar_z": 1}, TypeError, "scalar_z must be True or False"),
+    ],
+    7: [("gato", {}, ValueError, "hidden_size must be even.*, got 7. Nearest allowed: 6 or 8")],
+    1: [("gato", {}, ValueError, r"got 1. Nearest allowed: 2\.")],
+    8: [
+        ("gru", {"reset": "befor"}, ValueError, "unknown reset 'befor'. Did you mean 'before'"),
+        ("gru", {"reset": 1}, ValueError, "unknown reset 1.* Allowed: after, before"),
+        ("gru", {"zoneout_cell": 0.1}, ValueError, "It belongs to lstm, mogrifier"),
+        ("gru", {"input_scale": 0}, ValueError, "input_scale must be .* above 0, got 0"),
+        ("janet", {"beta": "1"}, TypeError, "beta must be a number, got '1'"),
+        ("janet", {"beta": float("nan")}, ValueError, "beta must be finite, got nan"),
+        ("janet", {"tied": False}, ValueError, r"must be tied or refine.* got Gate\('c', 8, tied"),
+        ("f_janet", {"tied": False}, ValueError, r"must be tied or refine.* got Gate\('f'"),
+        ("o_janet", {}, ValueError, r"unknown core 'o_janet'\. Did you mean '\w*janet'"),
+        ("mogrifier", {"rounds": -1}, ValueError, "rounds must be at least 0, got -1"),
+        ("mogrifier", {"rounds": 2.5}, TypeError, "rounds must be an integer, got 2.5"),
+        ("mogrifier", {"rank": 0}, ValueError, "rank must be at least 1, got 0"),
+        ("mogrifier", {"rank": "full"}, TypeError, "rank must be an integer, got 'full'"),
+        ("mogrifier", {"cap_input": 1}, TypeError, "cap_input must be True or False, got 1"),
+        ("mogrifier", {"round": 1}, ValueError, "Did you mean 'rounds'"),
+    ],
+}
+
+
 @pytest.mark.parametrize(
-    ("x", "state", "starts", "message"),
+    ("name", "hidden_size", "options", "error", "message"),
+    [(name, size, *rest) for size, rows in OPTIONS.items() for name, *rest in rows],
+)
+def test_cores_refuse_options(
+    name: str, hidden_size: int, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make_core(name, 3, hidden_size, **options)
+
+
+@pytest.mark.parametrize(
+    ("x", "state", "episode_starts", "message"),
     [
         ((4, 2, 5), None, None, r"x must be \(T, B, 3\) with T >= 1, got \(4, 2, 5\)"),
         ((0, 2, 3), None, None, r"with T >= 1, got \(0, 2, 3\)"),
         ((4, 3), None, None, r"x must be \(T, B, 3\) .*, got \(4, 3\)"),
         ((4, 2, 3), (2, 7), None, r"state must be \(B, 16\) with B = 2, got \(2, 7\)"),
         ((4, 2, 3), (1, 16), None, r"with B = 2, got \(1, 16\)"),
-        ((4, 2, 3), None, (2, 4), r"starts must be \(T, B\) = \(4, 2\), got \(2, 4\)"),
-        ((4, 2, 3), None, (4,), r"starts must be \(T, B\) = \(4, 2\), got \(4,\)"),
+        ((4, 2, 3), None, (2, 4), r"episode_starts must be \(T, B\) = \(4, 2\), got \(2, 4\)"),
+        ((4, 2, 3), None, (4,), r"episode_starts must be \(T, B\) = \(4, 2\), got \(4,\)"),
     ],
 )
-def test_the_lstm_refuses_shapes(x: Any, state: Any, starts: Any, message: str) -> None:
+def test_the_lstm_refuses_shapes(x: Any, state: Any, episode_starts: Any, message: str) -> None:
     core = make_core("lstm", 3, 8)
-    for call in (core, core.observe):
+    for call in (core, core.trace_gates):
         with pytest.raises(ValueError, match=message):
             call(
                 torch.zeros(x),
                 None if state is None else torch.zeros(state),
-                None if starts is None else torch.zeros(starts, dtype=torch.bool),
+                None if episode_starts is None else torch.zeros(episode_starts, dtype=torch.bool),
             )
 
 
 @every_core
 def test_every_core_refuses_shapes_and_dtypes(name: str) -> None:
     core = build(name, num_layers=2)
-    x, state = inputs(core)
-    starts = some_starts()
+    x, state = inputs_and_state(core)
+    episode_starts = typical_episode_starts()
     wrong: list[tuple[tuple[Any, ...], str]] = [
         ((x[..., :-1],), rf"x must be \(T, B, {INPUTS}\)"),
         ((x[:0],), "with T >= 1"),
         ((x, torch.zeros(3, core.state_size + 1)), rf"state must be \(B, {core.state_size}\)"),
         ((x, state[:-1]), "with B = 3"),
-        ((x, state, starts.T), r"starts must be \(T, B\) = \(7, 3\), got \(3, 7\)"),
-        ((x, state, starts.float()), "starts must be bool, got torch.float32"),
+        ((x, state, episode_starts.T), r"episode_starts must be \(T, B\) = \(7, 3\), got \(3, 7\)"),
+        ((x, state, episode_starts.float()), "episode_starts must be bool, got torch.float32"),
         ((x.double(),), "x must be torch.float32, got torch.float64"),
         ((x, state.double()), "state must be torch.float32, got torch.float64"),
     ]
     for arguments, message in wrong:
-        for call in (core, core.observe):
+        for call in (core, core.trace_gates):
             with pytest.raises(ValueError, match=message):
                 call(*arguments)
 
@@ -134,7 +253,7 @@ def test_every_core_refuses_shapes_and_dtypes(name: str) -> None:
 def test_a_core_refuses_other_values() -> None:
     core = make_core("lstm", 3, 8)
     x = torch.zeros(4, 2, 3)
-    with pytest.raises(ValueError, match=r"starts must be bool, got torch\.float32"):
+    with pytest.raises(ValueError, match=r"episode_starts must be bool, got torch\.float32"):
         core(x, None, torch.zeros(4, 2))
     with pytest.raises(ValueError, match="batch_size must be at least 0, got -1"):
         core.initial_state(-1)
@@ -144,7 +263,7 @@ def test_a_core_refuses_other_values() -> None:
         core.unpack(torch.zeros(2, 8))
 
 
-def test_a_core_names_what_is_no_tensor() -> None:
+def test_a_core_names_arguments_that_are_not_tensors() -> None:
     core = make_core("lstm", 3, 8)
     x = torch.zeros(4, 2, 3)
     h = torch.zeros(2, 8)
@@ -152,7 +271,7 @@ def test_a_core_names_what_is_no_tensor() -> None:
         ((x.numpy(),), "x must be one tensor, got ndarray"),
         ((None,), "x must be one tensor, got NoneType"),
         ((x, (h, h)), "state must be one tensor, got tuple"),
-        ((x, None, [[0]]), "starts must be one tensor, got list"),
+        ((x, None, [[0]]), "episode_starts must be one tensor, got list"),
     ]
     for arguments, message in wrong:
         with pytest.raises(TypeError, match=message):
@@ -170,7 +289,7 @@ def test_parts_of_unequal_layers_are_not_stacked() -> None:
         core.unpack(state)
 
 
-def test_a_cell_checks_its_own_sizes() -> None:
+def test_a_cell_checks_its_sizes() -> None:
     with pytest.raises(ValueError, match="input_size must be at least 1"):
         LSTM(0, 4, Gate("", 4))
     with pytest.raises(ValueError, match=r"must have 4 units, got Gate\('', 5\)"):
@@ -180,10 +299,10 @@ def test_a_cell_checks_its_own_sizes() -> None:
 @pytest.mark.parametrize("part", ["x", "state"])
 def test_a_core_names_the_dtype_it_takes(part: str) -> None:
     core = make_core("ur_lstm", 3, 4)
-    given = {"x": torch.zeros(2, 1, 3), "state": core.initial_state(1)}
-    given[part] = given[part].double()
+    arguments = {"x": torch.zeros(2, 1, 3), "state": core.initial_state(1)}
+    arguments[part] = arguments[part].double()
     with pytest.raises(ValueError, match=rf"{part} must be torch.float32, got torch.float64"):
-        core(**given)
+        core(**arguments)
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

@@ -1,4 +1,4 @@
-"""On a GPU every core computes what it does on the CPU, gradients included."""
+"""Every core gives the same results and gradients on GPU and CPU."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import copy
 
 import pytest
 import torch
+from support.cases import build, every_core
+from support.equivalence import inputs_and_state, typical_episode_starts
 from torch import Tensor
-
-from conformance.cases import build, every_core, inputs, some_starts
 
 pytestmark = [
     pytest.mark.gpu,
@@ -19,14 +19,14 @@ pytestmark = [
 @every_core
 def test_a_gpu_computes_what_the_cpu_does(name: str) -> None:
     core = build(name, num_layers=2, dtype=torch.float64)
-    arguments = (*inputs(core), some_starts())
+    arguments = (*inputs_and_state(core), typical_episode_starts())
     results: list[list[Tensor]] = []
     for device in ("cpu", "cuda"):
-        there = copy.deepcopy(core).to(device)
-        outputs, final = there(*(tensor.to(device) for tensor in arguments))
+        moved = copy.deepcopy(core).to(device)
+        outputs, final = moved(*(tensor.to(device) for tensor in arguments))
         assert outputs.device.type == final.device.type == device
         (outputs.sum() + final.sum()).backward()
-        gradients = [p.grad for p in there.parameters() if p.grad is not None]
+        gradients = [p.grad for p in moved.parameters() if p.grad is not None]
         results.append([tensor.detach().cpu() for tensor in (outputs, final, *gradients)])
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
@@ -35,7 +35,7 @@ def test_a_gpu_computes_what_the_cpu_does(name: str) -> None:
 @every_core
 def test_autocast_on_a_gpu(name: str) -> None:
     core = build(name, num_layers=2)
-    arguments = [tensor.cuda() for tensor in (*inputs(core), some_starts())]
+    arguments = [tensor.cuda() for tensor in (*inputs_and_state(core), typical_episode_starts())]
     core.cuda()
     with torch.autocast("cuda", torch.bfloat16):
         outputs, final = core(*arguments)
@@ -44,9 +44,9 @@ def test_autocast_on_a_gpu(name: str) -> None:
 
 
 @every_core
-def test_nothing_waits_for_the_gpu(name: str) -> None:
+def test_nothing_synchronises_the_gpu(name: str) -> None:
     core = build(name, num_layers=2)
-    arguments = [tensor.cuda() for tensor in (*inputs(core), some_starts())]
+    arguments = [tensor.cuda() for tensor in (*inputs_and_state(core), typical_episode_starts())]
     core.cuda()
     before = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("error")

@@ -1,4 +1,4 @@
-"""Gradients: right, the same however a sequence is cut, none across a start, always finite."""
+"""Gradients: exact, independent of cuts, zero across episode starts, finite."""
 
 from __future__ import annotations
 
@@ -6,32 +6,26 @@ from typing import Any
 
 import pytest
 import torch
+from support.cases import FAMILY_OF, STOPPED, build, every_core, gated_cores, names, small
+from support.equivalence import (
+    assert_close,
+    inputs_and_state,
+    run_in_pieces,
+    seeded,
+    typical_episode_starts,
+)
 from torch import Tensor
 from torch.func import functional_call
 
-from conformance.cases import (
-    FAMILY_OF,
-    STOPPED,
-    build,
-    close,
-    every_core,
-    gated_cores,
-    in_pieces,
-    inputs,
-    names,
-    seeded,
-    small,
-    some_starts,
-)
 from rlgates import Core, list_cores, make_core
 
 
 def gradients(
-    core: Core, x: Tensor, state: Tensor, starts: Tensor, cuts: list[int]
+    core: Core, x: Tensor, state: Tensor, episode_starts: Tensor, cuts: list[int]
 ) -> list[Tensor]:
     """Gradients in x, the state and all parameters of a weighted sum of the results."""
     x, state = x.clone().requires_grad_(), state.clone().requires_grad_()
-    results = in_pieces(core, x, state, starts, cuts)
+    results = run_in_pieces(core, x, state, episode_starts, cuts)
     weights = [torch.randn(part.shape, generator=seeded(1)).to(part) for part in results]
     loss = sum((part * weight).sum() for part, weight in zip(results, weights, strict=True))
     asked = [x, state, *core.parameters()]
@@ -40,15 +34,15 @@ def gradients(
 
 @pytest.mark.parametrize("name", names(n for n in list_cores() if FAMILY_OF[n] not in STOPPED))
 def test_gradcheck(name: str) -> None:
-    """Against central differences, with starts inside, for the input, state and parameters."""
+    """Against central differences, with episode starts, for input, state and parameters."""
     core = build(name, num_layers=2, dtype=torch.float64, hidden_size=4)
-    x, state = inputs(core, steps=4, batch=2)
-    starts = some_starts(4, 2)
+    x, state = inputs_and_state(core, steps=4, batch_size=2)
+    episode_starts = typical_episode_starts(4, 2)
     parameter_names = [name for name, _ in core.named_parameters()]
 
     def run(x: Tensor, state: Tensor, *parameters: Tensor) -> Tensor:
         named: dict[str, Any] = dict(zip(parameter_names, parameters, strict=True))
-        outputs, final = functional_call(core, named, (x, state, starts))
+        outputs, final = functional_call(core, named, (x, state, episode_starts))
         results = torch.cat([outputs.flatten(), final.flatten()])
         weights = torch.randn(2, len(results), generator=seeded(2), dtype=torch.float64)
         return weights @ results
@@ -60,16 +54,16 @@ def test_gradcheck(name: str) -> None:
 @every_core
 def test_gradients_do_not_depend_on_the_cut(name: str) -> None:
     core = build(name, num_layers=2, dtype=torch.float64)
-    arguments = (*inputs(core), some_starts())
+    arguments = (*inputs_and_state(core), typical_episode_starts())
     whole = gradients(core, *arguments, [])
     for one, other in zip(gradients(core, *arguments, [1, 4, 5]), whole, strict=True):
-        close(one, other)
+        assert_close(one, other)
 
 
 @every_core
 def test_every_parameter_learns(name: str) -> None:
     core = build(name, num_layers=2)
-    learned = gradients(core, *inputs(core), some_starts(), [])[2:]
+    learned = gradients(core, *inputs_and_state(core), typical_episode_starts(), [])[2:]
     for (parameter, _), gradient in zip(core.named_parameters(), learned, strict=True):
         assert gradient.abs().max() > 1e-6, f"{parameter} has no gradient"
 
@@ -77,10 +71,10 @@ def test_every_parameter_learns(name: str) -> None:
 @every_core
 def test_no_gradient_crosses_a_start(name: str) -> None:
     core = build(name, num_layers=2)
-    x, state = (tensor.requires_grad_() for tensor in inputs(core))
-    starts = torch.zeros(7, 3, dtype=torch.bool)
-    starts[3, 0] = True
-    outputs, _ = core(x, state, starts)
+    x, state = (tensor.requires_grad_() for tensor in inputs_and_state(core))
+    episode_starts = torch.zeros(7, 3, dtype=torch.bool)
+    episode_starts[3, 0] = True
+    outputs, _ = core(x, state, episode_starts)
     in_x, in_state = torch.autograd.grad(
         outputs[3:].sum(), (x, state), allow_unused=True, materialize_grads=True
     )
@@ -99,5 +93,5 @@ def test_no_overflow_on_large_inputs(name: str, scale: float) -> None:
     outputs, final = core(x)
     assert outputs.isfinite().all()
     assert final.isfinite().all()
-    for gradient in gradients(core, x, core.initial_state(3), some_starts(), []):
+    for gradient in gradients(core, x, core.initial_state(3), typical_episode_starts(), []):
         assert gradient.isfinite().all()

@@ -1,11 +1,11 @@
-"""Under autocast the state stays in float32 and near the run in full precision."""
+"""Under autocast the state stays in float32, close to the run in full precision."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-
-from conformance.cases import build, every_core, inputs, some_starts
+from support.cases import build, every_core
+from support.equivalence import inputs_and_state, typical_episode_starts
 
 half = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
 
@@ -14,16 +14,16 @@ half = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["b
 @half
 def test_outputs_and_state_stay_in_float32(name: str, dtype: torch.dtype) -> None:
     core = build(name, num_layers=2)
-    x, state = inputs(core)
-    starts = some_starts()
+    x, state = inputs_and_state(core)
+    episode_starts = typical_episode_starts()
     with torch.autocast("cpu", dtype):
-        outputs, final = core(x, state, starts)
+        outputs, final = core(x, state, episode_starts)
         assert core.initial_state(3).dtype == torch.float32
-        seen = core.observe(x, state, starts)
-    for tensor in (outputs, final, seen.outputs, seen.state, *seen.forget):
+        trace = core.trace_gates(x, state, episode_starts)
+    for tensor in (outputs, final, trace.outputs, trace.state, *trace.forget):
         assert tensor.dtype == torch.float32
-    assert torch.equal(seen.outputs, outputs)
-    exact_outputs, exact_final = core(x, state, starts)
+    assert torch.equal(trace.outputs, outputs)
+    exact_outputs, exact_final = core(x, state, episode_starts)
     assert not torch.equal(outputs, exact_outputs), "autocast did nothing"
     torch.testing.assert_close(outputs, exact_outputs, rtol=0.05, atol=0.05)
     torch.testing.assert_close(final, exact_final, rtol=0.05, atol=0.05)
@@ -33,13 +33,13 @@ def test_outputs_and_state_stay_in_float32(name: str, dtype: torch.dtype) -> Non
 @half
 def test_gradients_under_autocast(name: str, dtype: torch.dtype) -> None:
     core = build(name, num_layers=2)
-    x, state = inputs(core)
+    x, state = inputs_and_state(core)
     gradients = []
     for enabled in (False, True):
         core.zero_grad()
         with torch.autocast("cpu", dtype, enabled=enabled):
-            core(x, state, some_starts())[0].sum().backward()
+            core(x, state, typical_episode_starts())[0].sum().backward()
         gradients.append([p.grad.clone() for p in core.parameters() if p.grad is not None])
-    for exact, given in zip(*gradients, strict=True):
-        assert given.dtype == torch.float32
-        assert (given - exact).norm() < 0.05 * exact.norm()
+    for exact, gradient in zip(*gradients, strict=True):
+        assert gradient.dtype == torch.float32
+        assert (gradient - exact).norm() < 0.05 * exact.norm()

@@ -1,4 +1,4 @@
-"""One call over a sequence is many calls over its pieces, with episode starts inside."""
+"""One call over a sequence equals calls over its pieces, with episode starts."""
 
 from __future__ import annotations
 
@@ -8,42 +8,38 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from conformance.cases import (
-    FAMILY_OF,
-    LIGHT,
-    build,
-    close,
-    every_core,
-    every_family,
-    every_way,
-    in_pieces,
-    inputs,
+from support.cases import FAMILY_OF, LIGHT, build, every_core, every_family, every_setting, small
+from support.equivalence import (
+    assert_close,
+    inputs_and_state,
+    run_in_pieces,
     seeded,
-    small,
-    some_starts,
+    typical_episode_starts,
 )
+
 from rlgates import make_core
-from rlgates.cores import CORES
+from rlgates.registry import CORES
 
 
 @every_core
-@every_way
+@every_setting
 @pytest.mark.parametrize("with_starts", [False, True])
-def test_one_call_equals_a_call_a_step(name: str, way: dict[str, Any], with_starts: bool) -> None:
-    core = build(name, num_layers=2, **way)
-    x, state = inputs(core)
-    starts = some_starts() if with_starts else None
+def test_one_call_equals_a_call_a_step(
+    name: str, setting: dict[str, Any], with_starts: bool
+) -> None:
+    core = build(name, num_layers=2, **setting)
+    x, state = inputs_and_state(core)
+    episode_starts = typical_episode_starts() if with_starts else None
     for begin in (state, None):
-        expected = in_pieces(core, x, begin, starts, cuts=[1, 2, 3, 4, 5, 6])
-        for one, other in zip(core(x, begin, starts), expected, strict=True):
-            close(one, other)
+        expected = run_in_pieces(core, x, begin, episode_starts, cuts=[1, 2, 3, 4, 5, 6])
+        for one, other in zip(core(x, begin, episode_starts), expected, strict=True):
+            assert_close(one, other)
 
 
 @every_core
-@every_way
-def test_one_call_equals_calls_over_any_pieces(name: str, way: dict[str, Any]) -> None:
-    cores = {layers: build(name, layers, **way) for layers in (1, 3)}
+@every_setting
+def test_one_call_equals_calls_over_any_pieces(name: str, setting: dict[str, Any]) -> None:
+    cores = {layers: build(name, layers, **setting) for layers in (1, 3)}
 
     @settings(max_examples=6, deadline=None, derandomize=True, database=None)
     @given(data=st.data())
@@ -52,11 +48,11 @@ def test_one_call_equals_calls_over_any_pieces(name: str, way: dict[str, Any]) -
         steps, batch = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 3))
         cuts = sorted(data.draw(st.sets(st.integers(1, steps - 1)))) if steps > 1 else []
         share = data.draw(st.sampled_from([0.0, 0.2, 0.8]))
-        starts = torch.rand(steps, batch, generator=seeded(steps)) < share
-        x, state = inputs(core, steps, batch, seed=data.draw(st.integers(0, 9)))
-        expected = in_pieces(core, x, state, starts, cuts)
-        for one, other in zip(core(x, state, starts), expected, strict=True):
-            close(one, other)
+        episode_starts = torch.rand(steps, batch, generator=seeded(steps)) < share
+        x, state = inputs_and_state(core, steps, batch, seed=data.draw(st.integers(0, 9)))
+        expected = run_in_pieces(core, x, state, episode_starts, cuts)
+        for one, other in zip(core(x, state, episode_starts), expected, strict=True):
+            assert_close(one, other)
 
     check()
 
@@ -81,53 +77,53 @@ def test_one_call_equals_a_call_a_step_at_any_size(name: str) -> None:
             **small(name),
         ).eval()
         steps, batch = draw(st.integers(1, 9)), draw(st.integers(1, 4))
-        starts = torch.rand(steps, batch, generator=seeded(steps)) < 0.3
-        x, state = inputs(core, steps, batch)
-        expected = in_pieces(core, x, state, starts, list(range(1, steps)))
-        for one, other in zip(core(x, state, starts), expected, strict=True):
-            close(one, other)
+        episode_starts = torch.rand(steps, batch, generator=seeded(steps)) < 0.3
+        x, state = inputs_and_state(core, steps, batch)
+        expected = run_in_pieces(core, x, state, episode_starts, list(range(1, steps)))
+        for one, other in zip(core(x, state, episode_starts), expected, strict=True):
+            assert_close(one, other)
 
     check()
 
 
 @every_core
-@every_way
+@every_setting
 @pytest.mark.parametrize("num_layers", [1, 2])
-def test_from_a_start_on_the_run_is_a_fresh_one(
-    name: str, way: dict[str, Any], num_layers: int
+def test_an_episode_start_equals_a_new_sequence(
+    name: str, setting: dict[str, Any], num_layers: int
 ) -> None:
-    core = build(name, num_layers, **way)
-    x, state = inputs(core)
-    outputs, final = core(x, state, some_starts())
+    core = build(name, num_layers, **setting)
+    x, state = inputs_and_state(core)
+    outputs, final = core(x, state, typical_episode_starts())
     untouched, untouched_final = core(x, state)
     for row, start in ((0, 6), (1, 4)):  # the last start of the row
         fresh, fresh_final = core(x[start:, row : row + 1], core.initial_state(1))
-        close(outputs[start:, row : row + 1], fresh)
-        close(final[row : row + 1], fresh_final)
-    close(outputs[:3, 1], untouched[:3, 1])
-    close(outputs[:, 2], untouched[:, 2])
-    close(final[2], untouched_final[2])
+        assert_close(outputs[start:, row : row + 1], fresh)
+        assert_close(final[row : row + 1], fresh_final)
+    assert_close(outputs[:3, 1], untouched[:3, 1])
+    assert_close(outputs[:, 2], untouched[:, 2])
+    assert_close(final[2], untouched_final[2])
     if core.state_size:  # else the starts make no difference
         assert not torch.allclose(outputs[0, 0], untouched[0, 0], atol=1e-4)
         assert not torch.allclose(outputs[3:5, 1], untouched[3:5, 1], atol=1e-4)
 
 
 @every_core
-def test_a_start_in_the_first_step_forgets_the_given_state(name: str) -> None:
+def test_a_start_in_the_first_step_resets_the_state(name: str) -> None:
     core = build(name, num_layers=2)
-    x, state = inputs(core)
-    starts = torch.zeros(7, 3, dtype=torch.bool)
-    starts[0] = True
+    x, state = inputs_and_state(core)
+    episode_starts = torch.zeros(7, 3, dtype=torch.bool)
+    episode_starts[0] = True
     expected = core(x, core.initial_state(3))
     for ignored in (state, torch.full_like(state, torch.nan)):
-        for one, other in zip(core(x, ignored, starts), expected, strict=True):
+        for one, other in zip(core(x, ignored, episode_starts), expected, strict=True):
             assert torch.equal(one, other)
 
 
 @every_core
-def test_no_state_is_the_initial_state_and_no_starts_are_none(name: str) -> None:
+def test_state_and_episode_starts_are_optional(name: str) -> None:
     core = build(name, num_layers=2)
-    x, state = inputs(core)
+    x, state = inputs_and_state(core)
     never = torch.zeros(7, 3, dtype=torch.bool)
     pairs = [(core(x), core(x, core.initial_state(3))), (core(x, state), core(x, state, never))]
     for results, expected in pairs:
@@ -136,42 +132,42 @@ def test_no_state_is_the_initial_state_and_no_starts_are_none(name: str) -> None
 
 
 @every_core
-def test_rows_of_a_batch_do_not_meet(name: str) -> None:
+def test_sequences_of_a_batch_are_independent(name: str) -> None:
     core = build(name, num_layers=2)
-    x, state = inputs(core)
-    starts = some_starts()
-    outputs, final = core(x, state, starts)
+    x, state = inputs_and_state(core)
+    episode_starts = typical_episode_starts()
+    outputs, final = core(x, state, episode_starts)
     for row in range(3):
         only = slice(row, row + 1)
-        alone, alone_final = core(x[:, only], state[only], starts[:, only])
-        close(outputs[:, only], alone)
-        close(final[only], alone_final)
+        alone, alone_final = core(x[:, only], state[only], episode_starts[:, only])
+        assert_close(outputs[:, only], alone)
+        assert_close(final[only], alone_final)
 
 
 @every_core
 def test_an_empty_batch_gives_empty_results(name: str) -> None:
     core = build(name, num_layers=2)
-    x, starts = torch.zeros(4, 0, core.input_size), torch.zeros(4, 0, dtype=torch.bool)
+    x, episode_starts = torch.zeros(4, 0, core.input_size), torch.zeros(4, 0, dtype=torch.bool)
     assert core.initial_state(0).shape == (0, core.state_size)
-    outputs, final = core(x, core.initial_state(0), starts)
+    outputs, final = core(x, core.initial_state(0), episode_starts)
     assert outputs.shape == (4, 0, core.output_size)
     assert final.shape == (0, core.state_size)
 
 
 @every_core
-def test_what_is_given_is_not_changed(name: str) -> None:
+def test_arguments_are_not_modified(name: str) -> None:
     core = build(name, num_layers=2)
-    arguments = (*inputs(core), some_starts())
+    arguments = (*inputs_and_state(core), typical_episode_starts())
     copies = [tensor.clone() for tensor in arguments]
     core(*arguments)
-    core.observe(*arguments)
+    core.trace_gates(*arguments)
     for tensor, copy in zip(arguments, copies, strict=True):
         assert torch.equal(tensor, copy)
 
 
-def test_the_core_without_memory_reads_the_present_step_alone() -> None:
+def test_the_core_without_memory_reads_only_the_current_step() -> None:
     core = build("none", num_layers=2)
-    x, state = inputs(core)
+    x, state = inputs_and_state(core)
     assert core.state_size == 0
     assert state.shape == (3, 0)
     assert core.unpack(state) == {}
@@ -181,13 +177,13 @@ def test_the_core_without_memory_reads_the_present_step_alone() -> None:
     differs = ((before - after).abs() > 1e-6).any(dim=-1)
     assert differs[3].all()
     assert not differs[[0, 1, 2, 4, 5, 6]].any()
-    close(core(x[[5]])[0], before[[5]])
+    assert_close(core(x[[5]])[0], before[[5]])
 
 
 @every_core
 def test_every_other_core_remembers(name: str) -> None:
     core = build(name, num_layers=2)
-    x, _ = inputs(core)
+    x, _ = inputs_and_state(core)
     changed = x.clone()
     changed[0] += 1
     late = (core(x)[0][1:] - core(changed)[0][1:]).abs().amax()

@@ -1,1 +1,1 @@
-"""Slow NumPy twins of the cores, written from the equations alone."""
+"""Slow NumPy twins of cores and games, written only from the published equations and rules."""

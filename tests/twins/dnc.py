@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from twins.gated import lstm
 from twins.gates import Array, sigmoid
-from twins.lstm import lstm
 from twins.memory import flat, join, softmax, softplus
 from twins.sequence import Named, linear
 
@@ -34,8 +34,8 @@ def dnc(
             return z
         return np.where(np.abs(z.real) > clip, np.sign(z.real) * clip, z)
 
-    given = join(x, flat(state["reads"]))
-    h, new, forget = lstm(w, given, state, gate, chunk_size)
+    inputs = join(x, flat(state["reads"]))
+    h, new, forget = lstm(w, inputs, state, gate, chunk_size)
     h, c = clipped(h), clipped(new["c"])
 
     def interface(name: str, *shape: int) -> Array:
@@ -56,7 +56,7 @@ def dnc(
     usage = usage + (1 - usage) * (1 - np.prod(1 - written, axis=-2))
     usage = usage * np.prod(1 - free[..., None] * state["read_weights"], axis=-2)
 
-    found = content(
+    by_content = content(
         interface("write_keys", num_writes, word),
         interface("write_strengths", num_writes),
         state["memory"],
@@ -66,7 +66,7 @@ def dnc(
         ga, gw = allocate[..., k, None], write[..., k, None]
         a = allocation(raised)
         raised = raised + (1 - raised) * ga * gw * a
-        weights.append(gw * (ga * a + (1 - ga) * found[..., k, :]))
+        weights.append(gw * (ga * a + (1 - ga) * by_content[..., k, :]))
     ww = np.stack(np.broadcast_arrays(*weights), axis=-2)
 
     memory = state["memory"] * np.prod(1 - ww[..., None] * erase[..., None, :], axis=-3)
@@ -109,7 +109,7 @@ def dnc(
 
 
 def content(keys: Array, strengths: Array, memory: Array) -> Array:
-    """Weights (..., heads, N) of the slots that are like the keys (..., heads, W)."""
+    """Content weights (..., heads, N) for keys (..., heads, W)."""
 
     def norm(v: Array) -> Array:
         return np.sqrt((v * v).sum(axis=-1) + EPSILON)
@@ -120,7 +120,7 @@ def content(keys: Array, strengths: Array, memory: Array) -> Array:
 
 
 def allocation(usage: Array) -> Array:
-    """Weights (..., N) of the slots that are free, the freest first."""
+    """Allocation weights (..., N), least used slots first."""
     usage = EPSILON + (1 - EPSILON) * usage
     order = np.argsort(usage.real, axis=-1, kind="stable")
     rising = np.take_along_axis(usage, order, axis=-1)

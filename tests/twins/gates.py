@@ -1,4 +1,4 @@
-"""Every gate in NumPy, from the papers' equations alone: nothing is shared with the package.
+"""Every gate in NumPy, written from the papers' equations; nothing is shared with the package.
 
 All functions are analytic in their real inputs and take complex ones, so that derivatives
 come from a complex step: f'(x) = Im f(x + ih) / h, without subtraction.
@@ -77,16 +77,16 @@ def pair(gate: str, z: dict[str, Array], chunk: int = 1) -> tuple[Array, Array]:
 
 
 def gradients(
-    function: Callable[[dict[str, Array]], Array], given: dict[str, Array]
+    function: Callable[[dict[str, Array]], Array], inputs: dict[str, Array]
 ) -> dict[str, Array]:
     """The gradient of a scalar function in each named array, by a complex step.
 
-    All coordinates of an array are stepped at once, each on its own place of a new leading
+    All coordinates of an array are stepped at once, each at its index of a new leading
     axis, which the function must carry through.
     """
     h, result = 1e-30, {}
-    for name, value in given.items():
+    for name, value in inputs.items():
         directions = np.eye(value.size).reshape(value.size, *value.shape)
-        stepped = function({**given, name: value + 1j * h * directions})
+        stepped = function({**inputs, name: value + 1j * h * directions})
         result[name] = (stepped.imag / h).reshape(value.shape)
     return result

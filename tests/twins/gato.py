@@ -15,14 +15,14 @@ def gato(
     """Section 4.4: r and s of J units that do not interact; nothing ever reads s."""
     r, s = state["r"], state["s"]
 
-    def own(matrix: str, vector: str) -> Array:
+    def map_of(matrix: str, vector: str) -> Array:
         """An affine map of the input and of the unit itself."""
         return linear(x, w[f"W_x_{matrix}"], w[f"b_{matrix}"]) + rows(w[vector], x) * r
 
     if depth == 1:
-        grown, gate, candidate = own("A", "a"), own("B", "b"), own("C", "c")
+        grown, gate, candidate = map_of("A", "a"), map_of("B", "b"), map_of("C", "c")
     else:
-        grown, gate, candidate = network(w, x, r), own("A", "a"), own("B", "b")
+        grown, gate, candidate = network(w, x, r), map_of("A", "a"), map_of("B", "b")
     f = decay * sigmoid(gate)
     kept, added = {"sum": (1.0, 1.0), "increment": (0.0, 1.0), "zero": (0.0, 0.0)}[s_update]
     s, r = kept * s + added * softplus(grown), f * r + np.tanh(candidate)

@@ -1,21 +1,23 @@
-"""The three match games, slowly: written from the published rules alone, one episode at a time.
+"""Slow twins of the three phased games, written from the published rules, one episode at a time.
 
-The games know only the rules, the settings and what an episode draws, as people are told it.
+They use only the rules, the settings and the reported parameters of an episode.
 `compare` plays them beside our batches, step by step. At the end are the small helpers that the
 tests of the three tasks share.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
 
 from rlgates.envs import ActiveMatch, BatchedEnv, KeyToDoor, PassiveMatch
-from rlgates.envs.choices import fix, tell
-from rlgates.envs.philox import Key
+from rlgates.envs.engine.parameters import override, report
+from rlgates.envs.engine.philox import Key
 
 Cell = tuple[int, int]
 Pixel = tuple[int, ...]
@@ -74,7 +76,7 @@ PADS = {2: [(1, 2), (1, 8)], 3: [(1, 2), (1, 5), (1, 8)]}
 
 
 class SlowGame:
-    """One episode, cell by cell and frame by frame: phases, moves, apples and pictures.
+    """One episode, cell by cell and frame by frame: phases, moves, apples and images.
 
     `events` counts the rare things that happened, to know that they were tested.
     """
@@ -82,18 +84,18 @@ class SlowGame:
     walls: ClassVar[dict[str, frozenset[Cell]]]
     starts: dict[str, Cell]
 
-    def __init__(self, task: Any, told: dict[str, Any]) -> None:
-        self.task = task
-        self.value = told["apple_reward"]
-        self.apples = {tuple(cell) for cell in told["apple_cells"]}
+    def __init__(self, spec: Any, reported: dict[str, Any]) -> None:
+        self.spec = spec
+        self.value = reported["apple_reward"]
+        self.apples = {tuple(cell) for cell in reported["apple_cells"]}
         self.picked: dict[Cell, int] = {}
         self.success = self.chosen = False
         self.last_phase_reward = 0.0
         self.events: Counter[str] = Counter()
         steps = {
-            "explore": task.explore_steps,
-            "distractor": task.distractor_steps,
-            "reward": task.reward_steps,
+            "explore": spec.explore_steps,
+            "distractor": spec.distractor_steps,
+            "reward": spec.reward_steps,
         }
         self.todo = [(name, count) for name, count in steps.items() if count > 0]
         self.enter()
@@ -115,7 +117,7 @@ class SlowGame:
         if not self.blocked(target):
             self.player = target
         reward = getattr(self, f"after_move_in_{self.phase}")()
-        done = self.task.end_on_choice and self.chosen
+        done = self.spec.end_on_choice and self.chosen
         if self.phase == "reward":
             self.last_phase_reward += reward
         if self.frame == self.max_frames and not done:
@@ -134,9 +136,9 @@ class SlowGame:
             self.picked[self.player] = self.frame
             self.events["apple"] += 1
             reward = self.value
-        if self.task.apple_respawn is not None:
+        if self.spec.apple_respawn is not None:
             for cell, frame in list(self.picked.items()):
-                if self.frame > frame + self.task.apple_respawn:
+                if self.frame > frame + self.spec.apple_respawn:
                     self.apples.add(cell)
                     del self.picked[cell]
                     self.events["apple is back"] += 1
@@ -152,19 +154,17 @@ class SlowGame:
             return APPLE
         return FLOOR
 
-    def picture(self, rows: range = range(HEIGHT), cols: range = range(WIDTH)) -> list[list[Pixel]]:
+    def image(self, rows: range = range(HEIGHT), cols: range = range(WIDTH)) -> list[list[Pixel]]:
         return [
             [self.color((r, c)) if 0 <= r < HEIGHT and 0 <= c < WIDTH else FLOOR for c in cols]
             for r in rows
         ]
 
     def view(self) -> list[list[Pixel]]:
-        if self.task.crop is None:
-            return self.picture()
-        (row, col), reach = self.player, self.task.crop // 2
-        return self.picture(
-            range(row - reach, row + reach + 1), range(col - reach, col + reach + 1)
-        )
+        if self.spec.crop is None:
+            return self.image()
+        (row, col), reach = self.player, self.spec.crop // 2
+        return self.image(range(row - reach, row + reach + 1), range(col - reach, col + reach + 1))
 
     def places(self) -> list[Cell]:
         """Where something may happen in this phase."""
@@ -178,13 +178,13 @@ class SlowPassiveMatch(SlowGame):
         "reward": enclosing(HALL),
     }
 
-    def __init__(self, task: Any, told: dict[str, Any]) -> None:
-        self.target = told["target_color"]
-        self.target_cell = tuple(told["target_cell"])
-        self.pads = dict(zip(PADS[task.num_colors], told["pad_colors"], strict=True))
-        start = tuple(told.get("start_cell", (2, 5)))
+    def __init__(self, spec: Any, reported: dict[str, Any]) -> None:
+        self.target = reported["target_color"]
+        self.target_cell = tuple(reported["target_cell"])
+        self.pads = dict(zip(PADS[spec.num_colors], reported["pad_colors"], strict=True))
+        start = tuple(reported.get("start_cell", (2, 5)))
         self.starts = {"explore": start, "distractor": (5, 5), "reward": (5, 5)}
-        super().__init__(task, told)
+        super().__init__(spec, reported)
 
     def after_move_in_reward(self) -> float:
         if self.chosen or self.player not in self.pads:
@@ -192,7 +192,7 @@ class SlowPassiveMatch(SlowGame):
         self.chosen = True
         self.success = self.pads[self.player] == self.target
         self.events["right pad" if self.success else "wrong pad"] += 1
-        return self.task.choice_reward if self.success else self.task.wrong_reward
+        return self.spec.choice_reward if self.success else self.spec.wrong_reward
 
     def color(self, cell: Cell) -> Pixel:
         if self.phase == "explore" and cell == self.target_cell:
@@ -219,12 +219,12 @@ class SlowKeyToDoor(SlowGame):
         "reward": enclosing(CHAMBER) - {DOORWAY},
     }
 
-    def __init__(self, task: Any, told: dict[str, Any]) -> None:
-        self.key: Cell | None = tuple(told["key_cell"])
+    def __init__(self, spec: Any, reported: dict[str, Any]) -> None:
+        self.key: Cell | None = tuple(reported["key_cell"])
         self.has_key = self.sign = False
-        start = tuple(told["start_cell"])
+        start = tuple(reported["start_cell"])
         self.starts = {"explore": start, "distractor": (5, 5), "reward": (3, 5)}
-        super().__init__(task, told)
+        super().__init__(spec, reported)
 
     def blocked(self, cell: Cell) -> bool:
         locked = not (self.has_key or self.chosen)
@@ -248,7 +248,7 @@ class SlowKeyToDoor(SlowGame):
         self.has_key = False
         self.success = self.chosen = True
         self.events["door"] += 1
-        return self.task.choice_reward
+        return self.spec.choice_reward
 
     def color(self, cell: Cell) -> Pixel:
         if self.phase == "explore" and cell == self.key:
@@ -272,11 +272,11 @@ GAMES = {
 }
 
 
-def told_rows(task: Any, seed: int, index: np.ndarray, episode: np.ndarray) -> list[dict]:
-    """What the environments with these indices draw in these episodes, as people are told it."""
-    told = tell(task.choices, task.draw(Key(seed, index, episode)))
+def reported_rows(spec: Any, seed: int, index: np.ndarray, episode: np.ndarray) -> list[dict]:
+    """The reported parameters of these episodes of the environments with these indices."""
+    reported = report(spec.parameters, spec.sample(Key(seed, index, episode)))
     rows = range(len(index))
-    return [{name: values[row].tolist() for name, values in told.items()} for row in rows]
+    return [{name: values[row].tolist() for name, values in reported.items()} for row in rows]
 
 
 @cache
@@ -294,7 +294,7 @@ def _way(walls: frozenset[Cell], goal: Cell) -> dict[Cell, int]:
 
 
 class Wanderer:
-    """Moves at random, and in between towards places where something happens."""
+    """Moves randomly, and at times towards places where something happens."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -310,26 +310,26 @@ class Wanderer:
         return _way(game.walls[game.phase], self.goal).get(game.player, NORTH)
 
 
-def compare(task: Any, rows: int, episodes: int, seed: int = 0) -> Counter[str]:
+def compare(spec: Any, rows: int, episodes: int, seed: int = 0) -> Counter[str]:
     """Play `episodes` episodes or more in each of `rows` rows beside the twin; count its events.
 
     Raises:
-        AssertionError: a picture, reward, end, metric or moment differs.
+        AssertionError: an image, reward, end, metric or render info differs.
     """
-    env = BatchedEnv(task, rows, seed=seed)
+    env = BatchedEnv(spec, rows, seed=seed)
     obs, info = env.reset(options={"reveal": True})
     index, episode = np.arange(rows), np.zeros(rows, dtype=np.int64)
-    told = told_rows(task, seed, index, episode)
-    for name, values in info["choices"].items():
-        assert values.tolist() == [row[name] for row in told]
-    make = GAMES[type(task)]
-    games = [make(task, row) for row in told]
+    reported = reported_rows(spec, seed, index, episode)
+    for name, values in info["parameters"].items():
+        assert values.tolist() == [row[name] for row in reported]
+    make = GAMES[type(spec)]
+    games = [make(spec, row) for row in reported]
     wanderers = [Wanderer(row) for row in range(rows)]
     events: Counter[str] = Counter()
     while episode.min() < episodes:
         np.testing.assert_array_equal(obs, [game.view() for game in games])
-        np.testing.assert_array_equal(task.board(env.state)[0], games[0].picture())
-        assert task.moments(env.state) == [
+        np.testing.assert_array_equal(spec.render_board(env.state)[0], games[0].image())
+        assert spec.render_info(env.state) == [
             (game.phase, game.max_frames - game.frame, game.player) for game in games
         ]
         actions = [w.act(game) for w, game in zip(wanderers, games, strict=True)]
@@ -344,29 +344,43 @@ def compare(task: Any, rows: int, episodes: int, seed: int = 0) -> Counter[str]:
             assert info["last_phase_reward"][row] == game.last_phase_reward
             events.update(game.events)
             episode[row] += 1
-            (again,) = told_rows(task, seed, index[row : row + 1], episode[row : row + 1])
-            games[row] = make(task, again)
+            (again,) = reported_rows(spec, seed, index[row : row + 1], episode[row : row + 1])
+            games[row] = make(spec, again)
     return events
 
 
-def begin(task: Any, batch: int = 1, seed: int = 0, **given: Any) -> tuple[Any, Any]:
-    """What `batch` episodes draw, as people are told it, and their first states.
+def begin(spec: Any, batch: int = 1, seed: int = 0, **overrides: Any) -> tuple[Any, Any]:
+    """The reported parameters of `batch` episodes, and their first states.
 
-    `given` fixes choices.
+    `overrides` sets parameters.
     """
-    drawn = task.draw(Key(seed, np.arange(batch), np.zeros(batch, dtype=np.int64)))
-    drawn = fix(task.choices, drawn, given)
-    return tell(task.choices, drawn), task.start(drawn)
+    sampled = spec.sample(Key(seed, np.arange(batch), np.zeros(batch, dtype=np.int64)))
+    sampled = override(spec.parameters, sampled, overrides)
+    return report(spec.parameters, sampled), spec.initial_state(sampled)
 
 
-def walk(task: Any, state: Any, *moves: int) -> tuple[list[list[float]], Any]:
-    """Rewards of the moves, made in all rows, and the state after them."""
+def walk(spec: Any, state: Any, *moves: int) -> tuple[list[list[float]], Any]:
+    """Rewards of the moves, taken in all environments, and the final state."""
     rewards = []
     for move in moves:
-        state, reward, _ = task.step(state, np.full(len(state["t"]), move))
+        state, reward, _ = spec.step(state, np.full(len(state["t"]), move))
         rewards.append(reward.tolist())
     return rewards, state
 
 
-def pixels(picture: np.ndarray) -> list[list[Pixel]]:
-    return [[tuple(pixel) for pixel in row] for row in picture.tolist()]
+def pixels(image: np.ndarray) -> list[list[Pixel]]:
+    return [[tuple(pixel) for pixel in row] for row in image.tolist()]
+
+
+def drawn(walls: Iterable[Cell], things: dict[Cell, Pixel]) -> list[list[Pixel]]:
+    """A board as `pixels` gives it: floor, walls, and things where they stand."""
+    colors = dict.fromkeys(walls, WALL) | things
+    return [[colors.get((row, col), FLOOR) for col in range(11)] for row in range(7)]
+
+
+def check_uniform(sampled: np.ndarray, cells: list[Cell]) -> None:
+    """Whether sampled cells (B, 2) are these ones, about as often each."""
+    found, counts = np.unique(sampled, axis=0, return_counts=True)
+    assert [tuple(cell) for cell in found.tolist()] == cells
+    mean, share = len(sampled) / len(cells), 1 / len(cells)
+    assert abs(counts - mean).max() < 4.5 * math.sqrt(mean * (1 - share))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class SlowChain:
-    """One episode, with the published counter that moves after each look."""
+    """One episode, with the published counter, which advances after each observation."""
 
     def __init__(
         self, *, context: list[int], query: int, memory_length: int, show_time: bool = True
@@ -14,7 +14,7 @@ class SlowChain:
         self.show_time = show_time
         self.counter = 0
         self.is_right = False
-        self.seen = self.observe()  # at the reset the counter stays where it is
+        self.observation = self.observe()  # at the reset the counter stays where it is
 
     def observe(self) -> list[float]:
         time = 1 - self.counter / self.memory_length if self.show_time else 0.0
@@ -25,10 +25,10 @@ class SlowChain:
         return [time, query, *bits]
 
     def look(self) -> list[float]:
-        return self.seen
+        return self.observation
 
     def step(self, action: int) -> tuple[float, bool]:
-        self.seen = self.observe()
+        self.observation = self.observe()
         self.counter += 1
         if self.counter <= self.memory_length:
             return 0.0, False

@@ -17,7 +17,7 @@ def nru(
     relu: bool = False,
     layer_norm: bool = False,
 ) -> tuple[Array, Named, None]:
-    """Chandar et al. 2019: heads add to the memory and take from it, no gate bounds it."""
+    """Chandar et al. 2019: heads add to and subtract from an unbounded memory."""
     m, before = state["m"], state["h"]
     z = linear(x, w["W_x_h"], w["b_h"]) + linear(before, w["W_h_h"]) + linear(m, w["W_m_h"])
     if layer_norm:
@@ -28,8 +28,8 @@ def nru(
 
     def read(k: str) -> Array:
         d = h.shape[-1]
-        seen, remembered = w[f"W_{k}"][..., :d], w[f"W_{k}"][..., d:]
-        return linear(h, seen) + linear(m, remembered, w[f"b_{k}"])
+        weight_h, weight_m = w[f"W_{k}"][..., :d], w[f"W_{k}"][..., d:]
+        return linear(h, weight_h) + linear(m, weight_m, w[f"b_{k}"])
 
     def strengths(k: str) -> Array:
         return rectified(read(k)) if relu else read(k)

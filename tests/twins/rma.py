@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from twins.gated import lstm
 from twins.gates import Array
-from twins.lstm import lstm
 from twins.memory import flat, join, softmax, softplus
 from twins.sequence import Named, linear
 
@@ -32,8 +32,8 @@ def rma(
     new: Named = {}
     below, forget = z, []
     for n in ("1", "2"):
-        own = {k.removesuffix(f"_{n}"): a for k, a in w.items() if k.endswith(f"_{n}")}
-        h, parts, f = lstm(own, below, {k: state[k + n] for k in "hc"}, gate, chunk_size)
+        layer = {k.removesuffix(f"_{n}"): a for k, a in w.items() if k.endswith(f"_{n}")}
+        h, parts, f = lstm(layer, below, {k: state[k + n] for k in "hc"}, gate, chunk_size)
         new |= {k + n: part for k, part in parts.items()}
         below = join(z, h)
         forget.append(f)
@@ -62,10 +62,10 @@ def rma(
 
 
 def unit(v: Array) -> Array:
-    """v / |v|; a row of zeros is an empty one, which is like nothing, whatever changes it."""
+    """v / |v|; a row of zeros stays zero, with zero derivative."""
     square = (v * v).sum(axis=-1, keepdims=True)
-    there = square.real > 0
-    return np.where(there, v / np.sqrt(np.where(there, square, 1)), 0)
+    nonzero = square.real > 0
+    return np.where(nonzero, v / np.sqrt(np.where(nonzero, square, 1)), 0)
 
 
 def best(logits: Array, top_k: int) -> Array:

@@ -1,4 +1,4 @@
-"""What all twins share: layers, time and episode starts around a step written in NumPy.
+"""Shared by all twins: layers, time and episode starts around a step in NumPy.
 
 Named arrays go in and come out; the number behind the dot is the layer. In: the input `x`
 (..., T, B, I), each part of the state, `h.0`, `c.0`, ... (..., B, *shape), and each weight by
@@ -31,23 +31,25 @@ def zeros(name: str, shape: tuple[int, ...]) -> Array:
 def run(
     step: Step,
     shapes: dict[str, tuple[int, ...]],
-    given: Named,
-    starts: NDArray[np.bool_],
+    arrays: Named,
+    episode_starts: NDArray[np.bool_],
     initial: Initial = zeros,
     **options: Any,
 ) -> Named:
-    """Run a step over the sequence; where `starts` (T, B), an episode begins."""
-    x, result = given["x"], {}
-    layers = sorted({int(name.rpartition(".")[2]) for name in given if name != "x"})
+    """Run a step over the sequence, with `episode_starts` (T, B)."""
+    x, result = arrays["x"], {}
+    layers = sorted({int(name.rpartition(".")[2]) for name in arrays if name != "x"})
     for layer in layers:
         suffix = f".{layer}"
-        here = {k.removesuffix(suffix): a for k, a in given.items() if k.endswith(suffix)}
+        here = {k.removesuffix(suffix): a for k, a in arrays.items() if k.endswith(suffix)}
         weights = {k: a for k, a in here.items() if k not in shapes}
         state = {k: here[k] for k in shapes}
         first = {k: initial(k, shape) for k, shape in shapes.items()}
         outputs, gates = [], []
         for t in range(x.shape[-3]):
-            fresh = {k: starts[t].reshape(-1, *[1] * len(shape)) for k, shape in shapes.items()}
+            fresh = {
+                k: episode_starts[t].reshape(-1, *[1] * len(shape)) for k, shape in shapes.items()
+            }
             state = {k: np.where(fresh[k], first[k], state[k]) for k in shapes}
             output, state, forget = step(weights, x[..., t, :, :], state, **options)
             outputs.append(output)

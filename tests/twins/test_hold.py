@@ -1,4 +1,4 @@
-"""A value that the LSTM has written is held for 2,000 steps under autocast to bfloat16.
+"""The LSTM keeps a value for 2,000 steps under autocast to bfloat16.
 
 The spacing of bfloat16 just below 1 is 0.0039: a gate in bfloat16 knows no timescale between
 256 steps and for ever, and a cell state in bfloat16 is wrong from the step it is written.
@@ -36,7 +36,7 @@ def bfloat16(a: Array) -> Array:
 def pre_activations(
     gate: str, names: list[str], sizes: dict[str, float]
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Pre-activations of the maps with which a cell writes, and with which it holds."""
+    """Pre-activations of the maps with which a cell writes, and with which it keeps its state."""
     write, hold = {}, {}
     for name in names:
         main = name in ("mf", "mi") if "mf" in names else name in ("f", "i")
@@ -52,7 +52,7 @@ def pre_activations(
 
 
 @pytest.mark.parametrize("gate", GATES)
-def test_a_value_is_held(gate: str) -> None:
+def test_a_value_is_kept(gate: str) -> None:
     core = make_core(f"{gate}_lstm" if gate else "lstm", 4, UNITS)
     weights = core.gate_weights()
     for weight in weights.values():

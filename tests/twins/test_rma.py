@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.twin_harness import build, check, check_derivative, label, memory_cases, told
 
-from rlgates.gates import GATES
-from twins.harness import build, check, check_derivative, gate_of, label
 from twins.rma import rma
 
 # There are more steps than slots, so that rows are written over.
@@ -20,50 +19,33 @@ SMALL: dict[str, Any] = {
     "top_k": 4,
 }
 HEADS = SMALL | {"num_heads": 3, "top_k": 2}
-FAST = ("", "c", "ur", "f", "om")  # the memory does not ask which gate its controller has
+CASES = [
+    *memory_cases("rma", SMALL, SMALL | {"num_layers": 2}),
+    ("rma", SMALL | {"tied": True}),
+    ("um_rma", SMALL | {"hidden_size": 4, "chunk_size": 2}),
+    ("rma", HEADS),
+    ("ur_rma", HEADS | {"num_slots": 3, "num_layers": 2}),
+    ("rma", SMALL | {"top_k": 3}),
+    ("rma", SMALL | {"num_slots": 3, "top_k": 2}),
+    ("rma", SMALL | {"num_slots": 2, "top_k": 2}),
+    ("rma", SMALL | {"top_k": 1}),
+    ("rma", SMALL | {"num_slots": 12, "top_k": 12}),  # some rows stay empty
+    ("rma", SMALL | {"hidden_size": 3, "latent_size": 3, "latent_hidden": 2}),
+    ("ur_rma", SMALL | {"latent_hidden": None}),
+    ("rma", SMALL | {"memory": False}),
+    ("ur_rma", SMALL | {"memory": False, "num_layers": 2}),
+]
 
 
-def cases() -> list[Any]:
-    """Every gate on one layer and on two, most of them slow, and each option."""
-    two = SMALL | {"num_layers": 2}
-    rows = [
-        pytest.param(
-            f"{gate}_rma" if gate else "rma",
-            sizes,
-            marks=[] if gate in FAST and sizes is SMALL else pytest.mark.slow,
-        )
-        for gate in GATES
-        for sizes in (SMALL, two)
-    ]
-    return [
-        *rows,
-        ("rma", SMALL | {"tied": True}),
-        ("um_rma", SMALL | {"hidden_size": 4, "chunk_size": 2}),
-        ("rma", HEADS),
-        ("ur_rma", HEADS | {"num_slots": 3, "num_layers": 2}),
-        ("rma", SMALL | {"top_k": 3}),
-        ("rma", SMALL | {"num_slots": 3, "top_k": 2}),
-        ("rma", SMALL | {"num_slots": 2, "top_k": 2}),
-        ("rma", SMALL | {"top_k": 1}),
-        ("rma", SMALL | {"num_slots": 12, "top_k": 12}),  # some rows stay empty
-        ("rma", SMALL | {"hidden_size": 3, "latent_size": 3, "latent_hidden": 2}),
-        ("ur_rma", SMALL | {"latent_hidden": None}),
-        ("rma", SMALL | {"memory": False}),
-        ("ur_rma", SMALL | {"memory": False, "num_layers": 2}),
-    ]
-
-
-@pytest.mark.parametrize(("name", "options"), cases(), ids=label)
+@pytest.mark.parametrize(("name", "options"), CASES, ids=label)
 def test_rma_equals_its_twin(name: str, options: dict[str, Any]) -> None:
-    top_k = options["top_k"]
     check(
         rma,
         build(name, **options),
-        any_state=False,
+        random_state=False,
         # The one row that is read has weight 1, whatever the key.
-        without_gradient=("W_read", "b_read") if top_k == 1 else (),
-        top_k=top_k,
-        **gate_of(name, options),
+        without_gradient=("W_read", "b_read") if options["top_k"] == 1 else (),
+        **told(rma, name, options),
     )
 
 

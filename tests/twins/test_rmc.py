@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.twin_harness import build, check, check_derivative, label, told
 
 from rlgates.gates import GATES
-from twins.harness import build, check, check_derivative, gate_of, label
 from twins.rmc import identity, rmc
 
 SMALL: dict[str, Any] = {"hidden_size": 4, "mem_slots": 2, "num_heads": 2}
-EQUATIONS = ("num_heads", "num_blocks", "mlp_layers", "key_size")
 # A layer norm enlarges the rounding of a row whose numbers are nearly equal: some gradients
 # are off by up to 2e-14 in float64, which is 1e-5 in float32.
 SINGLE = 3e-5
@@ -45,11 +44,10 @@ def cases() -> list[tuple[str, dict[str, Any]]]:
 
 @pytest.mark.parametrize(("name", "options"), cases(), ids=label)
 def test_rmc_equals_its_twin(name: str, options: dict[str, Any]) -> None:
-    given = {key: options[key] for key in EQUATIONS if key in options}
-    given |= gate_of(name, options)
+    twin_options = told(rmc, name, options)
     if options.get("gate_style", "unit") is None:
-        given["gate"] = None
-    check(rmc, build(name, **options), identity, single=SINGLE, **given)
+        twin_options["gate"] = None
+    check(rmc, build(name, **options), identity, single=SINGLE, **twin_options)
 
 
 def test_the_twin_differentiates_rightly() -> None:

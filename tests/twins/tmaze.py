@@ -33,7 +33,7 @@ class SlowTMaze:
         self.time = 0
         self.x, self.y = oracle_length, 0
         self.visited = False
-        self.seen = self.observe()
+        self.observation = self.observe()
 
     def observe(self) -> list[int]:
         if self.x == 0:
@@ -43,14 +43,14 @@ class SlowTMaze:
         return [1, self.y] if self.x == self.end else [0, 0]
 
     def look(self) -> list[int]:
-        return self.seen
+        return self.observation
 
     def step(self, action: int) -> tuple[float, bool]:
         self.time += 1
         right, up = MOVES[action]
         if (self.x + right, self.y + up) in self.free:
             self.x, self.y = self.x + right, self.y + up
-        self.seen = self.observe()
+        self.observation = self.observe()
         if self.time == self.last_step:
             return (self.goal_reward if self.y == self.goal else 0.0), True
         reward = self.penalty if self.x < self.time - self.oracle_length else 0.0

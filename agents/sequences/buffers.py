@@ -1,0 +1,224 @@
+"""The rollout of a recurrent agent: tensors (T, N, ...) on the device of its policy.
+
+The states of the cores are stored only where a chunk begins. Minibatches are whole chunks,
+sampled without replacement, so all have the same shape. Nothing is cut, split or padded, because
+a core takes episode starts inside a sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from rlgates.agents.sequences.policy import Observations, SequencePolicy, States
+
+
+class Minibatch(NamedTuple):
+    """C chunks of L steps; tensors (L * C, ...) are flattened time first.
+
+    Attributes:
+        observations, actions: (L * C, ...).
+        action_masks: (L * C, ...), or None.
+        episode_starts: (L, C) bool, true where an episode starts.
+        old_values, old_log_prob: of the policy that collected the rollout, (L, C).
+        advantages, returns: (L, C).
+        states: before the first step.
+    """
+
+    observations: Observations
+    actions: Tensor
+    action_masks: Tensor | None
+    episode_starts: Tensor
+    old_values: Tensor
+    old_log_prob: Tensor
+    advantages: Tensor
+    returns: Tensor
+    states: States
+
+
+class SequenceBuffer:
+    """A rollout of n_steps of n_envs environments.
+
+    Args:
+        n_steps, n_envs: T and N.
+        chunk_len: steps L of a chunk, a divisor of n_steps.
+        burn_in: steps before a chunk over which its first state is recomputed with the current
+            weights; less than chunk_len. The first chunk of a rollout starts from the state that
+            the rollout started from.
+        gamma, gae_lambda: discount factor and GAE lambda (Schulman et al. 2016).
+
+    Attributes:
+        observations, actions, action_masks, rewards, episode_starts, values, log_probs,
+            advantages, returns: (T, N, ...); action_masks may be None.
+        outputs: of the actor's core, (T, N, output_size); only with temporal value transport.
+        states: before the first step, and before every later chunk (or its burn-in).
+    """
+
+    observations: Observations
+    actions: Tensor
+    action_masks: Tensor | None = None
+    rewards: Tensor
+    episode_starts: Tensor
+    values: Tensor
+    log_probs: Tensor
+    outputs: Tensor
+    advantages: Tensor
+    returns: Tensor
+
+    def __init__(
+        self,
+        n_steps: int,
+        n_envs: int,
+        chunk_len: int,
+        burn_in: int = 0,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+    ) -> None:
+        self.n_steps, self.n_envs = n_steps, n_envs
+        self.chunk_len, self.burn_in = chunk_len, burn_in
+        self.gamma, self.gae_lambda = gamma, gae_lambda
+        self.states: list[States] = []
+        self._position = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether the rollout is complete."""
+        return self._position == self.n_steps
+
+    def reset(self) -> None:
+        """Start a new rollout, which overwrites the old one."""
+        self.states = []
+        self._position = 0
+
+    def add(
+        self,
+        states: States,
+        *,
+        observations: Observations,
+        action_masks: Tensor | None = None,
+        **step: Tensor,
+    ) -> None:
+        """Add one step of all environments.
+
+        Args:
+            states: before the step.
+            observations: (N, ...).
+            action_masks: (N, ...), in every step or in none.
+            step: actions (N, ...), episode_starts (N,) bool and rewards, values, log_probs (N,);
+                and outputs (N, output_size), in every step or in none.
+        """
+        t = self._position
+        chunk = t + self.burn_in  # the first step of the chunk whose burn-in starts here
+        if t == 0 or (chunk % self.chunk_len == 0 and chunk < self.n_steps):
+            self.states.append(states)
+        for name, value in {"observations": observations, **step}.items():
+            self._write(name, value, t)
+        if action_masks is not None:
+            self._write("action_masks", action_masks, t)
+        self._position += 1
+
+    def _write(self, name: str, value: Observations, t: int) -> None:
+        storage = getattr(self, name, None)
+        if storage is None:
+            storage = map_tensors(lambda x: x.new_empty(self.n_steps, *x.shape), value)
+            setattr(self, name, storage)
+        if isinstance(value, dict):
+            for key, part in value.items():
+                storage[key][t] = part
+        else:
+            storage[t] = value
+
+    def finish(self, last_values: Tensor, last_episode_starts: Tensor) -> None:
+        """Compute advantages and returns.
+
+        Args:
+            last_values: of the observations after the last step, (N,).
+            last_episode_starts: (N,) bool, true where the last step ended an episode.
+        """
+        next_starts = torch.cat([self.episode_starts[1:], last_episode_starts[None]])
+        continues = (~next_starts).to(self.values.dtype)
+        next_values = torch.cat([self.values[1:], last_values[None]])
+        delta = self.rewards + self.gamma * continues * next_values - self.values
+        decay = self.gamma * self.gae_lambda * continues
+        self.advantages = torch.empty_like(delta)
+        advantage = torch.zeros_like(last_values)
+        for t in reversed(range(self.n_steps)):
+            advantage = torch.addcmul(delta[t], decay[t], advantage, out=self.advantages[t])
+        self.returns = self.advantages + self.values
+
+    def minibatches(self, batch_size: int | None, policy: SequencePolicy) -> Iterator[Minibatch]:
+        """All chunks in random order, `batch_size` steps at a time (None: all at once)."""
+        count = self.n_steps // self.chunk_len * self.n_envs
+        size = count if batch_size is None else batch_size // self.chunk_len
+        order = torch.randperm(count, device=self.episode_starts.device)
+        states = self._chunk_states(policy)
+        for indices in order.split(size):
+            yield self._minibatch(indices, states)
+
+    def refresh(self, policy: SequencePolicy) -> None:
+        """Recompute the states before the chunks with the current weights of the policy."""
+        states = self.states[:1]
+        for begin in range(0, self.n_steps - self.chunk_len, self.chunk_len):
+            first = max(0, begin - self.burn_in)
+            end = begin + self.chunk_len - self.burn_in
+            states.append(self._states_after(policy, states[-1], first, end))
+        self.states = states
+
+    def _chunk_states(self, policy: SequencePolicy) -> States:
+        """The states before all K * N chunks, (K * N, state_size)."""
+        states = self.states
+        if self.burn_in:
+            begins = range(self.chunk_len, self.n_steps, self.chunk_len)
+            states = states[:1] + [
+                self._states_after(policy, state, begin - self.burn_in, begin)
+                for state, begin in zip(states[1:], begins, strict=True)
+            ]
+        if len(states) == 1:
+            return states[0]
+        vf = [state.vf for state in states if state.vf is not None]
+        return States(torch.cat([state.pi for state in states]), torch.cat(vf) if vf else None)
+
+    @torch.no_grad()
+    def _states_after(self, policy: SequencePolicy, states: States, first: int, end: int) -> States:
+        """The states after the steps [first, end), given those before `first`."""
+        if first == end:
+            return states
+        observations = map_tensors(lambda x: x[first:end].flatten(0, 1), self.observations)
+        return policy.latents(observations, states, self.episode_starts[first:end]).states
+
+    def _minibatch(self, indices: Tensor, states: States) -> Minibatch:
+        """The chunks with these indices; chunk k of environment n is number k * N + n."""
+        chunks, envs = indices // self.n_envs, indices % self.n_envs
+
+        def select(x: Tensor) -> Tensor:
+            """(T, N, ...) -> (L, C, ...)."""
+            if self.chunk_len == self.n_steps:
+                return x.index_select(1, indices)
+            by_chunk: Tensor = x.unflatten(0, (-1, self.chunk_len)).transpose(0, 1)
+            return by_chunk[:, chunks, envs]
+
+        def select_flat(x: Observations) -> Any:
+            """(T, N, ...) -> (L * C, ...)."""
+            return map_tensors(lambda part: select(part).flatten(0, 1), x)
+
+        return Minibatch(
+            select_flat(self.observations),
+            select_flat(self.actions),
+            None if self.action_masks is None else select_flat(self.action_masks),
+            select(self.episode_starts),
+            select(self.values),
+            select(self.log_probs),
+            select(self.advantages),
+            select(self.returns),
+            states.select(indices),
+        )
+
+
+def map_tensors(function: Any, value: Observations) -> Any:
+    """Apply a function to a tensor, or to each tensor of a dictionary."""
+    if isinstance(value, dict):
+        return {name: function(part) for name, part in value.items()}
+    return function(value)

@@ -1,0 +1,125 @@
+"""PPO's loss with a hand-written backward pass, with half the operations that autograd needs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from rlgates.agents.sequences.buffers import Minibatch
+from rlgates.agents.sequences.policy import ActionEvaluation
+
+
+class PPOLosses(NamedTuple):
+    """Scalars of a minibatch; only `loss` has a gradient, the others are for the log.
+
+    Attributes:
+        loss: the weighted sum to minimize.
+        policy_gradient_loss, value_loss, entropy_loss: its terms, unweighted.
+        approx_kl: estimate of the KL divergence from the old policy (Schulman 2020).
+        clip_fraction: share of the ratios that were clipped.
+    """
+
+    loss: Tensor
+    policy_gradient_loss: Tensor
+    value_loss: Tensor
+    entropy_loss: Tensor
+    approx_kl: Tensor
+    clip_fraction: Tensor
+
+
+class LossSettings(NamedTuple):
+    """Clipping ranges of ratios and of values (None: no clipping), and coefficients."""
+
+    clip_range: float
+    clip_range_vf: float | None
+    ent_coef: float
+    vf_coef: float
+
+
+def ppo_loss(
+    evaluation: ActionEvaluation, batch: Minibatch, advantages: Tensor, settings: LossSettings
+) -> PPOLosses:
+    """The negative clipped surrogate objective (Schulman et al. 2017, eq. 9).
+
+    Args:
+        evaluation: of the current policy. Where its distribution has no entropy, the mean
+            log-probability is used instead.
+        batch: values and log-probabilities of the old policy, and the returns.
+        advantages: (T, B), normalized or not.
+        settings: ranges and coefficients.
+    """
+    return PPOLosses._make(
+        _ClippedLoss.apply(  # type: ignore[no-untyped-call]
+            evaluation.log_probs,
+            evaluation.values,
+            evaluation.entropy,
+            batch,
+            advantages,
+            settings,
+        )
+    )
+
+
+class _ClippedLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        log_probs: Tensor,
+        values: Tensor,
+        entropy: Tensor | None,
+        batch: Minibatch,
+        advantages: Tensor,
+        settings: LossSettings,
+    ) -> tuple[Tensor, ...]:
+        count, clip_range = log_probs.numel(), settings.clip_range
+        log_ratio = log_probs - batch.old_log_prob
+        ratio = log_ratio.exp()
+        objective = advantages * ratio
+        clipped = advantages * ratio.clamp(1 - clip_range, 1 + clip_range)
+        policy_loss = -torch.min(objective, clipped).mean()
+        # Where the clipped objective is smaller, it is constant in the policy.
+        d_log_probs = objective.masked_fill(objective > clipped, 0.0).div_(-count)
+
+        unclipped = None
+        if settings.clip_range_vf is not None:
+            change, limit = values - batch.old_values, settings.clip_range_vf
+            values, unclipped = (
+                batch.old_values + change.clamp(-limit, limit),
+                change.abs() <= limit,
+            )
+        error = values - batch.returns
+        value_loss = error.square().mean()
+        d_values = error.mul_(2 * settings.vf_coef / count)
+        if unclipped is not None:
+            d_values = d_values * unclipped
+
+        d_entropy = None
+        if entropy is None:
+            entropy_loss = log_probs.mean()
+            d_log_probs += settings.ent_coef / count
+        else:
+            entropy_loss = -entropy.mean()
+            d_entropy = torch.full_like(entropy, -settings.ent_coef / count)
+
+        loss = policy_loss + settings.ent_coef * entropy_loss + settings.vf_coef * value_loss
+        ratio_change = ratio - 1
+        metrics = (
+            policy_loss,
+            value_loss,
+            entropy_loss,
+            (ratio_change - log_ratio).mean(),
+            (ratio_change.abs() > clip_range).float().mean(),
+        )
+        ctx.mark_non_differentiable(*metrics)
+        ctx.set_materialize_grads(False)
+        ctx.gradients = (d_log_probs, d_values, d_entropy)
+        return loss, *metrics
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_loss: Tensor, *_: None) -> tuple[Tensor | None, ...]:
+        gradients = (None if part is None else part * d_loss for part in ctx.gradients)
+        return *gradients, None, None, None

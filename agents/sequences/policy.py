@@ -1,0 +1,247 @@
+"""A recurrent policy over sequences (T, B) with flat states and episode starts inside.
+
+`rlgates.RecurrentPPO` and `rlgates.RecurrentA2C` call these methods. The methods of sb3-contrib,
+which take pairs of states and concatenated sequences, remain available.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
+from stable_baselines3.common.distributions import Distribution
+from stable_baselines3.common.policies import BasePolicy
+from torch import Tensor
+
+from rlgates.agents.sequences.core_module import CoreModule
+from rlgates.core import run_together
+
+Observations = Tensor | dict[str, Tensor]
+
+
+class States(NamedTuple):
+    """The states of the cores of a policy.
+
+    Attributes:
+        pi: of the actor's core, (B, state_size).
+        vf: of the critic's own core; None if it has none.
+    """
+
+    pi: Tensor
+    vf: Tensor | None
+
+    def select(self, indices: Any) -> States:
+        """The states of some elements of the batch."""
+        return States(self.pi[indices], None if self.vf is None else self.vf[indices])
+
+
+class Latents(NamedTuple):
+    """The outputs of encoders, cores and the layers behind them, for a batch of sequences.
+
+    Attributes:
+        pi, vf: inputs of the actor's and the critic's heads, (T * B, ...).
+        states: after the last step.
+        features, outputs: input and output of the actor's core, (T, B, ...).
+    """
+
+    pi: Tensor
+    vf: Tensor
+    states: States
+    features: Tensor
+    outputs: Tensor
+
+
+class PolicyOutput(NamedTuple):
+    """The result of one step of B environments.
+
+    Attributes:
+        actions: (B, ...) of the action space, not yet clipped or rescaled to its bounds.
+        values, log_probs: (B,).
+        states: after the step.
+        outputs: of the actor's core, (B, output_size).
+    """
+
+    actions: Tensor
+    values: Tensor
+    log_probs: Tensor
+    states: States
+    outputs: Tensor
+
+
+class ActionEvaluation(NamedTuple):
+    """Values and likelihoods of the actions of a batch of sequences.
+
+    Attributes:
+        values, log_probs: (T, B).
+        entropy: (T, B); None where the distribution has no closed form for it.
+        auxiliary: the result of `SequencePolicy.auxiliary_losses`.
+    """
+
+    values: Tensor
+    log_probs: Tensor
+    entropy: Tensor | None
+    auxiliary: dict[str, Tensor]
+
+
+class SequencePolicy(RecurrentActorCriticPolicy):
+    """The methods of a policy on whole sequences; `MlpLstmPolicy` builds its modules."""
+
+    # sb3-contrib declares nn.LSTM, but uses only what CoreModule has.
+    lstm_actor: CoreModule  # type: ignore[assignment]
+    lstm_critic: CoreModule | None  # type: ignore[assignment]
+    shared_gradient: str
+
+    def initial_states(self, batch_size: int) -> States:
+        """The states at the start of an episode."""
+        critic = self.lstm_critic
+        return States(
+            self.lstm_actor.core.initial_state(batch_size),
+            None if critic is None else critic.core.initial_state(batch_size),
+        )
+
+    def latents(
+        self, observations: Observations, states: States, episode_starts: Tensor
+    ) -> Latents:
+        """Run encoders, cores and the layers behind them.
+
+        Args:
+            observations: (T * B, ...), time first.
+            states: before the first step.
+            episode_starts: (T, B) bool, true where an episode starts.
+        """
+        features: Any = self.extract_features(observations)
+        pi_features, vf_features = (
+            (features, features) if self.share_features_extractor else features
+        )
+        x, vf_state = pi_features.unflatten(0, episode_starts.shape), None
+        actor = self.lstm_actor.core
+        if self.lstm_critic is not None:
+            critic_x = vf_features.unflatten(0, episode_starts.shape)
+            assert states.vf is not None
+            (outputs, pi_state), (critic_outputs, vf_state) = run_together(
+                [(actor, x, states.pi), (self.lstm_critic.core, critic_x, states.vf)],
+                episode_starts,
+            )
+            latent_vf = critic_outputs.flatten(0, 1)
+        else:
+            outputs, pi_state = actor(x, states.pi, episode_starts)
+        latent_pi = outputs.flatten(0, 1)
+        last_states = States(pi_state, vf_state)
+        if self.shared_lstm and self.shared_gradient == "both":
+            head_pi, head_vf = self.mlp_extractor(latent_pi)
+            return Latents(head_pi, head_vf, last_states, x, outputs)
+        if self.shared_lstm:
+            latent_vf = latent_pi.detach()
+        elif self.lstm_critic is None:
+            assert self.critic is not None
+            latent_vf = self.critic(vf_features)
+        return Latents(
+            self.mlp_extractor.forward_actor(latent_pi),
+            self.mlp_extractor.forward_critic(latent_vf),
+            last_states,
+            x,
+            outputs,
+        )
+
+    def distribution(self, latents: Latents, action_masks: Tensor | None) -> Distribution:
+        """The distributions of T * B actions.
+
+        Args:
+            latents: the result of `latents`.
+            action_masks: (T * B, ...), true where an action is allowed; only maskable policies
+                get them.
+        """
+        return self._get_action_dist_from_latent(latents.pi)
+
+    def values_of(self, latents: Latents) -> Tensor:
+        """Values (T * B,)."""
+        return self.value_net(latents.vf).flatten()  # type: ignore[no-any-return]
+
+    def act(
+        self,
+        observations: Observations,
+        states: States,
+        episode_starts: Tensor,
+        action_masks: Tensor | None = None,
+        deterministic: bool = False,
+    ) -> PolicyOutput:
+        """One step of B environments; `episode_starts` is (B,) bool."""
+        latents = self.latents(observations, states, episode_starts.unsqueeze(0))
+        with _no_argument_validation():
+            distribution = self.distribution(latents, action_masks)
+            actions = distribution.get_actions(deterministic)
+            log_probs = distribution.log_prob(actions)
+        actions = actions.reshape(-1, *(self.action_space.shape or ()))
+        return PolicyOutput(
+            actions, self.values_of(latents), log_probs, latents.states, latents.outputs[0]
+        )
+
+    def value(self, observations: Observations, states: States, episode_starts: Tensor) -> Tensor:
+        """Values (B,) before one step; runs only the critic where it has a core of its own."""
+        if self.lstm_critic is None:
+            return self.values_of(self.latents(observations, states, episode_starts.unsqueeze(0)))
+        # ActorCriticPolicy.extract_features would compute the features of actor and critic.
+        features = BasePolicy.extract_features(self, observations, self.vf_features_extractor)
+        outputs, _ = self.lstm_critic.core(
+            features.unsqueeze(0), states.vf, episode_starts.unsqueeze(0)
+        )
+        return self.value_net(self.mlp_extractor.forward_critic(outputs[0])).flatten()  # type: ignore[no-any-return]
+
+    def evaluate(
+        self,
+        observations: Observations,
+        actions: Tensor,
+        states: States,
+        episode_starts: Tensor,
+        action_masks: Tensor | None = None,
+    ) -> ActionEvaluation:
+        """Values, log-probabilities and entropies of actions that were taken.
+
+        Args:
+            observations, actions: (T * B, ...), time first.
+            states: before the first step.
+            episode_starts: (T, B) bool.
+            action_masks: as in `distribution`.
+        """
+        latents = self.latents(observations, states, episode_starts)
+        with _no_argument_validation():
+            distribution = self.distribution(latents, action_masks)
+            log_probs, entropy = distribution.log_prob(actions), distribution.entropy()
+        return ActionEvaluation(
+            self.values_of(latents).view(episode_starts.shape),
+            log_probs.view(episode_starts.shape),
+            None if entropy is None else entropy.view(episode_starts.shape),
+            self.auxiliary_losses(observations, latents),
+        )
+
+    def auxiliary_losses(self, observations: Observations, latents: Latents) -> dict[str, Tensor]:
+        """Further losses by name: scalars that are added to the loss and logged.
+
+        Override it in a policy with further training objectives. It runs for every minibatch, so it
+        should compute nothing but losses.
+
+        Each loss is an average over the steps and sequences of a minibatch, like the losses of
+        the algorithms: `RecurrentA2C(..., sum_over_time=True)` multiplies all of them by n_steps.
+
+        Args:
+            observations: (T * B, ...), time first, as the environment returned them.
+            latents: the result of `latents` for them.
+        """
+        return {}
+
+
+@contextmanager
+def _no_argument_validation() -> Iterator[None]:
+    """Disable torch's checks of distribution parameters, which synchronize with the GPU.
+
+    The rollout is checked once, as a whole.
+    """
+    before = torch.distributions.Distribution._validate_args
+    torch.distributions.Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        torch.distributions.Distribution.set_default_validate_args(before)

@@ -1,0 +1,314 @@
+"""Collecting rollouts of sequences: the base class of the recurrent algorithms."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zipfile
+import zlib
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecEnv
+from torch import Tensor
+
+from rlgates.agents.sequences.buffers import Minibatch, SequenceBuffer
+from rlgates.agents.sequences.policy import ActionEvaluation, Observations, SequencePolicy, States
+from rlgates.agents.sequences.tensor_vec_env import TensorVecEnv, is_tensor_env
+from rlgates.agents.tvt import TVT, check_whole_episodes, recompute_reads, rma_cell
+from rlgates.errors import nearest_divisor
+
+_LOAD_ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    json.JSONDecodeError,
+    pickle.UnpicklingError,
+    EOFError,
+    KeyError,
+    AttributeError,
+    AssertionError,
+    RuntimeError,
+)
+
+
+class SequenceRollouts(OnPolicyAlgorithm):
+    """The part of an algorithm that collects rollouts of sequences; subclasses train on them.
+
+    Attributes:
+        chunk_len, burn_in: see `SequenceBuffer`; with chunk_len None, the longest that divides
+            the minibatches.
+        tvt: temporal value transport, which adds to the rewards of a rollout; or None.
+    """
+
+    policy: SequencePolicy
+    rollout_buffer: SequenceBuffer  # type: ignore[assignment]
+    chunk_len: int | None
+    burn_in: int
+    tvt: TVT | None
+    _last_lstm_states: Any
+
+    @staticmethod
+    def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
+        if is_tensor_env(env):
+            env = TensorVecEnv(env)
+        return OnPolicyAlgorithm._wrap_env(env, verbose, monitor_wrapper)
+
+    def _minibatch_size(self) -> int | None:
+        """Steps of a minibatch; None for the whole rollout."""
+        return None
+
+    def _valid_chunk_len(self) -> int:
+        """Steps of a chunk.
+
+        Raises:
+            ValueError: sizes that do not divide each other; the message names the nearest that
+                do.
+        """
+        steps, rollout = self.n_steps, self.n_steps * self.n_envs
+        batch = self._minibatch_size() or rollout
+        if batch < 2 or rollout % batch:
+            raise ValueError(
+                f"batch_size must be at least 2 and divide the rollout, n_steps * n_envs = "
+                f"{steps} * {self.n_envs} = {rollout}; got {batch}. "
+                f"Nearest: {nearest_divisor(rollout, batch, minimum=2)}."
+            )
+        chunk = self.chunk_len
+        if chunk is None:
+            chunk = steps if batch % steps == 0 else batch
+            if steps % chunk:
+                raise ValueError(
+                    f"batch_size must be a multiple of n_steps = {steps} or divide it, so that "
+                    f"minibatches are whole sequences, got {batch}. Nearest: "
+                    f"{nearest_divisor(steps, batch, minimum=2)}. Or set chunk_len, such as "
+                    f"{np.gcd(steps, batch)}."
+                )
+        elif steps % chunk or batch % chunk:
+            common = int(np.gcd(steps, batch))
+            raise ValueError(
+                f"chunk_len must divide n_steps = {steps} and batch_size = {batch}, got {chunk}. "
+                f"Nearest: {nearest_divisor(common, chunk)}."
+            )
+        if not 0 <= self.burn_in < chunk:
+            raise ValueError(
+                f"burn_in must be at least 0 and less than chunk_len = {chunk}, got {self.burn_in}."
+            )
+        return chunk
+
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        if not isinstance(self.policy, SequencePolicy):
+            raise TypeError(
+                f"the policy must be one of rlgates, such as MlpLstmPolicy, or a subclass; got "
+                f"{type(self.policy).__name__}."
+            )
+        if self.tvt is not None:
+            rma_cell(self.policy)  # raises if the policy has none
+        self.rollout_buffer = SequenceBuffer(
+            self.n_steps, self.n_envs, self.n_steps, self.burn_in, self.gamma, self.gae_lambda
+        )
+        self._last_lstm_states = self.policy.initial_states(self.n_envs)
+
+    def _setup_learn(self, *args: Any, **kwargs: Any) -> Any:
+        # Only now, because a loaded model may get another number of environments.
+        self.rollout_buffer.chunk_len = self._valid_chunk_len()
+        return super()._setup_learn(*args, **kwargs)
+
+    def collect_rollouts(  # type: ignore[override]
+        self,
+        env: VecEnv,
+        callback: BaseCallback,
+        rollout_buffer: SequenceBuffer,
+        n_rollout_steps: int,
+    ) -> bool:
+        """Fill the buffer with `n_rollout_steps` of all environments.
+
+        Returns:
+            False if the callback stopped the training.
+        """
+        assert self._last_obs is not None, "no previous observation was provided"
+        policy = self.policy
+        policy.set_training_mode(False)
+        rollout_buffer.reset()
+        if self.use_sde:
+            policy.reset_noise(env.num_envs)
+        callback.on_rollout_start()
+        observations = self._as_tensors(self._last_obs)
+        episode_starts = torch.as_tensor(self._last_episode_starts, device=self.device)
+        states: States = self._last_lstm_states
+        for n_steps in range(n_rollout_steps):
+            if self.use_sde and self.sde_sample_freq > 0 and n_steps % self.sde_sample_freq == 0:
+                policy.reset_noise(env.num_envs)
+            action_masks = self._action_masks(env)
+            with torch.no_grad():
+                actions, values, log_probs, new_states, outputs = policy.act(
+                    observations, states, episode_starts, action_masks
+                )
+            env_actions: Any = self._within_bounds(actions)
+            if not isinstance(env, TensorVecEnv):
+                env_actions = env_actions.cpu().numpy()
+            new_obs: Any
+            new_obs, rewards, dones, infos = env.step(env_actions)
+            self.num_timesteps += env.num_envs
+            callback.update_locals(locals())
+            if not callback.on_step():
+                return False
+            self._update_info_buffer(infos, dones)
+            rollout_buffer.add(
+                states,
+                observations=observations,
+                actions=actions,
+                action_masks=action_masks,
+                rewards=self._bootstrapped_rewards(rewards, dones, infos, new_states),
+                episode_starts=episode_starts,
+                values=values,
+                log_probs=log_probs,
+                **({} if self.tvt is None else {"outputs": outputs}),
+            )
+            observations = self._as_tensors(new_obs)
+            episode_starts = torch.as_tensor(dones, device=self.device)
+            states = new_states
+            self._last_obs, self._last_episode_starts = new_obs, dones
+            self._last_lstm_states = states
+        with torch.no_grad():
+            last_values = policy.value(observations, states, episode_starts)
+        self._transport_value(rollout_buffer, episode_starts)
+        rollout_buffer.finish(last_values, episode_starts)
+        self._check_rollout()
+        if isinstance(env, TensorVecEnv):
+            episode_infos = env.episodes(most=self._stats_window_size)
+            self._update_info_buffer(episode_infos, np.ones(len(episode_infos), dtype=bool))
+        callback.update_locals(locals())
+        callback.on_rollout_end()
+        return True
+
+    def _as_tensors(self, observations: Any) -> Observations:
+        """Observations of a VecEnv as tensors.
+
+        Raises:
+            ValueError: one is not finite.
+        """
+        if isinstance(observations, dict):
+            return {name: self._as_tensor(part, name) for name, part in observations.items()}
+        return self._as_tensor(observations, "observation")
+
+    def _as_tensor(self, values: Any, name: str) -> Tensor:
+        if isinstance(values, Tensor):
+            return values
+        if values.dtype.kind == "f":
+            if not np.isfinite(values).all():
+                index = int(np.argwhere(~np.isfinite(values))[0][0])
+                raise ValueError(
+                    f"the {name} of environment {index} is not finite: {values[index]}."
+                )
+            values = values.astype(np.float32, copy=False)
+        return torch.as_tensor(values, device=self.device)
+
+    def _action_masks(self, env: VecEnv) -> Tensor | None:
+        """The masks of the actions (N, ...); None if every action is allowed."""
+        return None
+
+    def _within_bounds(self, actions: Tensor) -> Tensor:
+        """Actions of the policy, rescaled or clipped to the bounds of the action space."""
+        space = self.action_space
+        if not isinstance(space, spaces.Box):
+            return actions
+        low = torch.as_tensor(space.low, device=actions.device)
+        high = torch.as_tensor(space.high, device=actions.device)
+        if self.policy.squash_output:
+            actions = low + 0.5 * (actions + 1.0) * (high - low)
+        return actions.clamp(low, high)
+
+    def _bootstrapped_rewards(self, rewards: Any, dones: Any, infos: Any, states: States) -> Tensor:
+        """Rewards (N,), plus the discounted value of the last state where a time limit cut it."""
+        bootstrapped = torch.as_tensor(rewards, dtype=torch.float32, device=self.device)
+        truncated = [
+            index
+            for index, info in enumerate(infos)
+            if info.get("TimeLimit.truncated", False)
+            and dones[index]
+            and info.get("terminal_observation") is not None
+        ]
+        if not truncated:
+            return bootstrapped
+        terminal: Any = [infos[index]["terminal_observation"] for index in truncated]
+        if isinstance(terminal[0], dict):
+            terminal = {name: np.stack([obs[name] for obs in terminal]) for name in terminal[0]}
+        else:
+            terminal = np.stack(terminal)
+        no_starts = torch.zeros(len(truncated), dtype=torch.bool, device=self.device)
+        with torch.no_grad():
+            values = self.policy.value(
+                self._as_tensors(terminal), states.select(truncated), no_starts
+            )
+        bootstrapped = bootstrapped.clone()  # it may share memory with the environment
+        bootstrapped[truncated] += self.gamma * values
+        return bootstrapped
+
+    def _transport_value(self, buffer: SequenceBuffer, last_episode_starts: Tensor) -> None:
+        """Add the rewards of `tvt` to a rollout."""
+        if self.tvt is None:
+            return
+        check_whole_episodes(buffer.episode_starts, last_episode_starts)
+        reads = recompute_reads(rma_cell(self.policy), buffer.outputs, buffer.episode_starts)
+        bonus = self.tvt.rewards(reads, buffer.episode_starts, buffer.values, self.gamma)
+        buffer.rewards += bonus
+        self.logger.record("rollout/tvt_reward", float(bonus.sum() / buffer.episode_starts.sum()))
+
+    def _check_rollout(self) -> None:
+        for name in ("rewards", "values", "log_probs", "advantages"):
+            values = getattr(self.rollout_buffer, name)
+            if not values.isfinite().all():
+                count = int((~values.isfinite()).sum())
+                raise ValueError(
+                    f"the {name} of a rollout must be finite, got {count} numbers that are not."
+                )
+
+    def _evaluate(self, batch: Minibatch) -> ActionEvaluation:
+        return self.policy.evaluate(
+            batch.observations,
+            batch.actions,
+            batch.states,
+            batch.episode_starts,
+            batch.action_masks,
+        )
+
+    def _step_optimizer(self, loss: Tensor) -> Tensor:
+        """Take a gradient step; returns the norm of the gradient before it was clipped."""
+        optimizer = self.policy.optimizer
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        for parameter in parameters:
+            parameter.grad = None
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm, foreach=True)
+        optimizer.step()
+        return norm
+
+    def _record(self, metrics: dict[str, Any]) -> None:
+        """Record the metrics of an update in the logger, under `train/`."""
+        for name, value in metrics.items():
+            self.logger.record(f"train/{name}", float(value))
+        if hasattr(self.policy, "log_std"):
+            self.logger.record("train/std", self.policy.log_std.exp().mean().item())
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+
+    @classmethod
+    def load(cls, path: Any, *args: Any, **kwargs: Any) -> Any:
+        """As in SB3.
+
+        Raises:
+            ValueError: the file is damaged, or holds no model of this class.
+            FileNotFoundError: the file does not exist.
+        """
+        try:
+            return super().load(path, *args, **kwargs)
+        except _LOAD_ERRORS as error:
+            raise ValueError(
+                f"{path} is damaged, or no model of {cls.__name__}: {type(error).__name__}: {error}"
+            ) from error
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "_last_lstm_states"]

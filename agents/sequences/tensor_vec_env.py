@@ -1,0 +1,138 @@
+"""A batch of environments on a device as a VecEnv of tensors."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
+from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage
+from torch import Tensor
+
+
+def is_tensor_env(env: Any) -> bool:
+    """Whether `TensorVecEnv` can wrap this environment."""
+    return isinstance(getattr(env, "device", None), torch.device) and hasattr(env, "spec")
+
+
+class TensorVecEnv(VecEnv):
+    """A batch of environments that takes and returns torch tensors, for the agents of rlgates.
+
+    Observations, rewards and dones are tensors on the device of the environments. `step` returns
+    no infos: `episodes` reports finished episodes at the end of a rollout. Images are transposed
+    to channels first, as SB3's `VecTransposeImage` does. The algorithms of SB3 and sb3-contrib
+    need arrays and cannot use it.
+
+    Args:
+        env: such as `rlgates.envs.torch.make_torch_env` makes. It has `num_envs`, `device`,
+            `spec` (with `observation_space` and `action_space`), `reset(seed)` and
+            `step(actions)` as a batched gymnasium environment has them. Its infos have
+            `episode_return`, `episode_length` and the metrics of `spec.metric_names` in every
+            step that may end an episode; they count where done is true.
+    """
+
+    def __init__(self, env: Any) -> None:
+        self.env = env
+        self.render_mode = None
+        space = env.spec.observation_space
+        self._image_keys = _channels_last_images(space)
+        # Copies: the environments of a process share these spaces, and agents seed theirs.
+        observation_space, action_space = copy.deepcopy(
+            (self._transposed_space(space), env.spec.action_space)
+        )
+        super().__init__(env.num_envs, observation_space, action_space)
+        self._next_seed: int | None = None
+        self._actions: Any = None
+        self._finished: list[dict[str, Tensor]] = []
+
+    def seed(self, seed: int | None = None) -> list[int | None]:
+        """Let the next reset start episode 0 of `seed` in each environment."""
+        self._next_seed = seed
+        return [seed] * self.num_envs
+
+    def reset(self) -> Any:
+        """Start new episodes and return their first observations."""
+        seed, self._next_seed = self._next_seed, None
+        observations, _ = self.env.reset(seed)
+        self._finished = []
+        return self._transposed(observations)
+
+    def step_async(self, actions: Any) -> None:
+        self._actions = actions
+
+    def step_wait(self) -> tuple[Any, Any, Any, list[dict[str, Any]]]:
+        actions = torch.as_tensor(self._actions, device=self.env.device)
+        observations, rewards, done, _, info = self.env.step(actions)
+        if "episode_return" in info:
+            episode = {"done": done, "r": info["episode_return"], "l": info["episode_length"]}
+            names = getattr(self.env.spec, "metric_names", ())
+            self._finished.append(episode | {name: info[name] for name in names})
+        return self._transposed(observations), rewards, done, []
+
+    def episodes(self, most: int) -> list[dict[str, Any]]:
+        """The last `most` episodes that finished since the previous call; synchronizes.
+
+        Each is an info with `episode` (`r`, `l`), `env_index` and the metrics.
+        """
+        infos: list[dict[str, Any]] = []
+        for step in reversed(self._finished):
+            arrays = {name: tensor.cpu().numpy() for name, tensor in step.items()}
+            for index in np.flatnonzero(arrays["done"])[::-1][: most - len(infos)]:
+                info = {name: array[index].item() for name, array in arrays.items()}
+                del info["done"]
+                info["episode"] = {name: info.pop(name) for name in ("r", "l")}
+                infos.append({**info, "env_index": int(index)})
+            if len(infos) >= most:
+                break
+        self._finished = []
+        return infos[::-1]
+
+    def _transposed_space(self, space: Any) -> spaces.Space[Any]:
+        transpose: Any = VecTransposeImage.transpose_space
+        if isinstance(space, spaces.Dict):
+            parts = space.spaces.items()
+            return spaces.Dict({k: transpose(s) if k in self._image_keys else s for k, s in parts})
+        return transpose(space) if self._image_keys else space  # type: ignore[no-any-return]
+
+    def _transposed(self, observations: Any) -> Any:
+        if isinstance(observations, dict):
+            return {
+                name: part.movedim(-1, 1) if name in self._image_keys else part
+                for name, part in observations.items()
+            }
+        return observations.movedim(-1, 1) if None in self._image_keys else observations
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """`render_mode`, or a setting of the environments, once for each index."""
+        value = None if attr_name == "render_mode" else getattr(self.env.spec, attr_name)
+        return [value for _ in self._get_indices(indices)]
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> NoReturn:
+        raise AttributeError(f"cannot set {attr_name!r}: the settings of a batch are fixed.")
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
+    ) -> NoReturn:
+        raise AttributeError(
+            f"cannot call {method_name!r}: the environments of a batch have no methods."
+        )
+
+    def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
+        """False: a batch has no wrappers."""
+        return [False for _ in self._get_indices(indices)]
+
+
+def _channels_last_images(space: spaces.Space[Any]) -> set[str | None]:
+    """Keys of the images with channels last; None stands for the whole observation."""
+    parts: dict[Any, Any] = dict(space.spaces) if isinstance(space, spaces.Dict) else {None: space}
+    return {
+        key
+        for key, part in parts.items()
+        if is_image_space(part) and not is_image_space_channels_first(part)
+    }

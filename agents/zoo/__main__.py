@@ -1,0 +1,5 @@
+"""`python -m rlgates.agents.zoo`."""
+
+from rlgates.agents.zoo import main
+
+main()

@@ -1,0 +1,1 @@
+"""The pure batched engine: states, counter-based random numbers, phases, grids, views."""

@@ -1,0 +1,176 @@
+"""Other observations and rewards for any game: extra inputs, scaled images and rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rlgates.envs.engine.arrays import Array, namespace
+from rlgates.envs.engine.settings import set_fields
+from rlgates.envs.engine.spec import EnvSpec, Observation, State
+from rlgates.errors import check_flag, check_number
+
+_EXTRAS = ("previous_action", "previous_reward", "time", "phase")
+
+
+def _of_spec(name: str) -> Any:
+    """A property or method of the wrapped spec."""
+    return property(lambda view: getattr(view.spec, name))
+
+
+@dataclass(frozen=True)
+class View(EnvSpec):
+    """A spec with other observations and rewards; everything else is delegated to the spec.
+
+    If any entry is added, observations are dicts: `observation` of the spec, and each extra entry
+    by name. `rlgates.envs.wrappers` does the same for any gymnasium environment.
+
+    | name | default | meaning |
+    |------|---------|---------|
+    | `add_previous_action` | False | `previous_action`, float32 (actions,), one-hot; 0 at first |
+    | `add_previous_reward` | False | `previous_reward`, float32 (1,); 0 at first |
+    | `add_time` | False | `time`, float32 (1,): elapsed share of the longest episode |
+    | `add_phase` | False | `phase`, one-hot, float32 (phases,) |
+    | `scale_frames` | False | images as float32 in [0, 1] instead of uint8 |
+    | `reward_scale` | 1.0 | factor on rewards and return, but not on metrics |
+
+    Policies of Stable-Baselines3 and rlgates: `CnnLstmPolicy` takes uint8 images, which it divides
+    by 255; `MlpLstmPolicy` takes numbers, and flattens images; any `add_...` needs
+    `MultiInputLstmPolicy`, which treats uint8 entries like `CnnLstmPolicy`. `scale_frames` is for
+    other libraries: no policy treats float32 as an image, so `CnnLstmPolicy` refuses it and the
+    others flatten it.
+
+    Raises:
+        ValueError: the spec has no phases, or no images, or is a view itself, or the scale is 0
+            or not finite. TypeError: a setting of the wrong type.
+    """
+
+    spec: EnvSpec
+    add_previous_action: bool = False
+    add_previous_reward: bool = False
+    add_time: bool = False
+    add_phase: bool = False
+    scale_frames: bool = False
+    reward_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.spec, View):
+            raise ValueError(
+                "the spec is a View already: give one View all settings, for example with "
+                "dataclasses.replace(view, add_time=True)."
+            )
+        for name in _EXTRAS:
+            check_flag(f"add_{name}", getattr(self, f"add_{name}"))
+        if self.add_phase and not self.spec.phase_names:
+            raise ValueError(f"add_phase: {type(self.spec).__name__} has no phases.")
+        space = self.spec.observation_space
+        if check_flag("scale_frames", self.scale_frames) and space.dtype != np.uint8:
+            raise ValueError(f"scale_frames: {type(self.spec).__name__} has no images.")
+        set_fields(self, reward_scale=check_number("reward_scale", self.reward_scale))
+        if self.reward_scale == 0:
+            raise ValueError("reward_scale must not be 0.")
+
+    def __repr__(self) -> str:
+        # Saved states hold this text, so the first field keeps its former name here.
+        names = (*(f"add_{name}" for name in _EXTRAS), "scale_frames", "reward_scale")
+        settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return f"View(task={self.spec!r}, {settings})"
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "spec" or name.startswith("__"):  # looked up while copying
+            raise AttributeError(name)
+        return getattr(self.spec, name)  # the settings of the spec
+
+    presets = _of_spec("presets")
+    action_space = _of_spec("action_space")
+    max_episode_length = _of_spec("max_episode_length")
+    fixed_length = _of_spec("fixed_length")
+    metric_names = _of_spec("metric_names")
+    phase_names = _of_spec("phase_names")
+    chance = _of_spec("chance")
+    parameters = _of_spec("parameters")
+    sample = _of_spec("sample")
+    metrics = _of_spec("metrics")
+    phase = _of_spec("phase")
+    render_board = _of_spec("render_board")
+    render_info = _of_spec("render_info")
+
+    @property
+    def _added(self) -> list[str]:
+        return [name for name in _EXTRAS if getattr(self, f"add_{name}")]
+
+    @cached_property
+    def observation_space(self) -> spaces.Space[Any]:
+        inner = self.spec.observation_space
+        if self.scale_frames:
+            inner = spaces.Box(0.0, 1.0, inner.shape, np.float32)
+        if not self._added:
+            return inner
+        sizes = {"previous_action": int(self.spec.action_space.n), "time": 1}
+        added: dict[str, spaces.Space[Any]] = {
+            name: spaces.Box(-np.inf, np.inf, (1,), np.float32)
+            if name == "previous_reward"
+            else spaces.Box(0.0, 1.0, (sizes.get(name, len(self.spec.phase_names)),), np.float32)
+            for name in self._added
+        }
+        return spaces.Dict({"observation": inner, **added})
+
+    @property
+    def state_bounds(self) -> Mapping[str, tuple[int, int]]:
+        actions = int(self.spec.action_space.n)
+        return {**self.spec.state_bounds, "previous_action": (-1, actions - 1)}
+
+    def initial_state(self, parameters: dict[str, Array]) -> State:
+        state = self.spec.initial_state(parameters)
+        t, xp = state["t"], namespace(state["t"])
+        return {
+            **state,
+            "previous_action": xp.zeros_like(t, dtype=xp.int64) - 1,
+            "previous_reward": xp.zeros_like(t, dtype=xp.float32),
+        }
+
+    def step(self, state: State, actions: Array) -> tuple[State, Array, Array]:
+        xp = namespace(actions)
+        inner, reward, terminated = self.spec.step(state, actions)
+        reward = reward * self.reward_scale
+        previous = {"previous_action": xp.astype(actions, xp.int64), "previous_reward": reward}
+        return {**inner, **previous}, reward, terminated
+
+    def observe(self, state: State) -> Observation:
+        obs: Any = self.spec.observe(state)
+        t = state["t"]
+        if self.scale_frames:
+            obs = _divided(obs, 255)
+        extras: dict[str, Array] = {}
+        if self.add_previous_action:
+            extras["previous_action"] = _one_hot(
+                state["previous_action"], int(self.spec.action_space.n)
+            )
+        if self.add_previous_reward:
+            extras["previous_reward"] = state["previous_reward"][:, None]
+        if self.add_time:
+            extras["time"] = _divided(t[:, None], self.spec.max_episode_length)
+        if self.add_phase:
+            extras["phase"] = _one_hot(self.spec.phase(state), len(self.spec.phase_names))
+        return {"observation": obs, **extras} if extras else obs
+
+
+def _divided(values: Array, by: int) -> Array:
+    """`values / by` in float32; a GPU would multiply by the rounded reciprocal of a scalar."""
+    xp = namespace(values)
+    divisor = xp.full((1,), by, dtype=xp.float32, device=values.device)
+    quotient: Array = xp.astype(values, xp.float32) / divisor
+    return quotient
+
+
+def _one_hot(number: Array, count: int) -> Array:
+    """One-hot rows (B, count); all zeros where the number is -1."""
+    xp = namespace(number)
+    one_hot = xp.arange(count, device=number.device) == number[:, None]
+    encoded: Array = xp.astype(one_hot, xp.float32)
+    return encoded

@@ -1,0 +1,1 @@
+"""The games, one file each: its map, its rules, its settings."""

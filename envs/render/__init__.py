@@ -1,0 +1,1 @@
+"""Images of environments for people, and a window."""

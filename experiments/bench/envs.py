@@ -1,0 +1,98 @@
+"""Time the environments in steps per second, with random actions and automatic resets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlgates.envs import ENVS, BatchedEnv, make_env_spec
+from rlgates.envs.sb3 import make_vec_env
+from rlgates.envs.torch import make_torch_env
+from rlgates.errors import check_choice, check_size
+from rlgates.experiments.bench.configs import EnvBenchConfig
+from rlgates.experiments.configs.devices import find_device
+from rlgates.experiments.report.outputs import OUTPUTS, redraw_output
+from rlgates.experiments.report.timings.tables import FRONT_ENDS
+from rlgates.experiments.runs.files import read_table
+from rlgates.experiments.runs.logs import write_rows
+from rlgates.experiments.runs.provenance import git_state
+
+
+def bench_envs(config: EnvBenchConfig) -> Path:
+    """Time the environments, print a line for each, and write `env_speed.csv`."""
+    check_size("repeats", config.repeats)
+    for env_id in config.envs:
+        check_choice("environment id", env_id, ENVS)
+    cases = [case.partition(":")[::2] for case in config.cases]
+    for front_end, size in cases:
+        check_choice("front end", front_end, FRONT_ENDS)
+        if not size.isdecimal() or int(size) < 1:
+            raise ValueError(f"cases are written front_end:num_envs, got {front_end}:{size}.")
+        if front_end == "cuda":
+            find_device(front_end, ("cuda", "cpu"))
+    (path,) = OUTPUTS["env_speed"].source_paths(Path(config.results))
+    rows = {(r["env"], r["front_end"], r["num_envs"]): r for r in read_table(path)}
+    git = git_state() or {"commit": ""}
+    for env_id in config.envs:
+        for front_end, size in cases:
+            rates = np.sort(measure(env_id, front_end, int(size), config.repeats)) / 1e6
+            low, middle, high = rates[0], float(np.median(rates)), rates[-1]
+            rows[env_id, front_end, size] = {
+                "env": env_id,
+                "front_end": front_end,
+                "num_envs": size,
+                "million_steps": f"{middle:.3g}",
+                "low": f"{low:.3g}",
+                "high": f"{high:.3g}",
+                "repeats": str(config.repeats),
+                "commit": git["commit"],
+            }
+            print(
+                f"{env_id:<26} {front_end:<6} x {int(size):>6,}  {middle:8.3f} M steps/s "
+                f"[{low:.3f}, {high:.3f}]",
+                flush=True,
+            )
+            write_rows(path, list(rows.values()), list(rows[env_id, front_end, size]))
+    redraw_output("env_speed", path.parent)
+    return path
+
+
+def measure(env_id: str, front_end: str, num_envs: int, repeats: int) -> Any:
+    """Steps per second of each of `repeats` measurements, (repeats,).
+
+    A measurement is at least one episode long, so that it includes resets.
+    """
+    length = make_env_spec(env_id).max_episode_length
+    steps = length * max(1, round(200_000 / (length * num_envs)))
+    count = int(make_env_spec(env_id).action_space.n)
+    actions: Any = np.random.default_rng(0).integers(count, size=(steps, num_envs))
+    finish: Callable[[], object] = torch.cuda.synchronize if front_end == "cuda" else lambda: None
+    env: Any
+    if front_end == "native":
+        env = BatchedEnv(make_env_spec(env_id), num_envs, seed=0)
+    elif front_end == "sb3":
+        env = make_vec_env(env_id, num_envs, seed=0)
+    else:
+        device = "cuda" if front_end == "cuda" else "cpu"
+        env = make_torch_env(env_id, num_envs, seed=0, device=device)
+        actions = torch.as_tensor(actions, device=device)
+    env.reset()
+    play = partial(_play, env, actions, finish)
+    play()  # warm up
+    return np.array([steps * num_envs / play() for _ in range(repeats)])
+
+
+def _play(env: Any, actions: Any, finish: Callable[[], object]) -> float:
+    """Seconds that the actions take."""
+    finish()
+    start = time.perf_counter()
+    for action in actions:
+        env.step(action)
+    finish()
+    return time.perf_counter() - start

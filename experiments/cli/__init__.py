@@ -1,0 +1,1 @@
+"""The rlgates command and its subcommands."""

@@ -1,0 +1,37 @@
+"""Exit codes, with a message on what to do next."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rlgates.experiments.runs.jobs import JobResult
+
+FINISHED, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
+
+
+def command(name: str) -> str:
+    """A command as it can be typed: by name if it is on PATH, else by path."""
+    if shutil.which(name):
+        return name
+    path = Path(sys.executable).parent / name
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def exit_code(job_results: Sequence[JobResult]) -> int:
+    """The exit code for the results of runs; prints what to do next if not all succeeded."""
+    if any(job_result.interrupted for job_result in job_results):
+        again = shlex.join([command("rlgates"), *sys.argv[1:]])
+        print(f"stopped; to continue, run the same command: {again}", file=sys.stderr)
+        return INTERRUPTED
+    failed = sum(job_result.result is None for job_result in job_results)
+    if failed:
+        print(
+            f"{failed} of {len(job_results)} runs failed; see their manifest.json", file=sys.stderr
+        )
+    return FAILED if failed else FINISHED

@@ -1,0 +1,316 @@
+"""The `rlgates` command."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+import rlgates
+from rlgates.errors import check_seeds
+from rlgates.experiments.cli import studies as study_commands
+from rlgates.experiments.cli.bench import bench
+from rlgates.experiments.cli.exits import (
+    FAILED,
+    FINISHED,
+    INTERRUPTED,
+    WRONG,
+    command,
+    exit_code,
+)
+from rlgates.experiments.configs.agent import SUCCESS_THRESHOLD, AgentConfig
+from rlgates.experiments.configs.base import Pairs, override_from_command_line, supported_options
+from rlgates.experiments.configs.presets import PRESETS
+from rlgates.experiments.configs.presets import preset as find_preset
+from rlgates.experiments.configs.task import TaskConfig
+from rlgates.experiments.configs.tiers import Tier, over_tier, tier_base
+from rlgates.experiments.tasks import TASKS
+from rlgates.experiments.tasks.data.files import set_data_dir
+from rlgates.gates import GATES
+from rlgates.registry import CORES, core_names
+
+if TYPE_CHECKING:
+    from rlgates.experiments.runs.jobs import JobResult
+
+PresetName = Annotated[str, tyro.conf.arg(metavar="{" + ",".join(PRESETS) + "}")]
+NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code.
+
+    0: done. 1: a run failed, or the demo did not reach its goal. 2: an invalid command line or
+    config, or a file that cannot be read or written. 130: stopped by Ctrl-C or SIGTERM; the same
+    command continues.
+    """
+    words = sys.argv[1:] if words is None else list(words)
+    if words in (["--version"], ["-V"]):
+        print(f"rlgates {rlgates.__version__}")
+        return FINISHED
+    try:
+        words = [_current_option(word) for word in _current_command(words)]
+        code: int = _app(words).cli(
+            prog="rlgates",
+            description="Memory cores for agents: train them, compare them, draw the curves.",
+            args=words,
+        )
+        return code
+    except (ValueError, OSError) as error:
+        print(f"rlgates: error: {error}", file=sys.stderr)
+        return WRONG
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+RENAMED_OPTIONS = {"--save-minutes": "--checkpoint-minutes"}
+
+
+def _current_command(words: list[str]) -> list[str]:
+    """The command line, with `sweep learning` for its former name."""
+    if words[:1] != ["compare"]:
+        return words
+    print("rlgates: warning: compare is now sweep learning", file=sys.stderr)
+    return ["sweep", "learning", *words[1:]]
+
+
+def _current_option(word: str) -> str:
+    """A word of the command line, with the current name of a renamed option."""
+    name, equals, value = word.partition("=")
+    option = name.replace("_", "-")
+    if option == "--checkpoint-every":
+        raise ValueError("--checkpoint-every is gone: use --checkpoint-minutes, a time.")
+    if option not in RENAMED_OPTIONS:
+        return word
+    print(f"rlgates: warning: {name} is now {RENAMED_OPTIONS[option]}", file=sys.stderr)
+    return RENAMED_OPTIONS[option] + equals + value
+
+
+def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
+    """The commands; their defaults depend on the preset or task in `words`."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--preset", default="default")
+    parser.add_argument("--smoke", action="store_true")
+    known, _ = parser.parse_known_args(words)
+    base = PRESETS.get(known.preset, AgentConfig())
+    demo_base = find_preset("demo-smoke" if known.smoke else "demo")
+    app = tyro.extras.SubcommandApp()
+
+    @app.command(name="train")
+    def train(
+        config: Annotated[AgentConfig, tyro.conf.arg(name="")] = base,
+        preset: PresetName = "default",
+    ) -> int:
+        """Train an agent with a core, one run for each seed, and evaluate it.
+
+        The same command continues a stopped run.
+
+        Args:
+            preset: default settings, which the other options override.
+        """
+        find_preset(preset)
+        return exit_code(_run_agents(base, config))
+
+    @app.command(name="demo")
+    def demo(
+        config: Annotated[AgentConfig, tyro.conf.arg(name="")] = demo_base, smoke: bool = False
+    ) -> int:
+        """Train `ur_lstm` on Passive Match for at most ten minutes.
+
+        Args:
+            smoke: only check in seconds that everything runs; nothing is learned.
+        """
+        return _demo(demo_base, config, learn=not smoke)
+
+    task_base = tier_base(words)
+
+    @app.command(name="task")
+    def task(
+        name: tyro.conf.Positional[str] = "",
+        config: Annotated[TaskConfig, tyro.conf.arg(name="")] = task_base,
+        tier: Tier = "laptop",
+        protocol: str | None = None,
+        data_dir: Path | None = None,
+        list: bool = False,
+    ) -> int:
+        """Train a core on a supervised task, and compare it with published figures.
+
+        The same command continues a stopped run.
+
+        Args:
+            name: name of the task; --list shows all.
+            tier: default settings: smoke takes seconds, laptop minutes, full is as published.
+            protocol: the protocol of one paper, such as "adding-gato-750"; None: the first.
+            data_dir: folder of the data sets, with a folder for each; RLGATES_DATA by default.
+            list: list the tasks with their settings and metrics.
+        """
+        from rlgates.experiments.configs.protocols import describe_protocol
+
+        if list:
+            print("\n".join(_tasks()))
+            return FINISHED
+        config = over_tier(name, task_base, config)
+        check_seeds(config.seeds)
+        set_data_dir(data_dir)
+        if tier == "full" or protocol is not None:
+            print("\n".join(describe_protocol(name, protocol, config.core)))
+        return exit_code(_run_seeds(config))
+
+    app.command(name="sweep")(study_commands.sweep)
+    app.command(name="ledger")(study_commands.ledger)
+    app.command(name="tune")(study_commands.tune)
+    app.command(name="figures")(study_commands.figures)
+    app.command(name="gates")(_gates)
+    app.command(name="analyse")(_analyse)
+    app.command(name="film")(_film)
+    app.command(name="play")(_play)
+    app.command(name="cores")(_cores)
+    app.command(name="bench")(bench)
+    return app
+
+
+def _run_agents(base: AgentConfig, config: AgentConfig) -> list[JobResult]:
+    """Make the runs of a config, whose settings override those of the preset."""
+    settings = base.env_settings if config.env == base.env else {}
+    options = supported_options(base.core_options, config.core)
+    return _run_seeds(
+        replace(
+            config,
+            env_settings=override_from_command_line(settings, config.env_settings),
+            core_options=override_from_command_line(options, config.core_options),
+        )
+    )
+
+
+def _run_seeds(config: AgentConfig | TaskConfig) -> list[JobResult]:
+    """Make the runs of a config, one for each seed."""
+    from rlgates.experiments.runs.jobs import Job
+    from rlgates.experiments.sweep.workers import run_all
+
+    return run_all([Job(config, seed) for seed in config.seeds], config.jobs)
+
+
+def _demo(base: AgentConfig, config: AgentConfig, learn: bool) -> int:
+    time = f", at most {config.max_minutes:g} minutes" if config.max_minutes else ""
+    print(f"training {config.core} on {config.env}{time}; Ctrl-C saves, the same command resumes")
+    results = _run_agents(base, config)
+    print(f"curves: {command('tensorboard')} --logdir {shlex.quote(config.folder)}")
+    code = exit_code(results)
+    if code != FINISHED or not learn:
+        return code
+    worst = min(result.result.success for result in results if result.result)
+    if worst >= SUCCESS_THRESHOLD:
+        print(f"The goal, {SUCCESS_THRESHOLD:.2f}, is reached: the agent remembers.")
+        return FINISHED
+    print(
+        f"The goal, {SUCCESS_THRESHOLD:.2f}, was not reached: {worst:.2f}. Some seeds need longer; "
+        f"try `{command('rlgates')} demo --seeds 2`, or more --max-minutes in another --folder."
+    )
+    return FAILED
+
+
+def _tasks() -> list[str]:
+    """A line for each task: name, settings, metric and description."""
+    lines = []
+    for name, task in TASKS.items():
+        words = (task.__doc__ or "").strip().partition("\n")[0]
+        settings = " ".join(task.settings) or "-"
+        lines.append(f"{name:<18} {settings:<24} {task.metric:<12} {words}")
+    return lines
+
+
+def _gates(
+    folders: Annotated[tuple[Path, ...], tyro.conf.Positional], to: Path = Path("gates.png")
+) -> int:
+    """Draw the forget gates of finished runs before and after training, one panel per core.
+
+    Args:
+        folders: run folders, such as runs/PassiveMatch-15-30-15-ur_lstm/seed-0.
+        to: the PNG to write.
+    """
+    from rlgates.experiments.runs.agent.gates import draw_runs
+
+    if not draw_runs(folders, to):
+        raise ValueError("none of these runs has a core with forget gates.")
+    print(to)
+    return FINISHED
+
+
+def _analyse(study: tyro.conf.Positional[str], results: Path = Path("experiments/results")) -> int:
+    """Draw analyses of gates without training: saturation, and the effect of refine gates.
+
+    Args:
+        study: "saturation" (Ohno et al. 2022, figures 2 and 8) or "gates" (Gu et al. 2020,
+            figure 2).
+        results: folder for the CSV files and figures.
+    """
+    from rlgates.experiments.report.outputs import analyse
+
+    for path in analyse(study, results):
+        print(path)
+    return FINISHED
+
+
+def _film(
+    folder: tyro.conf.Positional[Path],
+    out: Path | None = None,
+    episodes: int = 1,
+    fps: float = 8.0,
+) -> int:
+    """Film the trained agent of a finished run, with its forget gates below the image.
+
+    Args:
+        folder: run folder, such as runs/PassiveMatch-15-30-15-ur_lstm/seed-0.
+        out: the file, .gif or .mp4 (needs ffmpeg); film.gif in the run folder by default.
+        episodes: number of fresh episodes.
+        fps: steps per second.
+    """
+    from rlgates.experiments.show.film import film
+
+    print(film(folder, out, episodes, fps))
+    return FINISHED
+
+
+def _play(
+    env: tyro.conf.Positional[str],
+    env_settings: Pairs = NO_SETTINGS,
+    preset: str | None = None,
+    seed: int | None = None,
+    board: bool = False,
+) -> int:
+    """Play an environment with the keyboard: arrows or WASD for moves, else the number keys.
+
+    The window shows the observation of the agent. R starts the next episode, Q or Esc quits.
+
+    Args:
+        env: environment id, such as rlgates/PassiveMatch-v0.
+        env_settings: settings of the environment.
+        preset: published settings of the environment, which env-settings override.
+        seed: seed of the first episode; random by default.
+        board: show the whole board as well.
+    """
+    from rlgates.experiments.show.play import play
+
+    try:
+        play(env, env_settings, preset=preset, seed=seed, board=board)
+    except (ImportError, RuntimeError) as error:
+        raise ValueError(str(error)) from error
+    return FINISHED
+
+
+def _cores() -> int:
+    """List the memory cores."""
+    for name, (core, gate) in core_names().items():
+        row = CORES[core]
+        words, source = (row.title, row.source)
+        if row.gates:
+            words = f"{row.title}, {GATES[gate].title}"
+            source = "; ".join(dict.fromkeys((row.source, GATES[gate].source)))
+        print(f"{name:<14} {words:<40} {source}".rstrip())
+    return FINISHED

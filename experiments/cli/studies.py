@@ -1,0 +1,88 @@
+"""`rlgates sweep`, `tune`, `ledger` and `figures`: studies and their results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from rlgates.experiments.cli.exits import FINISHED, exit_code
+from rlgates.experiments.sweep.config import SweepConfig
+from rlgates.experiments.tasks.data.files import set_data_dir
+from rlgates.experiments.tune.config import TuneConfig
+
+SWEEP, TUNE = SweepConfig(), TuneConfig()
+
+
+def sweep(
+    study: tyro.conf.Positional[str] = "",
+    config: Annotated[SweepConfig, tyro.conf.arg(name="")] = SWEEP,
+    data_dir: Path | None = None,
+    list: bool = False,
+) -> int:
+    """Make the missing runs of a study, and write its tables and figures.
+
+    It can be interrupted at any time: the same command resumes, and no finished run is repeated.
+
+    Args:
+        study: name of a study, or a Python file that defines STUDY.
+        data_dir: folder of the data sets, with a folder for each; RLGATES_DATA by default.
+        list: list the studies with their number of runs in tier laptop, and their sources.
+    """
+    from rlgates.experiments.studies import STUDIES
+    from rlgates.experiments.sweep.sweep import run_sweep
+
+    if list:
+        for name, row in STUDIES.items():
+            runs = sum(len(arm.cores) for arm in row.arms("laptop")) * len(row.seeds)
+            source = f" ({row.source})" if row.source else ""
+            print(f"{name:<20}{runs:>5} runs  {row.title}{source}")
+        return FINISHED
+    if not study:
+        raise ValueError("the name of a study is needed; rlgates sweep --list shows all.")
+    set_data_dir(data_dir)
+    return exit_code(run_sweep(study, config))
+
+
+def ledger(results: Path = Path("experiments/results")) -> int:
+    """Test the claims of the papers on the tables of the studies, and write LEDGER.md.
+
+    Args:
+        results: folder of the tables.
+    """
+    from rlgates.experiments.report.claims.ledger import write_ledger
+
+    print(write_ledger(results))
+    return FINISHED
+
+
+def tune(
+    study: tyro.conf.Positional[str],
+    config: Annotated[TuneConfig, tyro.conf.arg(name="")] = TUNE,
+    data_dir: Path | None = None,
+) -> int:
+    """Search hyperparameters of cores on one task of a study; the same command resumes.
+
+    Args:
+        study: name of a study, or a Python file that defines STUDY.
+        data_dir: folder of the data sets, with a folder for each; RLGATES_DATA by default.
+    """
+    from rlgates.experiments.tune.tune import run_tune
+
+    set_data_dir(data_dir)
+    return exit_code(run_tune(study, config))
+
+
+def figures(results: Path = Path("experiments/results"), readme: Path = Path("README.md")) -> int:
+    """Write all tables and figures again from the CSV files of the results.
+
+    Args:
+        results: folder of the CSV files.
+        readme: Markdown file whose tables of cores and results are updated, if it exists.
+    """
+    from rlgates.experiments.report.outputs import redraw
+
+    for path in redraw(results, readme):
+        print(path)
+    return FINISHED

@@ -1,0 +1,112 @@
+"""The identity of a run, which tells apart folders, checkpoints and table rows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from functools import lru_cache
+from inspect import signature
+from typing import Any
+
+import torch
+
+from rlgates.experiments.configs.base import RunConfig
+from rlgates.gates import Gate
+from rlgates.registry import core_options, make_core
+
+# Options of a core that choose how it is computed, and not what.
+_HOW = ("backend", "debug")
+
+
+def identity(config: RunConfig) -> dict[str, Any]:
+    """Every setting that changes what is learned, as JSON has it.
+
+    Two runs are the same if this and their seeds are equal. Nothing is left out because it has
+    its default value: the options of the core and the settings of the task are those in effect,
+    so that changing a default never makes an old and a new run equal.
+    """
+    changing = (item for item in fields(config) if item.metadata.get("identity", True))
+    return {
+        "kind": config.kind,
+        **plain({item.name: getattr(config, item.name) for item in changing}),
+        config.settings_field: plain(config.full_settings()),
+        "core_options": full_core_options(config.core, config.hidden_size, config.core_options),
+    }
+
+
+def comparison(config: RunConfig) -> dict[str, Any]:
+    """The `identity` without the core and its options: cores with the same one are comparable."""
+    return without_core(identity(config))
+
+
+def without_core(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """An `identity` without the core and its options."""
+    return {k: value for k, value in settings.items() if k not in ("core", "core_options")}
+
+
+def digest(settings: Mapping[str, Any]) -> str:
+    """Twelve hexadecimal digits that differ when the settings do, whatever their order."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values as JSON has them: tuples become lists."""
+    json_values: dict[str, Any] = json.loads(json.dumps(dict(values)))
+    return json_values
+
+
+def full_core_options(core: str, hidden_size: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    """All options of a core that change what it computes, with defaults filled in.
+
+    Raises:
+        ValueError: an unknown core or option, or an invalid value.
+    """
+    return dict(_full_core_options(core, hidden_size, json.dumps(plain(options), sort_keys=True)))
+
+
+@lru_cache(maxsize=1024)
+def _full_core_options(core: str, hidden_size: int, options: str) -> dict[str, Any]:
+    overrides: dict[str, Any] = json.loads(options)
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        instance = make_core(core, 1, hidden_size, **overrides)
+    cell: Any = instance.cells[0]
+    gates = (getattr(module, "gate", None) for module in instance.modules())
+    gate = next((module for module in gates if isinstance(module, Gate)), None)
+    common = {name: item.default for name, item in signature(make_core).parameters.items()}
+    values = {}
+    for name in core_options(core):
+        if name in _HOW:
+            continue
+        if name in common:
+            values[name] = overrides.get(name, common[name])
+        elif name in type(cell).options:
+            values[name] = getattr(cell, name)
+        elif name == "tied":
+            values[name] = gate is not None and gate.auxiliary == "tied"
+        else:
+            values[name] = getattr(gate, name)
+    return plain(values)
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What differs, such as "gamma was 0.95 and is now 0.9"; empty if nothing does."""
+    before, after = dict(_flat(then)), dict(_flat(now))
+    return "; ".join(
+        f"{name} was {_value(before, name)} and is now {_value(after, name)}"
+        for name in sorted({*before, *after})
+        if _value(before, name) != _value(after, name)
+    )
+
+
+def _value(settings: Mapping[str, Any], name: str) -> str:
+    return repr(settings[name]) if name in settings else "not there"
+
+
+def _flat(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}.{key}", item) for key, item in value.items())
+        else:
+            yield name, value

@@ -1,0 +1,80 @@
+"""Named configs of agents."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from rlgates.errors import unknown_choice
+from rlgates.experiments.configs.agent import AgentConfig, match
+
+
+def smoke(config: AgentConfig) -> AgentConfig:
+    """The same in a few seconds: everything runs, nothing is learned."""
+    settings = dict(config.env_settings)
+    if "distractor_steps" in settings:
+        distractor = settings["distractor_steps"] // 10
+        settings |= {"explore_steps": 2, "distractor_steps": distractor, "reward_steps": 6}
+    return replace(
+        config,
+        env_settings=settings,
+        hidden_size=16,
+        n_envs=16,
+        n_epochs=1,
+        n_minibatches=2,
+        total_steps=3_000,
+        window=50,
+        eval_every=1_000,
+        eval_episodes=20,
+        final_episodes=100,
+        threads=1,
+        folder="runs/smoke",
+    )
+
+
+# Small tasks on which a core can be judged in a minute.
+MINUTE = AgentConfig(total_steps=600_000, ent_coef=0.02, reward_scale=5.0, eval_every=100_000)
+STUDY = AgentConfig(stop_success=0.97, eval_every=None, folder="runs/study")
+# What is done in the explore phase is rewarded much later.
+ACTIVE = replace(STUDY, env="rlgates/ActiveMatch-v0", gamma=0.98, ent_coef=0.1)
+# One update per rollout, of as many episodes as a minibatch has in PPO.
+A2C: dict[str, Any] = {"algo": "a2c", "n_envs": 32, "learning_rate": 3e-3}
+PRESETS: dict[str, AgentConfig] = {
+    "default": AgentConfig(),
+    "demo": AgentConfig(
+        total_steps=20_000_000,
+        max_minutes=9.0,
+        stop_success=0.97,
+        seeds=(200,),
+        folder="runs/demo",
+    ),
+    "showcase": AgentConfig(
+        env_settings=match(90), total_steps=20_000_000, threads=2, folder="runs/showcase"
+    ),
+    "tmaze": replace(
+        MINUTE,
+        env="rlgates/PassiveTMaze-v0",
+        env_settings={"corridor_length": 30},
+        gamma=0.99,
+        ent_coef=0.05,
+    ),
+    "chain": replace(MINUTE, env="rlgates/MemoryChain-v0", env_settings={"memory_length": 30}),
+    "repeat": replace(MINUTE, env="rlgates/RepeatPrevious-v0", env_settings={"k": 4}),
+    "study30": replace(STUDY, total_steps=3_000_000),
+    "study90": replace(STUDY, total_steps=6_000_000, env_settings=match(90)),
+    "study30_active": replace(ACTIVE, total_steps=6_000_000),
+    "study30_a2c": replace(STUDY, **A2C, total_steps=8_000_000),
+    "study30_active_a2c": replace(ACTIVE, **A2C, total_steps=8_000_000),
+}
+PRESETS.update({f"{name}-smoke": smoke(config) for name, config in list(PRESETS.items())})
+
+
+def preset(name: str) -> AgentConfig:
+    """The config of that name.
+
+    Raises:
+        ValueError: unknown name (the nearest is named).
+    """
+    if name not in PRESETS:
+        raise unknown_choice("preset", name, PRESETS)
+    return PRESETS[name]

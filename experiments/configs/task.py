@@ -1,0 +1,205 @@
+"""The config of a network on a supervised task."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from inspect import signature
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args
+
+import tyro
+
+from rlgates.deprecation import renamed
+from rlgates.errors import (
+    check_choice,
+    check_flag,
+    check_number,
+    check_probability,
+    check_seeds,
+    check_size,
+)
+from rlgates.experiments.configs.base import Pairs, RunConfig, bookkeeping
+from rlgates.experiments.configs.devices import find_device
+from rlgates.experiments.tasks import (
+    TASKS,
+    GeneratedTask,
+    SequenceModel,
+    Task,
+    make_sequence_model,
+    make_task,
+)
+from rlgates.registry import check_options
+
+OptimizerName = Literal["adam", "adamw", "radam", "rmsprop", "sgd"]
+WITH_MOMENTUM = ("sgd", "rmsprop")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskConfig(RunConfig):
+    """How to train one core on one supervised task."""
+
+    kind: ClassVar[str] = "task"
+    settings_field: ClassVar[str] = "task_settings"
+    stop_field: ClassVar[str] = "stop_loss"
+
+    task: tyro.conf.Suppress[str] = "copy"
+    """The task; its settings are below."""
+    task_settings: Pairs = field(default_factory=lambda: {"delay": 100})
+    """Settings of the task, in place of those of the tier; NAME= removes one."""
+
+    num_layers: int = 1
+    """Layers of the core."""
+    embedding_size: int | None = None
+    """Width of the learned embeddings of tokens; None: tokens are one-hot."""
+    decoder_size: int | None = None
+    """Width of the ReLU layer before the affine decoder; None: there is none."""
+    tied: bool = False
+    """The embeddings are the weights of the decoder, too."""
+    input_dropout: float = 0.0
+    """Dropout of the input of the core."""
+    output_dropout: float = 0.0
+    """Dropout of the input of the affine decoder."""
+
+    updates: int | None = 2_000
+    """Budget in updates; each is one batch, the same ones for every core. None: `epochs` alone."""
+    epochs: int | None = None
+    """Budget in passes over the training sequences; the smaller of the two counts."""
+    patience: int | None = None
+    """Training ends after this many evaluations without improvement; None: no limit."""
+    stop_loss: float | None = None
+    """Training also ends when the loss on held-out sequences is below; None: it does not."""
+    batch_size: int = 32
+    """Sequences of a batch."""
+    optimizer: OptimizerName = "adam"
+    """Optimizer, as torch.optim has it."""
+    learning_rate: float = 4e-3
+    """Learning rate at the start; constant unless one of the next options changes it."""
+    decay_at: tuple[int, ...] = ()
+    """Epochs after which the rate is multiplied by `decay_factor`."""
+    decay_factor: float = 0.2
+    """See `decay_at`."""
+    halve_block: int | None = None
+    """The rate is halved when the training loss over a block of so many sequences is above that
+    of the block before; None: never."""
+    weight_decay: float = 0.0
+    """Weight decay of the optimizer."""
+    momentum: float = 0.0
+    """Momentum of sgd and rmsprop."""
+    max_grad_norm: float | None = 1.0
+    """Gradients are clipped to this norm; None: they are not."""
+
+    eval_every: int | Literal["epoch"] | None = 100
+    """Updates between evaluations during training; "epoch": one after each epoch; None: only
+    before the first update and at the end."""
+    eval_sequences: int = 256
+    """Sequences of an evaluation, for tasks that generate them (at most their `held_out`); none
+    of them is trained on."""
+    eval_batches: int | None = None
+    """Most batches of an evaluation and of the test, for the other tasks; None: all of them."""
+    gate_rows: int = bookkeeping(8)
+    """Sequences on which forget gates are recorded at evaluations; 0: they are not."""
+
+    amp: Literal["none", "bf16", "fp16"] = "none"
+    """Mixed precision; fp16 needs a GPU."""
+    folder: str = bookkeeping("runs/supervised")
+    """Folder below which the runs have theirs."""
+
+    @property
+    def title(self) -> str:
+        """The task and its settings, such as "copy, delay 100"."""
+        settings = (f"{name} {value}" for name, value in self.task_settings.items())
+        return ", ".join((self.task, *settings))
+
+    def make_task(self) -> Task:
+        """The task; its data are read."""
+        return make_task(self.task, **self.task_settings)
+
+    def full_settings(self) -> dict[str, Any]:
+        defaults = signature(TASKS[self.task]).parameters
+        settings = {name: defaults[name].default for name in TASKS[self.task].settings}
+        settings |= self.task_settings
+        settings.pop("data_dir", None)  # where the data lie
+        return settings
+
+    def run_folder(self, seed: int) -> Path:
+        words = (self.task, *map(str, self.task_settings.values()), self.core)
+        name = re.sub(r"[^\w.,+=-]+", "_", "-".join(words))
+        return Path(self.folder) / name / f"seed-{seed}"
+
+    def check(self) -> Task:
+        """As `RunConfig.check`.
+
+        Returns:
+            the task.
+        """
+        task = self.make_task()
+        check_options(self.core, self.core_options)
+        build_model(self, task)
+        for name in ("batch_size", "eval_sequences", "threads", "jobs"):
+            check_size(name, getattr(self, name))
+        for name in ("updates", "epochs", "patience", "halve_block", "eval_batches"):
+            if getattr(self, name) is not None:
+                check_size(name, getattr(self, name))
+        eval_every: Any = self.eval_every
+        if eval_every not in (None, "epoch"):
+            check_size("eval_every", eval_every)
+        check_size("gate_rows", self.gate_rows, minimum=0)
+        for epoch in self.decay_at:
+            check_size("decay_at", epoch)
+        for name in ("learning_rate", "decay_factor"):
+            check_number(name, getattr(self, name), above=0)
+        for name in ("max_grad_norm", "stop_loss", "max_minutes"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), above=0)
+        for name in ("weight_decay", "checkpoint_minutes"):
+            if check_number(name, getattr(self, name)) < 0:
+                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}.")
+        check_probability("momentum", self.momentum)
+        check_flag("tied", self.tied)
+        check_choice("optimizer", self.optimizer, get_args(OptimizerName))
+        check_choice("amp", self.amp, ("none", "bf16", "fp16"))
+        check_seeds(self.seeds)
+        self._check_together(task)
+        return task
+
+    def _check_together(self, task: Task) -> None:
+        device = find_device(self.device)
+        if self.momentum and self.optimizer not in WITH_MOMENTUM:
+            raise ValueError(
+                f"momentum is for {' and '.join(WITH_MOMENTUM)}, not {self.optimizer}."
+            )
+        if self.updates is None and self.epochs is None:
+            raise ValueError("a budget is needed: updates or epochs.")
+        if isinstance(task, GeneratedTask):
+            for name in ("epochs", "decay_at", "eval_batches"):
+                if getattr(self, name):
+                    raise ValueError(
+                        f"{name} must be left out: task {self.task!r} generates its sequences, "
+                        "and has no epochs."
+                    )
+            if self.eval_every == "epoch":
+                raise ValueError(
+                    f"eval_every must be a number of updates: task {self.task!r} has no epochs."
+                )
+        if self.amp == "fp16" and device.type != "cuda":
+            raise ValueError("amp='fp16' needs a GPU; try amp='bf16'.")
+
+
+def build_model(config: TaskConfig, task: Task) -> SequenceModel:
+    """The untrained network; its weights are drawn from torch's global generator."""
+    return make_sequence_model(
+        task,
+        config.core,
+        config.hidden_size,
+        config.num_layers,
+        core_options=dict(config.core_options),
+        embedding_size=config.embedding_size,
+        decoder_size=config.decoder_size,
+        tied=config.tied,
+        input_dropout=config.input_dropout,
+        output_dropout=config.output_dropout,
+    )
+
+
+__getattr__ = renamed(__name__, {"SupervisedConfig": "rlgates.experiments.configs.task.TaskConfig"})

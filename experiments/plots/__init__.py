@@ -1,0 +1,1 @@
+"""Plots that several figures use."""

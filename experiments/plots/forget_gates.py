@@ -1,0 +1,220 @@
+"""Plot forget gates before and after training, and their timescales."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, PercentFormatter
+
+from rlgates.core import GateTrace
+from rlgates.experiments.analysis.stats import Floats
+from rlgates.experiments.plots.curves import MUTED, RC_PARAMS, new_figure, steps_label, styles
+
+BINS = 40
+WIDTH = 3.2  # of a panel, in inches
+ROUNDING = 1e-6  # beyond 0 and 1
+NOTHING = "there are no cores to draw."
+
+Gates = Any
+"""Effective forget gates (..., d) of d units, as an array or a tensor; or a `GateTrace`,
+whose layers are concatenated."""
+Pair = tuple[Gates, Gates]
+"""Gates before and after training."""
+
+
+class Growth(NamedTuple):
+    """Timescales over training, 1 / (1 - f), as `GateCallback` records them by default.
+
+    Attributes:
+        steps: of training, (K,).
+        low, middle, high: 10, 50 and 90 per cent quantiles of the timescales in steps, (K,).
+    """
+
+    steps: Floats
+    low: Floats
+    middle: Floats
+    high: Floats
+
+
+def unit_means(gates: Gates) -> Floats:
+    """The mean gate of each unit over all axes but the last: (d,)."""
+    return np.asarray(_by_unit(gates).mean(axis=0, dtype=np.float64))
+
+
+def unit_timescales(gates: Gates) -> Floats:
+    """The time constant of each unit in steps, -1 / log f (Ohno et al. 2022): (d,).
+
+    f is the geometric mean of the unit's gates, because gates multiply over steps. A gate of
+    exactly 0 or 1 is replaced by the nearest number of its dtype, so the result is finite and
+    above 0.
+    """
+    values = _by_unit(gates)
+    nearest = np.finfo(values.dtype).eps / 2
+    logs = np.log(np.clip(values.astype(np.float64), np.finfo(values.dtype).tiny, 1 - nearest))
+    return np.asarray(-1 / logs.mean(axis=0))
+
+
+def _by_unit(gates: Gates) -> np.ndarray[Any, Any]:
+    """Gates as floats (n, d).
+
+    Raises:
+        ValueError: no gates, or numbers outside [0, 1].
+    """
+    if isinstance(gates, GateTrace):
+        parts = [layer.detach().cpu().numpy() for layer in gates.forget]
+        layers = [part.reshape(-1, part.shape[-1]) for part in parts]
+    else:
+        array = np.asarray(gates.detach().cpu() if hasattr(gates, "detach") else gates)
+        if array.dtype.kind != "f":
+            array = array.astype(np.float64)
+        layers = [array.reshape(-1, array.shape[-1])] if array.ndim else []
+    values = np.concatenate(layers, axis=1) if layers else np.empty((0, 0))
+    if not values.size:
+        raise ValueError("there are no forget gates to draw: has the core any?")
+    if not ((values >= -ROUNDING) & (values <= 1 + ROUNDING)).all():
+        raise ValueError(f"gates must be in [0, 1], got {values.min():.3g} to {values.max():.3g}.")
+    return values.clip(0, 1)
+
+
+def histogram_figure(panels: Mapping[str, Pair]) -> Figure:
+    """Histograms of the units' gates before (top) and after training, one panel per core.
+
+    Each unit counts once, by its mean over time and batch (Gu et al. 2020, figure 4). Before and
+    after have separate scales.
+
+    Args:
+        panels: the gates of each core before and after training.
+
+    Raises:
+        ValueError: no panel, no gates, numbers outside [0, 1].
+    """
+    return _figure(plot_histograms, panels)
+
+
+def timescale_figure(panels: Mapping[str, Pair]) -> Figure:
+    """The time constants of the units, sorted, before and after training, one panel per core.
+
+    Arguments and errors as for `histogram_figure`; see `unit_timescales`.
+    """
+    return _figure(plot_timescales, panels)
+
+
+def _figure(plot: Callable[[Any, Mapping[str, Pair]], None], panels: Mapping[str, Pair]) -> Figure:
+    """Draw a figure while its style is active, so that it can be saved later."""
+    with rc_context(RC_PARAMS):
+        figure = Figure(figsize=(0.6 + WIDTH * len(panels), 3.4), layout="constrained")
+        plot(figure, panels)
+        FigureCanvasAgg(figure)
+        figure.draw_without_rendering()
+    return figure
+
+
+def draw_gates(
+    panels: Mapping[str, Pair], path: Path, title: str, growth: Mapping[str, Growth] | None = None
+) -> None:
+    """Draw all plots of gates into one PNG: side by side for one core, else stacked."""
+    kinds, alone = 3 if growth else 2, len(panels) == 1
+    size = (3.9 * kinds + 0.4, 3.6) if alone else (WIDTH * len(panels) + 0.6, 3.2 * kinds)
+    with new_figure(path, size) as figure:
+        parts: Any = figure.subfigures(*((1, kinds) if alone else (kinds, 1)))
+        figure.suptitle(title, fontsize=12, x=0.01, ha="left")
+        plot_histograms(parts[0], panels)
+        plot_timescales(parts[1], panels)
+        if growth:
+            plot_growth(parts[2], growth, list(panels))
+
+
+def plot_histograms(figure: Any, panels: Mapping[str, Pair]) -> None:
+    """As `histogram_figure`, into a figure or subfigure."""
+    colors = _colors(panels)
+    rows = figure.subplots(2, len(panels), sharex=True, squeeze=False)
+    edges = np.linspace(0, 1, BINS + 1)
+    for column, (core, pair) in enumerate(panels.items()):
+        for axes, gates, when, color in zip(
+            rows[:, column], pair, ("before", "after"), (MUTED, colors[core]), strict=True
+        ):
+            counts, _ = np.histogram(unit_means(gates), edges)
+            axes.stairs(counts, edges, fill=True, color=color)
+            axes.set_xlim(-0.01, 1.01)
+            axes.yaxis.get_major_locator().set_params(integer=True, nbins=3)
+            axes.set_title(when, loc="right", color=color, fontsize=11)
+        rows[0, column].set_title(core, loc="left")
+        rows[1, column].set_xlabel("mean forget gate of a unit")
+    for axes in rows[:, 0]:
+        axes.set_ylabel("units")
+    figure.align_ylabels(rows[:, 0])
+
+
+def plot_timescales(figure: Any, panels: Mapping[str, Pair]) -> None:
+    """As `timescale_figure`, into a figure or subfigure."""
+    colors = _colors(panels)
+    all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (core, (before, after)) in zip(all_axes, panels.items(), strict=True):
+        for gates, when, color, dash in (
+            (before, "before", MUTED, "--"),
+            (after, "after", colors[core], "-"),
+        ):
+            constants = np.sort(unit_timescales(gates))
+            share = (np.arange(len(constants)) + 0.5) / len(constants)
+            axes.plot(share, constants, color=color, ls=dash, lw=2.2, label=when, clip_on=False)
+        axes.set_title(core, loc="left")
+        axes.set_xlim(0, 1)
+        axes.set_xticks([0, 0.5, 1])
+        axes.xaxis.set_major_formatter(PercentFormatter(xmax=1))
+        axes.set_xlabel("units, sorted")
+        axes.legend(loc="upper left")
+    _log_axis(all_axes[0], "time constant −1 / log f, in steps")
+
+
+def plot_growth(
+    figure: Any,
+    panels: Mapping[str, Growth],
+    cores: Sequence[str] | None = None,
+    unit: str = "environment steps",
+) -> None:
+    """Plot timescales over training, median and quantile band (Ohno et al. 2022, figure 5).
+
+    Args:
+        figure: a figure or subfigure.
+        panels: the timescales of each core; all in one panel.
+        cores: all cores of the figure, for their colours; None: those of `panels`.
+        unit: of the steps.
+
+    Raises:
+        ValueError: no core.
+    """
+    if not panels:
+        raise ValueError(NOTHING)
+    axes: Axes = figure.subplots()
+    table = styles(cores or list(panels))
+    for core, (steps, low, middle, high) in panels.items():
+        color, dash = table[core]
+        axes.fill_between(steps, low, high, color=color, alpha=0.15, lw=0)
+        dot = "o" if len(steps) == 1 else None
+        axes.plot(steps, middle, color=color, ls=dash, lw=2.2, marker=dot, label=core)
+    axes.xaxis.set_major_formatter(FuncFormatter(steps_label))
+    axes.set_title("median, 10 to 90 % of the gates", loc="left")
+    axes.set_xlabel(unit)
+    _log_axis(axes, "timescale 1 / (1 − f), in steps")
+    axes.legend(loc="best")
+
+
+def _colors(panels: Mapping[str, Pair]) -> dict[str, str]:
+    if not panels:
+        raise ValueError(NOTHING)
+    return {core: color for core, (color, _) in styles(list(panels)).items()}
+
+
+def _log_axis(axes: Axes, name: str) -> None:
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(
+        FuncFormatter(lambda steps, _: steps_label(steps) if steps >= 1e3 else f"{steps:g}")
+    )
+    axes.set_ylabel(name)

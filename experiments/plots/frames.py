@@ -1,0 +1,83 @@
+"""Make environments for people, and draw their observations as images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from rlgates.envs import ENVS
+from rlgates.envs.render.frames import draw
+from rlgates.errors import suggestion
+
+Image = np.ndarray[Any, Any]
+"""uint8 (height, width, 3)."""
+
+
+def make_env(
+    env_id: str, settings: Mapping[str, Any], preset: str | None = None, board: bool = False
+) -> gymnasium.Env[Any, Any]:
+    """Make an environment whose observations a person can read.
+
+    Args:
+        env_id: any id that begins with "rlgates/".
+        settings: of the environment.
+        preset: named settings, which `settings` override.
+        board: whether `render` returns an image of the whole board.
+
+    Raises:
+        ValueError: an unknown id, preset or setting, a value out of range, or actions that are
+            not discrete.
+        ImportError: the environment needs a package that is not installed.
+    """
+    known = [name for name in gymnasium.registry if name.startswith("rlgates/")]
+    if env_id not in known:
+        listed = ", ".join(name for name in known if "popgym" not in name)
+        raise ValueError(
+            f"unknown environment id {env_id!r}.{suggestion(env_id, known)} Allowed: {listed}, "
+            "and those of POPGym."
+        )
+    arguments = dict(settings)
+    if env_id.startswith("rlgates/MiniGrid"):
+        arguments = {"observation": "rgb", "tile_size": 32, **arguments}
+    if preset is not None:
+        if env_id not in ENVS:
+            raise ValueError(f"{env_id} has no presets.")
+        arguments["preset"] = preset
+    if board:
+        arguments["render_mode"] = "rgb_array"
+    try:
+        env = gymnasium.make(env_id, **arguments).unwrapped
+    except TypeError as error:
+        raise ValueError(str(error).partition(" was raised from")[0]) from error
+    if not isinstance(env.action_space, spaces.Discrete):
+        raise ValueError(f"{env_id} cannot be played with keys: its actions are no numbers.")
+    return env
+
+
+def env_image(
+    env: gymnasium.Env[Any, Any], obs: Any, reward: float, name: str, board: bool
+) -> Image:
+    """Draw the current observation of an environment from `make_env`.
+
+    Args:
+        env: the environment.
+        obs, reward: from its last step.
+        name: title, if the environment draws none.
+        board: whether to draw the whole board beside it.
+    """
+    rendered = np.asarray(env.render()) if board else None
+    if rendered is not None and hasattr(env, "env_spec"):
+        return rendered  # it includes the agent's view
+    space = env.observation_space
+    if isinstance(space, spaces.Box) and space.high.max() not in (1, 255):
+        obs = np.ravel(obs)  # codes of the things in a grid, not an image
+    return draw(obs, rendered, (name, ""), reward)
+
+
+def short_name(env_id: str) -> str:
+    """Shorten an id: "rlgates/PassiveMatch-v0" -> "PassiveMatch"."""
+    return env_id.rpartition("/")[2].rpartition("-v")[0]

@@ -1,0 +1,246 @@
+"""Tests of what runs learned: which solve a task, sooner or better, and how their gates move."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import pandas as pd
+from scipy.stats import wasserstein_distance
+
+from rlgates.experiments.analysis.stats import (
+    p_gained,
+    p_greater,
+    paired_difference,
+    probability_of_improvement,
+)
+from rlgates.experiments.report.claims.claim import (
+    OPEN,
+    All,
+    Ruling,
+    RunGroup,
+    RunTest,
+    Test,
+    ruling_from_fact,
+    ruling_from_p,
+)
+from rlgates.experiments.report.rows import numbers
+from rlgates.experiments.report.studies.paired import steps_and_success
+from rlgates.experiments.tasks import TASKS
+
+AT_BASELINE = 0.95  # of the loss without memory
+Measure = Literal["moved", "shortest", "longest", "change"]
+MEASURE_WORDS: dict[Measure, str] = {
+    "moved": "how far the gates of the units move in training (distance of their histograms)",
+    "shortest": "the shortest timescale of a unit after training",
+    "longest": "the longest timescale of a unit after training",
+    "change": "the change of the mean timescale in training",
+}
+
+
+def steps_to_solve(rows: pd.DataFrame) -> list[float]:
+    """Return each run's updates or environment steps until it solved the task, or infinity."""
+    runs = map(steps_and_success, rows.to_dict("records"))
+    return [steps if solved else math.inf for steps, solved in runs]
+
+
+@dataclass(frozen=True)
+class Solves(RunTest):
+    """A core solves a task on every seed, or (`never`) on none.
+
+    Attributes:
+        eventually: the paper says that it is solved, not in how many updates; then the end of our
+            budget contradicts nothing.
+    """
+
+    where: RunGroup
+    never: bool = False
+    eventually: bool = False
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        return f"{'never' if self.never else 'always'} solved:", str(self.where)
+
+    def compare(self, rows: Sequence[pd.DataFrame]) -> tuple[Ruling, str]:
+        (runs,) = rows
+        times = [time for time in steps_to_solve(runs) if time < math.inf]
+        text = f"{self.where.core} solves it on {len(times)} of {len(runs)}"
+        if times:
+            text += f", after {np.median(times):,.0f}"
+        every, none = len(times) == len(runs), not times
+        if self.never:
+            every, none = none, every
+        elif none and self.eventually:
+            share = np.nanmedian(numbers(runs, "loss") / numbers(runs, "baseline"))
+            text += f", and ends at a median of {share:.2f} of the loss without memory"
+            return OPEN, text
+        return ruling_from_fact(every, none), text
+
+
+@dataclass(frozen=True)
+class StaysAtBaseline(RunTest):
+    """A core stays near the loss of the best prediction without memory, on every seed."""
+
+    where: RunGroup
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        return f"above {AT_BASELINE:g} of the loss without memory:", str(self.where)
+
+    def compare(self, rows: Sequence[pd.DataFrame]) -> tuple[Ruling, str]:
+        (runs,) = rows
+        diverged = (runs["diverged_at"] != "").sum()
+        if diverged:
+            return OPEN, f"{self.where.core} diverges on {diverged} of {len(runs)}"
+        shares = numbers(runs, "loss") / numbers(runs, "baseline")
+        above = shares > AT_BASELINE
+        text = f"{self.where.core} ends at {shares.min():.2f} to {shares.max():.2f} of it"
+        return ruling_from_fact(bool(above.all()), not above.any()), text
+
+
+@dataclass(frozen=True)
+class Sooner(RunTest):
+    """A core solves a task in fewer steps than another; runs that do not solve it are last."""
+
+    where: RunGroup
+    than: RunGroup
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        return f"{self.where} is solved sooner than with", _quoted_name(self.where, self.than)
+
+    def compare(self, rows: Sequence[pd.DataFrame]) -> tuple[Ruling, str]:
+        speeds, reference = ([-steps for steps in steps_to_solve(runs)] for runs in rows)
+        chance = probability_of_improvement([(speeds, reference)])
+        text = (
+            f"P({self.where.core} sooner than {_name(self.where, self.than)}) = "
+            f"{chance.value:.2f} [{chance.low:.2f}, {chance.high:.2f}]"
+        )
+        return ruling_from_p(p_greater(speeds, reference), p_greater(reference, speeds)), text
+
+
+@dataclass(frozen=True)
+class Better(RunTest):
+    """A core is better than another, by more than `margin`, seed for seed.
+
+    Attributes:
+        column: of the tables: success, or the figure of the task on its test set.
+        margin: in the unit of the column.
+    """
+
+    where: RunGroup
+    than: RunGroup
+    column: Literal["success", "test"] = "success"
+    margin: float = 0.0
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        by = f" by more than {self.margin:g}" if self.margin > 0 else ""
+        by = f", or at most {-self.margin:g} worse," if self.margin < 0 else by
+        what = "better test figure" if self.column == "test" else "higher success"
+        head = f"{self.where}: a {what}{by} than with"
+        return head, _quoted_name(self.where, self.than)
+
+    def compare(self, rows: Sequence[pd.DataFrame]) -> tuple[Ruling, str]:
+        seeds = set(rows[0]["seed"]) & set(rows[1]["seed"])
+        if not seeds:
+            return OPEN, "no seed of both"
+        scores, reference = (numbers(runs[runs["seed"].isin(seeds)], self.column) for runs in rows)
+        names = self.where.core, _name(self.where, self.than)
+        for name, values in zip(names, (scores, reference), strict=True):
+            missing = np.sum(~np.isfinite(values))
+            if missing:
+                return OPEN, f"{name} has no figure on {missing} of {len(values)}"
+        gain = paired_difference(scores, reference)
+        text = (
+            f"{names[0]} {np.median(scores):.4g}, {names[1]} {np.median(reference):.4g}: "
+            f"difference {gain.value:.3g}"
+        )
+        if len(seeds) > 1:
+            text += f" [{gain.low:.3g}, {gain.high:.3g}]"
+        task = rows[0]["task"].iloc[0]
+        more = self.column == "success" or TASKS[task].higher_is_better
+        above = (scores - reference if more else reference - scores) - self.margin
+        return ruling_from_p(p_gained(above), p_gained(-above)), text
+
+
+@dataclass(frozen=True)
+class Moves(RunTest):
+    """A measure of the gates is larger with one core than with another, by some factor.
+
+    Attributes:
+        where, than: cores.
+        measure: what, see `MEASURE_WORDS`.
+        factor: by which it is larger.
+    """
+
+    where: RunGroup
+    than: RunGroup
+    measure: Measure
+    factor: float = 1.0
+    suffix: ClassVar[str] = "_gates"
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        times = f"more than {self.factor:g} times " if self.factor != 1 else ""
+        head = f"{MEASURE_WORDS[self.measure]} is {times}greater with {self.where} than with"
+        variant = f" ({self.than.variant})" if self.than.variant else ""
+        return head, f"`{self.than.core}`{variant}"
+
+    def compare(self, rows: Sequence[pd.DataFrame]) -> tuple[Ruling, str]:
+        values, reference = (
+            np.array([self._value(units) for _, units in frame.groupby("seed", sort=False)])
+            for frame in rows
+        )
+        scaled = self.factor * reference
+        chance = probability_of_improvement([(values, scaled)])
+        text = (
+            f"{self.where.core} {np.median(values):.3g}, "
+            f"{self.than.core} {np.median(reference):.3g} "
+            f"(P = {chance.value:.2f} [{chance.low:.2f}, {chance.high:.2f}])"
+        )
+        return ruling_from_p(p_greater(values, scaled), p_greater(scaled, values)), text
+
+    def _value(self, units: pd.DataFrame) -> float:
+        """Compute the measure of one seed."""
+        after = numbers(units, "timescale_after")
+        match self.measure:
+            case "moved":
+                gates = (numbers(units, f"gate_{when}") for when in ("before", "after"))
+                return float(wasserstein_distance(*gates))
+            case "shortest":
+                return float(after.min())
+            case "longest":
+                return float(after.max())
+            case "change":
+                return float(after.mean() - numbers(units, "timescale_before").mean())
+
+
+def better_than(runs: RunGroup, *cores: str, margin: float = 0.0) -> Test:
+    """Test whether a core is better on test than each of the others, all else being equal."""
+    others = (runs._replace(core=core) for core in cores)
+    return _all(*(Better(runs, other, "test", margin) for other in others))
+
+
+def sooner_than(runs: RunGroup, *cores: str) -> Test:
+    """Test whether a core is sooner than each of the others, all else being equal."""
+    return _all(*(Sooner(runs, runs._replace(core=core)) for core in cores))
+
+
+def _all(*tests: Test) -> Test:
+    return tests[0] if len(tests) == 1 else All(tests)
+
+
+def _name(one: RunGroup, other: RunGroup) -> str:
+    """Name the core of other runs, or how they differ from these."""
+    if other.variant != one.variant:
+        return f"{other.core} ({other.variant or 'whole'})"
+    return other.core if other.title == one.title else f"{other.core} on {other.title}"
+
+
+def _quoted_name(one: RunGroup, other: RunGroup) -> str:
+    name = _name(one, other)
+    return name.replace(other.core, f"`{other.core}`", 1)

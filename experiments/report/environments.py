@@ -1,0 +1,158 @@
+"""Images of environments: of the phases of Match, and a sheet of all environments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from rlgates.envs import BatchedEnv, make_env_spec
+from rlgates.envs.render.frames import BACKGROUND, render_batch
+from rlgates.experiments.plots.curves import RC_PARAMS, save
+from rlgates.experiments.plots.frames import Image, env_image, make_env, short_name
+
+SEED = 3
+PHASE_STEPS = {"explore": 1, "distractor": 12, "reward": 3}  # the step drawn of each phase
+MATCH_IDS = ("rlgates/PassiveMatch-v0", "rlgates/ActiveMatch-v0")
+# The sheet, in pixels: its images are not scaled.
+COLUMNS = 2
+DPI = 160
+LINES, GAP = 84, 40  # height of the two lines above each image, and space between images
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A moment of an environment that shows what it is about.
+
+    Attributes:
+        words: what has to be remembered.
+        settings, options: of the environment, and of its reset.
+        actions: taken before it is drawn.
+    """
+
+    words: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    actions: Sequence[int] = ()
+
+
+_SUITS = (2, 0, 3, 3, 1, 2, 0, 1, 1, 3, 2, 0, 0, 3, 1, 2) * 3 + (0, 1, 2, 3)
+SCENES: dict[str, Scene] = {
+    "rlgates/PassiveMatch-v0": Scene(
+        "A colour is shown at the start. Its pad is the right one at the end.",
+        options={"target_color": 2, "target_cell": (1, 5)},
+        actions=(0, 0, 0),
+    ),
+    "rlgates/ActiveMatch-v0": Scene(
+        "The same, but the colour must be found first.",
+        options={"target_color": 0, "target_cell": (2, 8), "start_cell": (5, 5)},
+        actions=(0, 0, 0),
+    ),
+    "rlgates/KeyToDoor-v0": Scene(
+        "A key that is taken early opens a door that pays much later.",
+        options={"key_cell": (1, 4), "start_cell": (4, 5)},
+        actions=(0,),
+    ),
+    "rlgates/MiniGridMemoryS9-v0": Scene(
+        "What lies in the room? Go to the same thing at the fork.", actions=(0, 0, 2, 2)
+    ),
+    "rlgates/PassiveTMaze-v0": Scene(
+        "A sign at the start says which way to turn at the end.", options={"goal": 1}
+    ),
+    "rlgates/ActiveTMaze-v0": Scene(
+        "The sign lies the other way, and must be fetched first.",
+        settings={"corridor_length": 8, "oracle_length": 2},
+        options={"goal": -1},
+        actions=(2,),
+    ),
+    "rlgates/RepeatFirst-v0": Scene(
+        "Cards are dealt. Which suit had the first one?",
+        options={"suits": _SUITS},
+        actions=(2,) * 20,
+    ),
+    "rlgates/RepeatPrevious-v0": Scene(
+        "Cards are dealt. Which suit had the one three before?",
+        options={"suits": _SUITS},
+        actions=(0, 0, 0, *_SUITS[:17]),
+    ),
+    "rlgates/MemoryChain-v0": Scene(
+        "Some bits, then a wait. Which value had one of them?",
+        settings={"num_bits": 8},
+        options={"context": (0, 1, 1, 0, 1, 0, 0, 1), "query": 5},
+    ),
+}
+
+
+def phase_images(env_id: str, settings: Mapping[str, Any]) -> list[Image]:
+    """Draw each phase of an episode of one of `MATCH_IDS`, played by the player with memory."""
+    spec = make_env_spec(env_id, **settings)
+    env = BatchedEnv(spec, 1, seed=SEED)
+    player = spec.memory_player()
+    player.reset(1, SEED)
+    (obs, _), episode_starts = env.reset(), np.ones(1, dtype=bool)
+    images: list[Image] = []
+    phase, steps = "", 0
+    while len(images) < len(PHASE_STEPS) and not (steps and episode_starts[0]):
+        current = spec.render_info(env.state)[0].phase
+        steps = steps + 1 if current == phase else 1
+        phase = current
+        if steps == PHASE_STEPS[phase]:
+            images.extend(render_batch(spec, env.state, [0.0]))
+        actions = player.act(np.asarray(obs), episode_starts)
+        obs, _, episode_starts, _, _ = env.step(actions)
+    return images
+
+
+def scene_image(env_id: str, scene: Scene) -> Image:
+    """Draw the agent's view and the whole board of a scene.
+
+    Raises:
+        ImportError: the environment needs a package that is not installed.
+    """
+    env = make_env(env_id, scene.settings, board=True)
+    reward: Any = 0.0
+    obs, _ = env.reset(seed=SEED, options=dict(scene.options) or None)
+    for action in scene.actions:
+        obs, reward, _, _, _ = env.step(action)
+    image = env_image(env, obs, float(reward), short_name(env_id), board=True)
+    env.close()
+    return image
+
+
+def draw_environments(path: Path) -> None:
+    """Draw all of `SCENES` on one sheet, in two columns, with a line about each.
+
+    Raises:
+        ImportError: one of them needs a package that is not installed; nothing is drawn.
+    """
+    images = [scene_image(env_id, scene) for env_id, scene in SCENES.items()]
+    width = max(image.shape[1] for image in images)
+    rows = [images[k : k + COLUMNS] for k in range(0, len(images), COLUMNS)]
+    heights = [max(image.shape[0] for image in row) for row in rows]
+    tops = [sum(heights[:k]) + k * (LINES + GAP) + LINES for k in range(len(rows))]
+    size = tops[-1] + heights[-1] + GAP // 2, COLUMNS * (width + GAP)
+    sheet = np.full((*size, 3), 255, dtype=np.uint8)
+    with rc_context(RC_PARAMS):
+        figure = Figure(figsize=(size[1] / DPI, size[0] / DPI), dpi=DPI)
+        for number, (env_id, scene) in enumerate(SCENES.items()):
+            row, column = divmod(number, COLUMNS)
+            x, y = GAP // 2 + column * (width + GAP), tops[row]
+            _center(images[number], sheet[y : y + heights[row], x : x + width])
+            left = x / size[1]
+            font = {"fontsize": 12, "fontweight": "bold"}
+            figure.text(left, 1 - (y - 44) / size[0], short_name(env_id), fontdict=font)
+            figure.text(left, 1 - (y - 12) / size[0], scene.words, fontsize=9.5, color="#444444")
+        figure.figimage(sheet, origin="upper")
+        save(figure, path)
+
+
+def _center(image: Image, card: Image) -> None:
+    """Put an image into the middle of its card."""
+    card[:] = BACKGROUND
+    top, left = ((card.shape[k] - image.shape[k]) // 2 for k in (0, 1))
+    card[top : top + image.shape[0], left : left + image.shape[1]] = image

@@ -1,0 +1,1 @@
+"""The outputs of studies, one file each: tables as text, figures as PNG files."""

@@ -1,0 +1,136 @@
+"""Studies of agents: tables, learning curves, and the readers of their curves and settings."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rlgates.experiments.analysis.stats import iqm, iqm_interval, median_reached
+from rlgates.experiments.configs.agent import SUCCESS_THRESHOLD, AgentConfig
+from rlgates.experiments.configs.base import parse_pairs
+from rlgates.experiments.plots.curves import (
+    Curve,
+    draw_panels,
+    new_figure,
+    plot_panels,
+)
+from rlgates.experiments.report.environments import MATCH_IDS, phase_images
+from rlgates.experiments.report.rows import (
+    TITLE,
+    markdown,
+    numbers,
+    provenance,
+    read_frame,
+    seed_numbers,
+    total_time,
+)
+from rlgates.experiments.report.studies.paired import steps_and_success
+from rlgates.experiments.runs.files import Row
+from rlgates.experiments.runs.text import steps_text, time_text
+
+
+def env_settings(row: Row) -> dict[str, Any]:
+    """Parse the settings of a run's environment."""
+    return parse_pairs(shlex.split(row["env_settings"]))
+
+
+def chance_levels(rows: pd.DataFrame) -> dict[str, float | None]:
+    """Return the success rate without memory in each environment; None where it is unknown."""
+    return {
+        row[TITLE]: AgentConfig(env=row["env"], env_settings=env_settings(row)).chance
+        for row in rows.drop_duplicates(TITLE).to_dict("records")
+    }
+
+
+def read_curves(path: Path) -> dict[str, list[Curve]]:
+    """Read the learning curves of agents, by the title of their environment."""
+    points = read_frame(path)
+    panels: dict[str, list[Curve]] = {}
+    if "steps" not in points:
+        return panels
+    points = points[points["steps"] != ""]  # the others belong to networks
+    for (title, core, seed), run in points.groupby([TITLE, "core", "seed"], sort=False):
+        curve = Curve(core, int(seed), numbers(run, "steps"), numbers(run, "success"))
+        panels.setdefault(title, []).append(curve)
+    return panels
+
+
+def agent_tables(rows: pd.DataFrame) -> str:
+    """Format a table per environment: success, steps to the goal, parameters, time."""
+    return "\n".join(_table(group) for _, group in rows.groupby(TITLE, sort=False))
+
+
+def _table(rows: pd.DataFrame) -> str:
+    first, seeds = rows.iloc[0], seed_numbers(rows)
+    heads = (first[TITLE], "success", f"steps to {SUCCESS_THRESHOLD}", "parameters", "time a run")
+    lines = [[f"`{core}`", *_cells(group)] for core, group in rows.groupby("core", sort=False)]
+    stop = first["stop_success"]
+    early = f"; a run ends sooner when {float(stop):.0%} succeed" if stop else ""
+    note = (
+        f"Success on {int(first['episodes']):,} fresh episodes a seed: interquartile mean over "
+        f"seeds {seeds[0]} to {seeds[-1]} with its 95 % bootstrap interval. Steps of training "
+        f"until {SUCCESS_THRESHOLD:.0%} of the last training episodes succeeded: median, and how "
+        "many seeds got there. Parameters: of the core. Budget "
+        f"{steps_text(float(first['budget']))} steps{early}. Time: median, with "
+        f"{first['threads']} thread a run; {total_time(rows)}. "
+        f"{provenance(rows)}.\n"
+    )
+    return markdown(heads, lines) + "\n" + note
+
+
+def _cells(rows: pd.DataFrame) -> list[str]:
+    success = numbers(rows, "success")
+    low, high = iqm_interval(success)
+    diverged = int((rows["ended"] == "diverged").sum())
+    times = [steps_and_success(row) for row in rows.to_dict("records")]
+    median, count = median_reached([time if reached else None for time, reached in times])
+    parameters = rows.iloc[0]["parameters"]
+    shortest = min((time for time, reached in times if not reached), default=0.0)
+    when = steps_text(median) if median else f"> {steps_text(shortest)}"
+    return [
+        f"{iqm(success):.2f}"
+        + (f" [{low:.2f}, {high:.2f}]" if len(rows) > 1 else "")
+        + (f", {diverged} diverged" if diverged else ""),
+        f"{when} ({count} of {len(rows)})",
+        f"{int(parameters):,}" if parameters else "",
+        time_text(float(np.median(numbers(rows, "seconds")))),
+    ]
+
+
+def draw_agents(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
+    """Draw the learning curves of a study of agents.
+
+    Args:
+        results: folder of the CSV files.
+        name: of the study.
+        rows: its runs, of agents.
+
+    Returns:
+        `<name>.png`, and `<name>_readme.png` where all runs are of one Match environment.
+    """
+    panels = read_curves(results / f"{name}_curves.csv")
+    if not panels:
+        return []
+    figure, readme = (results / f"{name}{suffix}" for suffix in (".png", "_readme.png"))
+    levels = chance_levels(rows)
+    draw_panels(panels, figure, levels)
+    env_id, *others = rows["env"].unique()
+    if others or env_id not in MATCH_IDS:
+        return [figure]
+    images = phase_images(env_id, env_settings(rows.iloc[0]))
+    with new_figure(readme, (11.5, 4.4)) as sheet:
+        parts: Any = sheet.subfigures(1, 2, width_ratios=(1, 2.6))
+        left, right = parts
+        column = left.subplots(len(images), 1, squeeze=False)[:, 0]
+        for axes, image in zip(column, images, strict=True):
+            axes.imshow(image, interpolation="lanczos")
+            axes.set_axis_off()
+        top = left.axes[0]
+        for x, text in ((0.02, "agent's view"), (0.41, "whole board")):
+            top.text(x, 1.06, text, transform=top.transAxes, fontsize=10)
+        plot_panels(right, panels, levels)
+    return [figure, readme]

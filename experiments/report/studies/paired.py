@@ -1,0 +1,174 @@
+"""Paired comparisons: each core of a study against one of them, and performance profiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.ticker import PercentFormatter
+
+from rlgates.experiments.analysis.stats import (
+    Estimate,
+    paired_difference,
+    performance_profile,
+    probability_of_improvement,
+    steps_to_goal,
+)
+from rlgates.experiments.configs.agent import SUCCESS_THRESHOLD
+from rlgates.experiments.plots.curves import new_figure, styles
+from rlgates.experiments.report.rows import TITLE, markdown, numbers, provenance
+from rlgates.experiments.runs.files import Row, write_atomically
+from rlgates.experiments.runs.text import steps_text
+from rlgates.experiments.tasks import TASKS
+
+BASE = "lstm"
+MIN_SEEDS = 3  # below which nothing is compared
+STEPS_COLUMN = f"steps_to_{SUCCESS_THRESHOLD}"
+THRESHOLDS = np.linspace(0, 1, 101)
+
+
+def paired_tables(rows: pd.DataFrame) -> str:
+    """Tabulate the comparisons, task by task; empty if there is nothing to compare.
+
+    Cores with fewer than `MIN_SEEDS` seeds on a task are left out of its table, and tasks
+    without `BASE` have none.
+    """
+    tables = [table for _, group in rows.groupby(TITLE, sort=False) if (table := _table(group))]
+    if not tables:
+        return ""
+    note = (
+        f"Better: how often a run of the core is better than one of `{BASE}`, ties counted as a "
+        "half. Gain: mean difference of runs with the same seed, above 0 where the core is the "
+        "better one; runs that diverged have none, and are the worst. Steps: mean up to the budget "
+        "until the goal was reached; of runs that never got there no more is known than that they "
+        f"took longer. All with 95 % bootstrap intervals over seeds. {provenance(rows)}.\n"
+    )
+    return "\n".join(tables) + "\n" + note
+
+
+def score(row: Row) -> float:
+    """Score a run so that more is better: an agent's success, or the metric on the test set."""
+    if row["success"]:
+        return float(row["success"])
+    if not row["task"]:  # the first studies were made before tasks had test sets
+        return -float(row["loss"])
+    sign = 1 if TASKS[row["task"]].higher_is_better else -1
+    return sign * float(row["test"] or "nan")
+
+
+def steps_and_success(row: Row) -> tuple[float, bool]:
+    """Return the steps or updates of a run, and whether it had then reached its goal.
+
+    A run that diverged never reaches it, however long it is.
+    """
+    if row["success"]:
+        if reached := row.get(STEPS_COLUMN):
+            return float(reached), True
+        return float(row["budget" if row["ended"] == "diverged" else "steps"]), False
+    if row["diverged_at"]:
+        return float(row["updates"] or math.inf), False
+    return float(row["made"] or row["updates"]), row["ended"] == "goal"
+
+
+def _table(rows: pd.DataFrame) -> str:
+    """Compare the cores of one task or environment; empty if there is nothing to compare."""
+    groups = {core: group.to_dict("records") for core, group in rows.groupby("core", sort=False)}
+    by_seed = {core: {row["seed"]: row for row in group} for core, group in groups.items()}
+    by_seed = {core: runs for core, runs in by_seed.items() if len(runs) >= MIN_SEEDS}
+    base = by_seed.pop(BASE, None)
+    if base is None or not by_seed:
+        return ""
+    goals = rows.reindex(columns=["stop_loss", STEPS_COLUMN], fill_value="")
+    has_goal = bool((goals != "").to_numpy().any())
+    first = rows.iloc[0]
+    measure = "success" if first["success"] else first["metric"] or "loss"
+    heads = [first[TITLE], f"better than `{BASE}`", f"gain in {measure}", *["steps"] * has_goal]
+    compared = [row for runs in (base, *by_seed.values()) for row in runs.values()]
+    max_steps = 0.0
+    if has_goal:
+        steps = [steps for steps, _ in map(steps_and_success, compared) if steps < math.inf]
+        max_steps = max(steps, default=1.0)
+    lines = []
+    for core, runs in {BASE: base, **by_seed}.items():
+        cells = ["", ""] if core == BASE else _comparison_cells(runs, base)
+        waiting = [_steps_cell(runs, max_steps)] if has_goal else []
+        lines.append([f"`{core}`", *cells, *waiting])
+    return markdown(heads, lines)
+
+
+def _comparison_cells(runs: Mapping[str, Row], base: Mapping[str, Row]) -> list[str]:
+    """Return the probability of improvement and the gain of a core over the base."""
+    scores = [{seed: score(row) for seed, row in group.items()} for group in (runs, base)]
+    # A run without a finite score is worse than all others.
+    ranked = [[x if np.isfinite(x) else -np.inf for x in group.values()] for group in scores]
+    chance = probability_of_improvement([(ranked[0], ranked[1])])
+    finite = [{seed for seed, x in group.items() if np.isfinite(x)} for group in scores]
+    seeds = sorted(finite[0] & finite[1])
+    if not seeds:
+        return [_interval(chance), ""]
+    gain = paired_difference(*([group[seed] for seed in seeds] for group in scores))
+    fewer = f", {len(seeds)} seeds" if len(seeds) < len(runs.keys() & base.keys()) else ""
+    return [_interval(chance), _interval(gain, "+") + fewer]
+
+
+def _steps_cell(runs: Mapping[str, Row], max_steps: float) -> str:
+    times, reached = zip(*map(steps_and_success, runs.values()), strict=True)
+    estimate = steps_to_goal(np.minimum(times, max_steps), reached, max_steps)
+    value, low, high = map(steps_text, estimate)
+    return f"{value} [{low}, {high}], {sum(reached)} of {len(runs)}"
+
+
+def _interval(estimate: Estimate, sign: str = "") -> str:
+    return f"{estimate.value:{sign}.3g} [{estimate.low:{sign}.3g}, {estimate.high:{sign}.3g}]"
+
+
+def write_paired(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
+    """Write `<name>_against.md`, and `<name>_profile.png` of agents.
+
+    Returns:
+        the files written; none if there is nothing to compare.
+    """
+    text = paired_tables(rows)
+    if not text:
+        return []
+    table, profile = results / f"{name}_against.md", results / f"{name}_profile.png"
+    write_atomically(table, text.encode())
+    return [table, profile] if draw_profile(rows, profile) else [table]
+
+
+def draw_profile(rows: pd.DataFrame, path: Path) -> bool:
+    """Draw the profile of each core that has runs in all environments.
+
+    Args:
+        rows: the runs of a study; those without a success rate are ignored.
+        path: the PNG to write.
+
+    Returns:
+        whether there were two such cores or more, and so a figure.
+    """
+    rows = rows[rows["success"] != ""]
+    titles, cores = list(rows[TITLE].unique()), list(rows["core"].unique())
+    groups = {
+        key: numbers(group, "success") for key, group in rows.groupby([TITLE, "core"], sort=False)
+    }
+    complete = [core for core in cores if all((title, core) in groups for title in titles)]
+    if len(complete) < 2:
+        return False
+    with new_figure(path, (7, 4.2)) as figure:
+        axes = figure.add_subplot()
+        for core, (color, dash) in styles(cores).items():
+            if core not in complete:
+                continue
+            profile = performance_profile([groups[title, core] for title in titles], THRESHOLDS)
+            axes.fill_between(THRESHOLDS, profile.low, profile.high, color=color, alpha=0.15, lw=0)
+            axes.plot(THRESHOLDS, profile.value, color=color, ls=dash, lw=2.2, label=core)
+        axes.set_title(f"{len(titles)} environment{'s' * (len(titles) > 1)}", loc="left")
+        axes.set_xlabel("success τ on fresh episodes")
+        axes.set_ylabel("share of runs above τ")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(PercentFormatter(xmax=1))
+        figure.legend(loc="outside right upper")
+    return True

@@ -1,0 +1,81 @@
+"""Agents that are judged by their return: table and learning curves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from rlgates.experiments.analysis.stats import iqm, iqm_interval, median_reached
+from rlgates.experiments.plots.curves import Curve, draw_panels
+from rlgates.experiments.report.rows import (
+    LABEL,
+    markdown,
+    numbers,
+    provenance,
+    read_frame,
+    seed_numbers,
+)
+from rlgates.experiments.runs.text import steps_text, time_text
+
+
+def read_return_curves(rows: pd.DataFrame, path: Path) -> dict[str, list[Curve]]:
+    """Read the evaluations of agents as shares of the best return, by title."""
+    points = read_frame(path)
+    best = rows.set_index("title")["best_return"].astype(float).to_dict()
+    panels: dict[str, list[Curve]] = {}
+    for title in best:
+        here = points[points["title"] == title]
+        for (core, seed), run in here.groupby([LABEL, "seed"], sort=False):
+            returns = numbers(run, "mean_return") / best[title]
+            curve = Curve(core, int(seed), numbers(run, "steps"), returns)
+            panels.setdefault(title, []).append(curve)
+    return panels
+
+
+def return_table(rows: pd.DataFrame) -> str:
+    """Format a line per environment and agent: return, how many learned, when, and the time."""
+    heads = (
+        "environment",
+        "agent",
+        "return at the end",
+        "learned",
+        "first there",
+        "CPU time a run",
+    )
+    lines = []
+    for (title, agent), group in rows.groupby(["title", LABEL], sort=False):
+        ends = numbers(group, "mean_return")
+        learned = (ends >= numbers(group, "success_return")).sum()
+        times = [None if np.isnan(x) else float(x) for x in numbers(group, "steps_to_goal")]
+        first, count = median_reached(times)
+        when = "never" if first is None else f"{steps_text(first)} ({count})"
+        seconds = float(np.median(numbers(group, "seconds")))
+        end = f"{iqm(ends):.3g}"
+        if len(ends) > 1:
+            end += " [{:.3g}, {:.3g}]".format(*iqm_interval(ends))
+        share = f"{learned} of {len(ends)}"
+        lines.append([title, f"`{agent}`", end, share, when, time_text(seconds)])
+    seeds = seed_numbers(rows)
+    goals = ", ".join(
+        f"{goal:g}" for goal in numbers(rows.drop_duplicates("title"), "success_return")
+    )
+    note = (
+        f"\nMean return of {rows.iloc[0]['episodes']} fresh episodes in the last evaluation: "
+        f"interquartile mean over seeds {seeds[0]} to {seeds[-1]}, or as many as there are, with "
+        f"its 95 % bootstrap interval; learned: how many were at {goals} or above, environment by "
+        "environment. First there: median of the steps at which an evaluation first reached it, "
+        "and how many did. CPU time: median, one thread a run, evaluations included. "
+        f"{provenance(rows)}.\n"
+    )
+    return markdown(heads, lines) + note
+
+
+def draw_returns(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
+    """Draw the return over training, a panel per environment."""
+    path = results / f"{name}.png"
+    panels = read_return_curves(rows, results / f"{name}_curves.csv")
+    episodes = rows.iloc[0]["episodes"]
+    draw_panels(panels, path, {}, f"return as a share of the best, {episodes} episodes")
+    return [path]

@@ -1,0 +1,299 @@
+"""Studies on supervised tasks: tables, and the losses of each core in a small panel."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from rlgates.experiments.plots.curves import MUTED, STYLES, new_figure
+from rlgates.experiments.report.rows import (
+    LABEL,
+    file_slug,
+    markdown,
+    numbers,
+    provenance,
+    read_frame,
+    seed_numbers,
+    total_time,
+)
+from rlgates.experiments.report.studies.unit_gates import draw_unit_gates
+from rlgates.experiments.runs.text import time_text
+
+OPTIMIZERS = {"": "Adam", "adam": "Adam", "radam": "RAdam", "rmsprop": "RMSprop"}
+Line = tuple[Sequence[float], Sequence[float]]
+"""Updates and losses of a run."""
+MAX_PANELS = 24
+COLUMNS = 6
+EARLY = 0.05  # of the longest run: without a baseline, higher losses before are cut off
+LOG_FROM = 10.0  # highest loss over lowest
+
+
+def has_one_core_per_task(rows: pd.DataFrame) -> bool:
+    """Tell whether there are several tasks with a single core each, so nothing to compare."""
+    tasks = rows["title"].nunique()
+    return bool(len(rows[["title", LABEL]].drop_duplicates()) == tasks > 1)
+
+
+def task_tables(rows: pd.DataFrame) -> str:
+    """Format a table per task of a study, or one of all tasks if each has a single core."""
+    if has_one_core_per_task(rows):
+        return overview(rows)
+    return "\n".join(task_table(group) for _, group in rows.groupby("title", sort=False))
+
+
+def task_table(rows: pd.DataFrame) -> str:
+    """Format the results of each core on one task, the best first."""
+    groups = [(label, group) for label, group in rows.groupby(LABEL, sort=False)]
+    columns = _columns(rows)
+    lines = []
+    for label, group in sorted(groups, key=lambda item: _rank(item[1])):
+        core, comma, variant = label.partition(",")
+        lines.append([f"`{core}`{comma}{variant}", *(_cell(column, group) for column in columns)])
+    return markdown([rows["title"].iloc[0], *columns], lines) + f"\n{_note(rows)}\n"
+
+
+def overview(rows: pd.DataFrame) -> str:
+    """Format one table of many tasks, each with one core."""
+    groups = [group for _, group in rows.groupby("title", sort=False)]
+    usual = statistics.mode(rows[LABEL])
+    heads = ("task", "budget", "loss before", "loss", "on test", "published", "time a run")
+    lines = []
+    for group in groups:
+        first = group.iloc[0]
+        core = "" if first[LABEL] == usual else f" (`{first[LABEL]}`)"
+        cells = (
+            *(first["title"] + core, _budget(first)),
+            *(_cell(column, group) for column in ("loss before", "loss")),
+            f"{first['metric']} {_cell(' on test', group)}",
+            *(_cell(column, group) for column in ("published", "time a run")),
+        )
+        lines.append(cells)
+    note = (
+        f"\n`{usual}` where no other core is named, seed {', '.join(rows['seed'].unique())}: loss "
+        "on sequences that were not trained on, before and after, and the task's metric on the "
+        "test set. Published: with the papers' own sizes and budgets. "
+        f"{total_time(rows)}. {provenance(rows)}.\n"
+    )
+    return markdown(heads, lines) + note
+
+
+def _budget(row: pd.Series) -> str:
+    parts = [f"{int(row['updates']):,} updates"] if row["updates"] else []
+    if epochs := row["epochs"]:
+        parts.append(f"{epochs} epoch{'s' * (epochs != '1')}")
+    return " or ".join(parts)
+
+
+def _columns(rows: pd.DataFrame) -> list[str]:
+    """Choose the columns that say something about these runs."""
+    first = rows.iloc[0]
+    columns = ["solved"] if _stop_loss(rows) else []
+    if first["epochs"]:
+        columns.append("loss before")
+    columns += ["loss", "worst seed"] if rows["seed"].nunique() > 1 else ["loss"]
+    metric = first["metric"] or "loss"
+    if metric != "loss" and first["epochs"]:
+        columns.append(f"{metric} on test")
+        columns += ["published"] * _has_any(rows, "published")
+    return [*columns, "diverged", "parameters", "time a run"]
+
+
+def _cell(column: str, rows: pd.DataFrame) -> str:
+    """Format a column for all seeds of a core."""
+    if column.endswith(" on test"):
+        metric = numbers(rows, "test")
+        spread = f" [{metric.min():.4g}, {metric.max():.4g}]" if len(metric) > 1 else ""
+        return f"{float(np.median(metric)):.4g}{spread}"
+    match column:
+        case "solved":
+            if not _stop_loss(rows):  # a solved task does not end these runs
+                return ""
+            updates = _solved_updates(rows)
+            when = f", after {np.median(updates):,.0f}" if len(updates) else ""
+            return f"{len(updates)} of {len(rows)}{when}"
+        case "loss before":
+            return _loss_text(_median(rows, "first_loss"))
+        case "loss":
+            return _loss_text(_median(rows, "loss"))
+        case "worst seed":
+            return _loss_text(float(numbers(rows, "loss").max()))
+        case "published":
+            return str(rows["published"].iloc[0]).replace(" ", ", ")
+        case "diverged":
+            return f"{(rows['diverged_at'] != '').sum()} of {len(rows)}"
+        case "parameters":
+            return f"{int(rows['parameters'].iloc[0]):,}"
+    return time_text(_median(rows, "seconds"))
+
+
+def _has_any(rows: pd.DataFrame, column: str) -> bool:
+    return bool((rows[column] != "").any())
+
+
+def _median(rows: pd.DataFrame, column: str) -> float:
+    """Take the median over runs; nan if any has no number."""
+    return float(np.median(numbers(rows, column)))
+
+
+def _stop_loss(rows: pd.DataFrame) -> str:
+    """Return the loss that solves the task, of the first run that has one."""
+    return next(filter(None, rows["stop_loss"]), "")
+
+
+def _rank(rows: pd.DataFrame) -> tuple[float, float, float]:
+    """Rank by the number of seeds that solved the task, then by when, then by loss."""
+    updates = _solved_updates(rows)
+    when = float(np.median(updates)) if len(updates) else math.inf
+    return -len(updates), when, float(np.nan_to_num(_median(rows, "loss"), nan=math.inf))
+
+
+def _solved_updates(rows: pd.DataFrame) -> np.ndarray:
+    return numbers(rows[rows["ended"] == "goal"], "made")
+
+
+def _note(rows: pd.DataFrame) -> str:
+    """Say how the runs were made."""
+    first, seeds = rows.iloc[0], seed_numbers(rows)
+    many = f"median over seeds {seeds[0]} to {seeds[-1]}, or as many as there are"
+    sooner = (rows["ended"] == "patience").sum()
+    budgets = _distinct(_budget(row) for _, row in rows.iterrows())
+    parts = [
+        f"Loss on sequences that were not trained on, after {'at most ' * bool(sooner)}"
+        f"{budgets}, {_distinct(rows['batch_size'])} sequences at a "
+        "time" + (f" ({many})" if len(seeds) > 1 else f" (seed {seeds[0]})")
+    ]
+    if first["baseline"]:
+        parts[0] += f"; without memory {float(first['baseline']):.4f} at best"
+    if sooner:
+        parts.append(f"{sooner} of {len(rows)} runs ended sooner, with nothing gained for a while")
+    if stop := _stop_loss(rows):
+        parts.append(
+            f"Solved: a loss below {float(stop):.4g}, which ends a run; the median "
+            "number of updates of those that got there"
+        )
+    if len(seeds) > 1 and any(column.endswith(" on test") for column in _columns(rows)):
+        parts.append("In brackets: from the lowest to the highest of the seeds")
+    if first["epochs"] and _has_any(rows, "published"):
+        parts.append("Published: with the papers' own sizes and budgets")
+    optimizers = _distinct(OPTIMIZERS.get(name, name) for name in rows["optimizer"])
+    sizes, rates = (_distinct(rows[name]) for name in ("hidden_size", "learning_rate"))
+    parts.append(f"d = {sizes}, {optimizers}, rate {rates}")
+    return ". ".join([*parts, total_time(rows), provenance(rows)]) + "."
+
+
+def _distinct(texts: Iterable[str]) -> str:
+    """List each text once: "16 or 32"."""
+    return " or ".join(dict.fromkeys(texts))
+
+
+def _loss_text(value: float) -> str:
+    return f"{value:.4f}" if value < 100 else f"{value:.1e}"
+
+
+def draw_tasks(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
+    """Draw the losses and gates of a study of tasks.
+
+    Args:
+        results: folder of the CSV files.
+        name: of the study.
+        rows: its runs, of networks.
+
+    Returns:
+        the figures written, `<name>_<task>.png` and `<name>_<task>_gates.png`.
+    """
+    if has_one_core_per_task(rows):
+        return []
+    written = []
+    titles = list(rows["title"].unique())
+    points, gates = (read_frame(results / f"{name}_{kind}.csv") for kind in ("curves", "gates"))
+    for title in titles:
+        path = results / f"{name}_{file_slug(title, titles)}.png"
+        task_points = points[points["title"] == title] if len(points) else points
+        baseline = rows.loc[rows["title"] == title, "baseline"].iloc[0]
+        if _draw_curves(title, task_points, baseline, path):
+            written.append(path)
+        path = path.with_stem(f"{path.stem}_gates")
+        if draw_unit_gates(title, gates, path, task_points):
+            written.append(path)
+    return written
+
+
+def _draw_curves(title: str, points: pd.DataFrame, baseline: str, path: Path) -> bool:
+    """Draw the losses of a task, unless there are too few points or too many cores."""
+    if points.empty:
+        return False
+    runs = points.groupby([LABEL, "seed"], sort=False)
+    if runs.size().max() < 3:
+        return False  # before and after, which the table has
+    if points[LABEL].nunique() > MAX_PANELS:
+        return False
+    curves: dict[str, list[Line]] = {}
+    for (label, _), run in runs:
+        line = numbers(run, "update").tolist(), numbers(run, "loss").tolist()
+        curves.setdefault(label, []).append(line)
+    plot_losses(title, curves, float(baseline) if baseline else None, path)
+    return True
+
+
+def plot_losses(
+    title: str, curves: Mapping[str, Sequence[Line]], baseline: float | None, path: Path
+) -> None:
+    """Draw a panel for each core, a line for each seed, and the loss without memory.
+
+    Where there are few cores, the lines of the others are drawn behind them in grey.
+
+    Args:
+        title: the task.
+        curves: the runs of each core: updates and losses.
+        baseline: the loss of the best prediction without memory, where it is known.
+        path: the PNG to write.
+    """
+    columns = min(COLUMNS, len(curves))
+    rows = -(-len(curves) // columns)
+    size = 2 * columns + 0.6, 1.6 * rows + 0.6
+    with new_figure(path, size, font_size=9, title_size=10) as figure:
+        panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+        lines = [line for runs in curves.values() for line in runs]
+        low, high, scale = loss_limits(lines, baseline)
+        for axes, (core, runs) in zip(panels, curves.items(), strict=False):
+            if baseline is not None:
+                axes.axhline(baseline, color=MUTED, lw=0.9, ls=(0, (4, 3)))
+            for updates, losses in lines if rows == 1 else ():
+                axes.plot(updates, losses, color=MUTED, lw=0.7, alpha=0.3)
+            for updates, losses in runs:
+                axes.plot(updates, losses, color=STYLES[0][0], lw=1.4, alpha=0.8)
+            axes.set_yscale(scale)
+            axes.set_ylim(low, high)
+            axes.set_title(core, loc="left")
+        for axes in panels[len(curves) :]:
+            axes.set_visible(False)
+        dashed = "" if baseline is None else " (dashed: the best without memory)"
+        figure.suptitle(f"{title}: loss{dashed}", x=0.01, ha="left", wrap=True)
+        figure.supxlabel("updates", fontsize=9)
+
+
+def loss_limits(lines: Sequence[Line], baseline: float | None) -> tuple[float, float, str]:
+    """Choose the lowest and the highest loss of a figure, and the scale between them."""
+    lowest = min(min(losses) for _, losses in lines)
+    highest = baseline if baseline is not None else _highest_late_loss(lines, lowest)
+    if highest > LOG_FROM * lowest:
+        return max(lowest / 2, 1e-6), 4 * highest, "log"
+    margin = 0.2 * (highest - lowest) or 0.1
+    return max(lowest - margin, 0.0), highest + margin, "linear"
+
+
+def _highest_late_loss(lines: Sequence[Line], default: float) -> float:
+    """Return the highest finite loss after the first updates."""
+    begin = EARLY * max(updates[-1] for updates, _ in lines)
+    late = [
+        loss
+        for updates, losses in lines
+        for update, loss in zip(updates, losses, strict=True)
+        if update >= begin and math.isfinite(loss)
+    ]
+    return max(late, default=default)

@@ -1,0 +1,77 @@
+"""Figures of the forget gates of supervised runs, unit by unit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rlgates.experiments.plots.curves import new_figure
+from rlgates.experiments.plots.forget_gates import (
+    WIDTH,
+    Growth,
+    Pair,
+    plot_growth,
+    plot_histograms,
+    plot_timescales,
+)
+from rlgates.experiments.report.rows import LABEL, in_core_order, numbers
+from rlgates.experiments.runs.gates import QUANTILES
+
+
+def draw_unit_gates(
+    title: str, rows: pd.DataFrame, path: Path, points: pd.DataFrame | None = None
+) -> bool:
+    """Draw histograms and timescales of all cores before, during and after training.
+
+    Args:
+        title: the task; rows of other tasks are ignored.
+        rows: a row per unit, with the columns of `runs.gates.unit_rows`.
+        path: the PNG to write.
+        points: learning curves of the task, with the columns of
+            `runs.gates.growth_columns`; None: the panel of the training is left out.
+
+    Returns:
+        whether any core has forget gates.
+    """
+    if rows.empty or not (rows["title"] == title).any():
+        return False
+    rows = rows[rows["title"] == title]
+    cores = in_core_order(rows["core"])
+    rows = rows.sort_values("core", key=lambda column: column.map(cores.index), kind="stable")
+    gates: dict[str, Pair] = {}
+    timescales: dict[str, Pair] = {}
+    for label, units in rows.groupby(LABEL, sort=False):
+        before, after = (numbers(units, f"gate_{when}")[None] for when in ("before", "after"))
+        gates[label] = before, after
+        before, after = (numbers(units, f"timescale_{when}")[None] for when in ("before", "after"))
+        timescales[label] = np.exp(-1 / before), np.exp(-1 / after)
+    during = {label: growth for label in gates if (growth := _median_growth(points, label))}
+    kinds = 3 if during else 2
+    with new_figure(path, (0.6 + WIDTH * len(gates), 3.2 * kinds)) as figure:
+        parts: Any = figure.subfigures(kinds, 1)
+        figure.suptitle(
+            f"{title}: forget gates before{', during' * bool(during)} and after training",
+            fontsize=12,
+            x=0.01,
+            ha="left",
+        )
+        plot_histograms(parts[0], gates)
+        plot_timescales(parts[1], timescales)
+        if during:
+            plot_growth(parts[2], during, list(gates), "updates")
+    return True
+
+
+def _median_growth(points: pd.DataFrame | None, label: str) -> Growth | None:
+    """Take medians of the timescale quantiles over seeds, update by update."""
+    if points is None or points.empty or QUANTILES[0] not in points:
+        return None
+    points = points[(points[LABEL] == label) & (points[QUANTILES[0]] != "")]
+    if points.empty:
+        return None
+    values = pd.DataFrame({name: numbers(points, name) for name in QUANTILES})
+    medians = values.groupby(points["update"].astype(int).to_numpy()).median()
+    return Growth(medians.index.to_numpy(float), *medians.to_numpy().T)

@@ -1,0 +1,1 @@
+"""The outputs of benchmarks: tables as text, figures as PNG files."""

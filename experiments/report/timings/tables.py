@@ -1,0 +1,100 @@
+"""The tables of timings that are rows of a CSV file: of cores, environments and tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlgates.experiments.report.rows import markdown, read_frame, short_commits
+from rlgates.experiments.runs.files import Row, read_table, write_atomically
+
+REFERENCE = "lstm"
+FRONT_ENDS = {
+    "native": "`BatchedEnv`",
+    "sb3": "SB3 `VecEnv`",
+    "torch": "torch, CPU",
+    "cuda": "torch, GPU",
+}
+
+
+def read_costs(path: Path) -> dict[str, Row]:
+    """Read the costs of the cores by their name."""
+    return {row["core"]: row for row in read_table(path)}
+
+
+def write_core_costs(costs: Path, parity: Path, table: Path) -> None:
+    """Write the table of errors, sizes and times.
+
+    Args:
+        costs: `core_costs.csv`.
+        parity: `parity.csv`, the errors against the NumPy twins; may be absent.
+        table: the Markdown file to write.
+    """
+    errors = {row["core"]: row for row in read_table(parity)}
+    rows = read_frame(costs)
+    heads = (
+        *("core", "error in float64", "error in float32"),
+        *("parameters", "state", "output", "time"),
+    )
+    lines = []
+    for row in rows.to_dict("records"):
+        error = errors.get(row["core"], {})
+        sizes = [f"{int(row[name]):,}" for name in ("parameters", "state_size", "output_size")]
+        both = error.get("float64", ""), error.get("float32", "")
+        lines.append((f"`{row['core']}`", *both, *sizes, row["relative_time"]))
+    note = (
+        "\nErrors: the largest difference from the NumPy twin in outputs, state and all gradients, "
+        "over (1 + |value|): `pytest tests/twins -m 'slow or not slow' --parity "
+        "experiments/results/parity.csv`. Time: of a forward and a backward pass, relative to "
+        f"`{REFERENCE}` in neighbouring runs ({'; '.join(rows['setting'].unique())}); native code "
+        "where a core has it, else the plain loop: `rlgates bench cores`, commit "
+        f"{short_commits(rows)}.\n"
+    )
+    write_atomically(table, (markdown(heads, lines) + note).encode())
+
+
+def write_env_speed(source: Path, table: Path) -> None:
+    """Write a line per environment, with a column per front end and number of environments."""
+    rows = read_frame(source)
+    cells = {
+        (row.env, row.front_end, row.num_envs): f"{row.million_steps} M [{row.low}, {row.high}]"
+        for row in rows.itertuples()
+    }
+    columns = list(dict.fromkeys((front_end, num_envs) for _, front_end, num_envs in cells))
+    heads = [f"{FRONT_ENDS[front_end]} x {int(size):,}" for front_end, size in columns]
+    lines = [
+        [f"`{env}`", *(cells.get((env, *column), "") for column in columns)]
+        for env in rows["env"].unique()
+    ]
+    note = (
+        "\nMillion steps a second of the whole batch, with random actions and automatic "
+        f"resets: median and range of {', '.join(rows['repeats'].unique())} stretches; "
+        f"`rlgates bench envs`, commit {short_commits(rows)}.\n"
+    )
+    write_atomically(table, (markdown(["environment", *heads], lines) + note).encode())
+
+
+def write_task_speed(source: Path, table: Path) -> None:
+    """Write a line per task."""
+    rows = read_frame(source)
+    heads = (
+        *("task", "units", "batch size", "to the first batch", "a batch", "the slowest"),
+        *("an update", "update / batch"),
+    )
+    lines = [
+        (
+            *(row.title, row.hidden_size, row.batch_size, f"{row.first_s} s"),
+            f"{float(row.batch_ms):.2f} ms",
+            f"{float(row.slowest_batch_ms):.2f} ms",
+            f"{float(row.update_ms):,.0f} ms",
+            f"{float(row.ratio):,.0f}",
+        )
+        for row in rows.itertuples()
+    ]
+    cores = ", ".join(f"`{core}`" for core in rows["core"].unique())
+    note = (
+        f"\nMedians of at most {rows['updates'].astype(int).max()} updates of {cores} in one "
+        "thread, settings of the laptop tier. An update is all but the batch: forward, backward, "
+        "optimizer. The first batch includes reading and unpacking the files. `rlgates bench "
+        f"tasks`, commit {short_commits(rows)}.\n"
+    )
+    write_atomically(table, (markdown(heads, lines) + note).encode())

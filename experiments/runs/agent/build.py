@@ -1,0 +1,93 @@
+"""Agents as their configs describe them: untrained, or with the weights of a finished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gymnasium import spaces
+from stable_baselines3.common.preprocessing import is_image_space
+
+from rlgates.agents import RecurrentA2C, RecurrentPPO
+from rlgates.envs.sb3 import BatchedVecEnv, make_vec_env
+from rlgates.experiments.configs.agent import AgentConfig
+from rlgates.experiments.runs.agent.callbacks import ScaledReward
+from rlgates.experiments.runs.folder import read_config
+
+Agent = RecurrentPPO | RecurrentA2C
+AGENTS: dict[str, type[Agent]] = {"ppo": RecurrentPPO, "a2c": RecurrentA2C}
+
+
+def build(config: AgentConfig, seed: int) -> tuple[Agent, BatchedVecEnv]:
+    """The untrained model, and its unwrapped environments."""
+    env = make_vec_env(config.env, config.n_envs, seed=seed, **config.env_settings)
+    space = env.observation_space
+    if isinstance(space, spaces.Dict):
+        policy = "MultiInputLstmPolicy"
+    else:
+        policy = "CnnLstmPolicy" if is_image_space(space) else "MlpLstmPolicy"
+    n_steps = config.rollout_steps
+    options: dict[str, Any] = {"normalize_advantage": True, "use_rms_prop": False}
+    if config.algo == "ppo":
+        options = {
+            "batch_size": n_steps * config.n_envs // config.n_minibatches,
+            "n_epochs": config.n_epochs,
+            "clip_range": config.clip_range,
+        }
+    model = AGENTS[config.algo](
+        policy,
+        ScaledReward(env, config.reward_scale),
+        learning_rate=config.learning_rate,
+        n_steps=n_steps,
+        gamma=config.gamma,
+        gae_lambda=config.gae_lambda,
+        ent_coef=config.ent_coef,
+        vf_coef=config.vf_coef,
+        max_grad_norm=config.max_grad_norm,
+        stats_window_size=config.window,
+        policy_kwargs={
+            "core": config.core,
+            "core_kwargs": dict(config.core_options),
+            "lstm_hidden_size": config.hidden_size,
+            "shared_lstm": config.critic == "shared",
+            "shared_gradient": "both" if config.critic == "shared" else "actor",
+            "enable_critic_lstm": config.critic == "separate",
+            "net_arch": list(config.net_arch),
+        },
+        seed=seed,
+        device=config.device,
+        **options,
+    )
+    return model, env
+
+
+def count_core_parameters(model: Any) -> int:
+    """Parameters of an agent's memory, including a separate one of the critic."""
+    cores = model.policy.lstm_actor, model.policy.lstm_critic
+    return sum(p.numel() for core in cores if core is not None for p in core.parameters())
+
+
+def read_agent_config(folder: Path) -> tuple[AgentConfig, int]:
+    """The config and the seed of the agent's run in `folder`.
+
+    Raises:
+        ValueError: there is no run, one of a task, or one of another version of rlgates.
+    """
+    config, seed = read_config(folder)
+    if not isinstance(config, AgentConfig):
+        raise ValueError(f"{folder} does not hold a run of `rlgates train`.")
+    return config, seed
+
+
+def load_agent(folder: Path, config: AgentConfig, seed: int) -> Agent:
+    """The agent of the finished run in `folder`, with its last weights.
+
+    Raises:
+        ValueError: there is none.
+    """
+    weights = folder / "model.zip"
+    if not weights.exists():
+        raise ValueError(f"{folder} holds no finished run: it has no model.zip.")
+    model, _ = build(config, seed)
+    model.set_parameters(str(weights), device=model.device)
+    return model

@@ -1,0 +1,181 @@
+"""Callbacks around a rollout: evaluation, progress, checkpoints, and when to stop."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.utils import safe_mean
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
+
+from rlgates.experiments.configs.agent import AgentConfig
+from rlgates.experiments.runs.agent.evaluate import evaluate, evaluation_seed, last_phase_reward
+from rlgates.experiments.runs.agent.snapshot import snapshot
+from rlgates.experiments.runs.files import write_atomically
+from rlgates.experiments.runs.folder import EndReason, RunFolder
+from rlgates.experiments.runs.progress import Progress
+
+
+class ScaledReward(VecEnvWrapper):
+    """Scales rewards; the returns reported at the end of an episode stay unscaled.
+
+    Adds the last phase's reward to the `episode` record, which SB3 averages.
+    """
+
+    def __init__(self, venv: VecEnv, scale: float) -> None:
+        super().__init__(venv)
+        self.scale = scale
+
+    def reset(self) -> Any:
+        return self.venv.reset()
+
+    def step_wait(self) -> VecEnvStepReturn:
+        obs, rewards, dones, infos = self.venv.step_wait()
+        for env in np.flatnonzero(dones):
+            infos[env]["episode"]["last_phase_reward"] = last_phase_reward(infos[env])
+        return obs, rewards * np.float32(self.scale), dones, infos
+
+
+class RolloutCallback(BaseCallback):
+    """A callback that is called once per rollout."""
+
+    def _on_step(self) -> bool:
+        return True
+
+    def passed(self, every: int | None) -> bool:
+        """Whether the last rollout reached a multiple of `every`."""
+        steps = self.model.num_timesteps
+        rollout = self.model.n_steps * self.model.n_envs  # type: ignore[attr-defined]
+        return every is not None and steps // every > max(steps - rollout, 0) // every
+
+
+class Measure(RolloutCallback):
+    """Records the last phase's reward, evaluates on fresh episodes and saves the best agent.
+
+    Args:
+        config, seed: of the run.
+        path: file of the agent with the highest success; the first one at a tie.
+    """
+
+    def __init__(self, config: AgentConfig, seed: int, path: Path) -> None:
+        super().__init__()
+        self.config, self.path = config, path
+        self.seed = evaluation_seed(seed, final=False)
+        self.best_success = -1.0
+        self.best_step: int | None = None
+
+    def _on_rollout_end(self) -> None:
+        rewards = [info["last_phase_reward"] for info in self.model.ep_info_buffer or ()]
+        if rewards:
+            self.logger.record("rollout/last_phase_reward", safe_mean(rewards))
+        if self.passed(self.config.eval_every):
+            episodes = self.config.eval_episodes
+            evaluation = evaluate(self.model, self.config, episodes, self.seed)
+            self.logger.record("eval/success_rate", evaluation.success)
+            self.logger.record("eval/last_phase_reward", evaluation.last_phase_reward)
+            if evaluation.success > self.best_success:
+                self.best_success, self.best_step = evaluation.success, self.model.num_timesteps
+                agent = io.BytesIO()
+                self.model.save(agent)
+                write_atomically(self.path, agent.getvalue())
+
+
+class Stop(Exception):
+    """Ends training between an update and the next rollout.
+
+    Args:
+        ended: the reason; None: the run can be continued.
+    """
+
+    def __init__(self, ended: EndReason | None) -> None:
+        super().__init__(ended)
+        self.ended = ended
+
+
+class Boundary(RolloutCallback):
+    """Saves checkpoints and ends training, between an update and the next rollout.
+
+    Args:
+        folder: of the run.
+        env: the environments without wrappers.
+        measure: its best evaluation is part of the checkpoint.
+        stop: called after each update; the run is saved and stopped if it returns true.
+    """
+
+    def __init__(
+        self, folder: RunFolder, env: Any, measure: Measure, stop: Callable[[], bool]
+    ) -> None:
+        super().__init__()
+        self.folder, self.env, self.measure, self.stop = folder, env, measure, stop
+        self.config = measure.config
+        self.seconds_before, self.start = 0.0, time.monotonic()
+        self.saved_step, self.saved_at = -1, self.start
+
+    @property
+    def seconds(self) -> float:
+        """Training time over all sessions."""
+        return self.seconds_before + time.monotonic() - self.start
+
+    def save(self) -> None:
+        """Write a checkpoint, unless the current state is saved already."""
+        if self.saved_step != self.model.num_timesteps:
+            content = {
+                **snapshot(self.model, self.env),  # type: ignore[arg-type]
+                "best": [self.measure.best_success, self.measure.best_step],
+                "seconds": self.seconds,
+            }
+            self.folder.save(content, self.logger)
+            self.saved_step, self.saved_at = self.model.num_timesteps, time.monotonic()
+
+    def restore(self, saved: dict[str, Any], step: int) -> None:
+        """Continue from the content of a checkpoint at `step`."""
+        self.measure.best_success, self.measure.best_step = saved["best"]
+        self.seconds_before, self.saved_step = saved["seconds"], step
+
+    def is_due(self) -> bool:
+        """Whether a checkpoint is due."""
+        return time.monotonic() - self.saved_at >= 60 * self.config.checkpoint_minutes
+
+    def _on_rollout_start(self) -> None:
+        ended, stopped = self._ended(), False
+        if ended is None:
+            stopped = self.stop()
+        if ended or stopped or (self.model.num_timesteps and self.is_due()):
+            self.save()
+        if ended or stopped:
+            raise Stop(ended)
+
+    def _ended(self) -> EndReason | None:
+        successes = list(self.model.ep_success_buffer or ())
+        full = len(successes) == self.config.window
+        goal, limit = self.config.stop_success, self.config.max_minutes
+        if full and goal is not None and np.mean(successes) >= goal:
+            return "goal"
+        if limit is not None and self.model.num_timesteps and self.seconds >= 60 * limit:
+            return "time"
+        return None
+
+    def _on_rollout_end(self) -> None:
+        self.logger.record("time/seconds", round(self.seconds, 2), exclude="tensorboard")
+
+
+class RolloutProgress(RolloutCallback):
+    """Shows the steps and the success rate after each rollout."""
+
+    def __init__(self, progress: Progress) -> None:
+        super().__init__()
+        self.progress = progress
+
+    def _on_training_start(self) -> None:
+        self.progress.begin(self.model.num_timesteps)
+
+    def _on_rollout_end(self) -> None:
+        successes = self.model.ep_success_buffer
+        success = f"{np.mean(successes):.2f}" if successes else "?"
+        self.progress.update(self.model.num_timesteps, success=success)

@@ -1,0 +1,85 @@
+"""The state of an agent in training: a run that continues from it ends bit for bit the same.
+
+It is taken between an update and the next rollout, and holds all that decides the future:
+weights, optimizer, the state of every source of random numbers, the environments and the
+states of the core.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlgates.agents import RecurrentA2C, RecurrentPPO
+from rlgates.agents.sequences.policy import States
+from rlgates.envs.sb3 import BatchedVecEnv
+
+_COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_current_progress_remaining")
+
+
+def snapshot(model: RecurrentPPO | RecurrentA2C, env: BatchedVecEnv) -> dict[str, Any]:
+    """All that decides the future of `model` in `env` between two rollouts, as plain data."""
+    states = model._last_lstm_states
+    assert states is not None
+    return {
+        "parameters": model.get_parameters(),
+        "counters": {name: getattr(model, name) for name in _COUNTERS},
+        "episodes": list(model.ep_info_buffer or ()),
+        "successes": list(model.ep_success_buffer or ()),
+        "obs": _packed(model._last_obs),
+        "episode_starts": _packed(model._last_episode_starts),
+        "states": list(states),
+        "env": _packed(env.get_state()),
+        "random": {
+            "torch": torch.get_rng_state(),
+            "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+            "numpy": _packed(np.random.get_state(legacy=False)),  # noqa: NPY002
+            "python": random.getstate(),
+            "actions": model.action_space.np_random.bit_generator.state,
+        },
+    }
+
+
+def restore(model: RecurrentPPO | RecurrentA2C, env: BatchedVecEnv, saved: dict[str, Any]) -> None:
+    """Put a `snapshot` back into a model and environments that were built in the same way."""
+    env.set_state(_arrays(saved["env"]))
+    model.set_parameters(saved["parameters"], device=model.device)
+    for name, value in saved["counters"].items():
+        setattr(model, name, value)
+    size = model._stats_window_size
+    model.ep_info_buffer = deque(saved["episodes"], maxlen=size)
+    model.ep_success_buffer = deque(saved["successes"], maxlen=size)
+    model._last_obs = _arrays(saved["obs"])
+    model._last_episode_starts = _arrays(saved["episode_starts"])
+    pi, vf = saved["states"]
+    model._last_lstm_states = States(
+        pi.to(model.device), None if vf is None else vf.to(model.device)
+    )
+    # Last, because building the model drew from these generators.
+    sources = saved["random"]
+    torch.set_rng_state(sources["torch"])
+    if sources["cuda"]:
+        torch.cuda.set_rng_state_all(sources["cuda"])
+    np.random.set_state(_arrays(sources["numpy"]))  # noqa: NPY002
+    random.setstate(sources["python"])
+    model.action_space.np_random.bit_generator.state = sources["actions"]
+
+
+def _packed(value: Any) -> Any:
+    """Arrays as tensors, memory order included, so that loading needs no pickled code."""
+    if isinstance(value, dict):
+        return {key: _packed(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return str(value) if value.dtype.kind == "U" else torch.from_numpy(value)
+    return value
+
+
+def _arrays(value: Any) -> Any:
+    """The inverse of `_packed`."""
+    if isinstance(value, dict):
+        return {key: _arrays(item) for key, item in value.items()}
+    return value.numpy() if isinstance(value, torch.Tensor) else value

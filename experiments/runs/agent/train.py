@@ -1,0 +1,155 @@
+"""Train an agent: one run of a core in an environment from one seed."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlgates.agents import GateCallback
+from rlgates.errors import TrainingDiverged
+from rlgates.experiments.configs.agent import SUCCESS_THRESHOLD, AgentConfig
+from rlgates.experiments.configs.devices import threads_set
+from rlgates.experiments.plots.curves import Curve, draw_curves
+from rlgates.experiments.runs import logs
+from rlgates.experiments.runs.agent import snapshot
+from rlgates.experiments.runs.agent.build import Agent, build
+from rlgates.experiments.runs.agent.callbacks import Boundary, Measure, RolloutProgress, Stop
+from rlgates.experiments.runs.agent.evaluate import evaluate, evaluation_seed
+from rlgates.experiments.runs.agent.gates import draw_runs
+from rlgates.experiments.runs.files import write_atomically
+from rlgates.experiments.runs.folder import EndReason, RunFolder, RunResult
+from rlgates.experiments.runs.hparams import write_hparams
+from rlgates.experiments.runs.progress import Progress
+from rlgates.experiments.runs.stopping import InterruptedRun
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentResult(RunResult):
+    """What a finished run of an agent reached.
+
+    If training diverged, the evaluation uses the weights from before the failed update.
+
+    Attributes:
+        success, low, high: share of successful fresh episodes and its 95 % interval.
+        last_phase_reward: mean over the same episodes, in the environment's unit.
+        episodes: number of fresh episodes.
+        steps_to_threshold: training steps until `SUCCESS_THRESHOLD` of the last training
+            episodes had succeeded; None: never.
+    """
+
+    success: float
+    low: float
+    high: float
+    last_phase_reward: float
+    episodes: int
+    steps_to_threshold: int | None
+
+
+def train(
+    config: AgentConfig,
+    seed: int,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    bar: bool | None = None,
+) -> AgentResult:
+    """Train an agent, continue a stopped run, or look up the result of a finished one.
+
+    A stopped run continues from its last checkpoint, bit for bit as if it had not been stopped
+    (on the same machine, with the same versions and number of threads).
+
+    Args:
+        config: of the run.
+        seed: of all random numbers.
+        stop: called after each update; if it returns true, the run is saved and stopped.
+        bar: draw a progress bar; by default, on a terminal.
+
+    Returns:
+        the result. The folder `config.run_folder(seed)` holds the final agent in `model.zip` and,
+        with evaluations during training, the one with the highest success in `best.zip`.
+
+    Raises:
+        InterruptedRun: `stop` returned true.
+        ValueError, TypeError: an invalid config, a folder with a run of another config, or a
+            damaged checkpoint or log.
+    """
+    config.check()
+    folder = RunFolder(config, seed)
+    result = folder.result(AgentResult)
+    if result is not None:
+        return result
+    with threads_set(config.threads):
+        return _train(folder, config, stop, bar)
+
+
+def _train(
+    folder: RunFolder, config: AgentConfig, stop: Callable[[], bool], bar: bool | None
+) -> AgentResult:
+    name = f"{config.core} seed {folder.seed}"
+    model, env = build(config, folder.seed)
+    saved = folder.load()
+    with closing(folder.open_logs(saved)) as logger:
+        folder.begin(saved["counters"]["num_timesteps"] if saved else 0)
+        model.set_logger(logger)
+        measure = Measure(config, folder.seed, folder.path / "best.zip")
+        boundary = Boundary(folder, env, measure, stop)
+        progress = Progress(name, "steps", config.total_steps, bar)
+        callbacks = [boundary, GateCallback(), measure, RolloutProgress(progress)]
+        if saved:
+            snapshot.restore(model, env, saved)
+            boundary.restore(saved, model.num_timesteps)
+        ended: EndReason | None = "budget"
+        try:
+            remaining = config.total_steps - model.num_timesteps
+            model.learn(remaining, callbacks, log_interval=1, reset_num_timesteps=False)
+        except Stop as reason:
+            ended = reason.ended
+        except TrainingDiverged as reason:
+            ended = "diverged"
+            print(f"{name} diverged: {reason}", flush=True)
+        finally:
+            progress.close()
+        if ended != "diverged":  # which stops within an iteration; checkpoints are between them
+            boundary.save()
+        if ended is None:
+            folder.end("interrupted")
+            raise InterruptedRun(f"at {model.num_timesteps:,} steps, saved in {folder.path}")
+        result = _measure(folder, config, model, boundary.seconds, ended, measure.best_step)
+        reported = ("success", "last_phase_reward", "steps", "seconds")
+        metrics = {metric: getattr(result, metric) for metric in reported}
+        write_hparams(logger, config, folder.seed, metrics, result.steps)
+        folder.finish(result)
+        return result
+
+
+def _measure(
+    folder: RunFolder,
+    config: AgentConfig,
+    model: Agent,
+    seconds: float,
+    ended: EndReason,
+    best_step: int | None,
+) -> AgentResult:
+    """Save and evaluate the agent, and draw its learning curve and its gates."""
+    agent = io.BytesIO()
+    model.save(agent)
+    write_atomically(folder.path / "model.zip", agent.getvalue())
+    seed = evaluation_seed(folder.seed, final=True)
+    evaluation = evaluate(model, config, config.final_episodes, seed)
+    rows = logs.read_rows(folder.path / "progress.csv")
+    steps, success = logs.column(rows, logs.STEPS), logs.column(rows, "rollout/success_rate")
+    above = np.flatnonzero(success >= SUCCESS_THRESHOLD)
+    curve = Curve(config.core, folder.seed, steps, success)
+    draw_curves([curve], folder.path / "curve.png", config.title, config.chance)
+    draw_runs([folder.path], folder.path / "gates.png")
+    return AgentResult(
+        **evaluation._asdict(),
+        steps=model.num_timesteps,
+        steps_to_threshold=int(steps[above[0]]) if len(above) else None,
+        seconds=round(seconds, 1),
+        ended=ended,
+        best_step=best_step,
+    )

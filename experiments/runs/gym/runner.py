@@ -1,0 +1,86 @@
+"""The runner of agents in environments of gymnasium."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from dataclasses import replace
+from typing import Any
+
+from rlgates.experiments.configs.base import options_text
+from rlgates.experiments.configs.gym import GymConfig
+from rlgates.experiments.configs.identity import comparison, digest, identity
+from rlgates.experiments.runs.agent.build import count_core_parameters
+from rlgates.experiments.runs.files import Row
+from rlgates.experiments.runs.gym.train import GymResult, build, read_evaluations, train
+from rlgates.experiments.runs.runner import Job, Runner, Stop
+from rlgates.experiments.runs.text import steps_text, time_text
+
+
+class GymRunner(Runner[GymConfig, GymResult]):
+    """Agents in environments of gymnasium."""
+
+    config_type, result_type = GymConfig, GymResult
+
+    def smoke(self, config: GymConfig) -> GymConfig:
+        steps = 2 * 16 * config.n_envs
+        return replace(
+            config,
+            hidden_size=16,
+            n_steps=16,
+            batch_size=8 * config.n_envs,
+            n_epochs=1,
+            total_steps=steps,
+            eval_every=steps // 2,
+            eval_episodes=2,
+        )
+
+    def train(self, job: Job, stop: Stop, bar: bool | None) -> GymResult:
+        return train(self.config(job), job.seed, bar=bar)
+
+    def describe(self, job: Job, result: GymResult) -> list[str]:
+        config = self.config(job)
+        when = "never" if result.steps_to_goal is None else f"at {steps_text(result.steps_to_goal)}"
+        return [
+            f"{self.label(job)}: return {result.mean_return:.3g} over {config.eval_episodes} fresh "
+            f"episodes after {steps_text(result.steps)} steps in {time_text(result.seconds)}; "
+            f"{config.success_return:g} {when}{', diverged' if result.ended == 'diverged' else ''} "
+            f"-> {job.folder.path}"
+        ]
+
+    def objective(self, config: GymConfig) -> tuple[str, bool]:
+        return "return", True
+
+    def score(self, job: Job, result: GymResult) -> float:
+        return math.nan if result.ended == "diverged" else result.mean_return
+
+    def row(self, job: Job, result: GymResult) -> dict[str, Any]:
+        config = self.config(job)
+        return {
+            "title": config.title,
+            "core": config.core,
+            "seed": job.seed,
+            "mean_return": round(result.mean_return, 3),
+            "episodes": config.eval_episodes,
+            "success_return": config.success_return,
+            "best_return": config.best_return,
+            "steps_to_goal": result.steps_to_goal or "",
+            "budget": config.total_steps,
+            "steps": result.steps,
+            "ended": result.ended,
+            "algo": config.algo,
+            "core_options": options_text(identity(config)["core_options"]),
+            "parameters": count_core_parameters(build(config, 0)),
+            "seconds": result.seconds,
+            "config": digest(comparison(config)),
+            "env": config.env,
+            "env_settings": shlex.join(f"{name}={v}" for name, v in config.env_settings.items()),
+            **job.folder.provenance(),
+        }
+
+    def curve(self, job: Job, result: GymResult) -> list[Row]:
+        steps, returns = read_evaluations(job.folder.path)
+        return [
+            {"steps": str(step), "mean_return": f"{value:.3f}"}
+            for step, value in zip(steps.tolist(), returns.tolist(), strict=True)
+        ]

@@ -1,0 +1,1 @@
+"""Runs of networks on supervised tasks."""

@@ -1,0 +1,368 @@
+"""Train a core on a supervised task: one run, which can stop at any update and continue."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+from stable_baselines3.common.logger import Logger
+from torch import Tensor
+
+from rlgates.agents.callbacks import record_gates
+from rlgates.errors import check_size
+from rlgates.experiments.configs.devices import find_device
+from rlgates.experiments.configs.task import TaskConfig, build_model
+from rlgates.experiments.runs.folder import EndReason, RunFolder, RunResult
+from rlgates.experiments.runs.hparams import write_hparams
+from rlgates.experiments.runs.network.evaluate import (
+    evaluate,
+    initial_state,
+    split_batch,
+    to_device,
+    trace_gates,
+)
+from rlgates.experiments.runs.network.feed import Feed
+from rlgates.experiments.runs.network.optim import Precision, Rate, make_optimizer, total_norm
+from rlgates.experiments.runs.progress import Progress
+from rlgates.experiments.runs.stopping import InterruptedRun
+from rlgates.experiments.tasks import Batch, GeneratedTask
+
+# Above all seeds of training.
+SEEDS = {"valid": 2**40, "test": 2**41}
+# Updates with an overflown gradient are skipped; more than these in a row end the run as diverged.
+MAX_SKIPPED = 10
+_PROGRESS = ("update", "seconds", "since", "losses", "metrics", "best", "waited", "skipped")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskResult(RunResult):
+    """What a finished run on a task reached.
+
+    Attributes:
+        losses: (update, loss on the split "valid"), from before the first update on.
+        metrics: the task's further figures on "valid" at the end.
+        baseline: the loss of the best prediction without memory; None if unknown.
+        parameters, state_size: of the core.
+        diverged_at: the update whose loss was not finite, where the run ended.
+        test: all figures on the split "test" with the best weights; empty without them.
+    """
+
+    losses: tuple[tuple[int, float], ...]
+    metrics: dict[str, float]
+    baseline: float | None
+    parameters: int
+    state_size: int
+    diverged_at: int | None
+    test: dict[str, float]
+
+
+def load_best(folder: RunFolder) -> dict[str, Any]:
+    """The weights with which the task's metric was best on "valid".
+
+    Raises:
+        ValueError: they are missing, damaged, or of another run.
+    """
+    path = folder.path / "best.pt"
+    if not path.exists():
+        raise ValueError(f"{path} is missing: put it back, or remove the folder to start again.")
+    state_dict: dict[str, Any] = folder.read(path)["network"]
+    return state_dict
+
+
+class TaskRun:
+    """A run in progress: the network, its optimizer, its random numbers and its logs.
+
+    Batches come from a separate generator, so that all cores get the same ones.
+
+    Attributes:
+        network: the network; with the best weights once the run is over.
+        update: number of updates so far.
+    """
+
+    def __init__(self, config: TaskConfig, seed: int) -> None:
+        self.config, self.seed = config, check_size("seed", seed, minimum=0)
+        self.task = config.check()
+        self.folder = RunFolder(config, seed)
+        torch.set_num_threads(config.threads)
+        torch.manual_seed(seed)
+        self.device = find_device(config.device)
+        self.network = build_model(config, self.task).to(self.device)
+        self.optimizer = make_optimizer(config, self.network.parameters())
+        self.rate = Rate(config, self.optimizer)
+        self.precision = Precision(config.amp, self.device)
+        self.feed = Feed(self.task, config.batch_size, torch.Generator().manual_seed(seed))
+        self.state: Tensor | None = None
+        self.update, self.seconds = 0, 0.0
+        self.since: list[float] = [0.0, 0]  # training loss since the last evaluation, and updates
+        self.losses: list[tuple[int, float]] = []
+        self.metrics: dict[str, float] = {}
+        self.best: tuple[float, int] | None = None
+        self.waited = 0
+        self.skipped = 0
+        self.diverged_at: int | None = None
+        self._held_out: dict[str, Batch] = {}
+        self._gated = config.gate_rows > 0
+        self._sound = True  # as far as known, the weights are finite
+        self._saved = -1
+
+    def train(
+        self, stop: Callable[[], bool] = lambda: False, progress: Progress | None = None
+    ) -> TaskResult:
+        """Train to the end, or until `stop` returns true after an update.
+
+        Returns:
+            the result, at once if the run is already finished.
+
+        Raises:
+            InterruptedRun: `stop` returned true. The next call continues bit for bit as if the run
+                had not been stopped.
+            ValueError: the folder holds a run with another config.
+            OSError: a write failed; the last checkpoint is unchanged.
+        """
+        result = self.folder.result(TaskResult)
+        if result is not None:
+            return result
+        saved = self.folder.load()
+        with closing(self.folder.open_logs(saved)) as logger:
+            if saved is not None:
+                self.restore(saved)
+            self.folder.begin(self.update)
+            self._before, self._began = self.seconds, time.monotonic()
+            if progress is not None:
+                progress.begin(self.update)
+            try:
+                ended = self._train(logger, stop, progress)
+            finally:
+                if progress is not None:
+                    progress.close()
+            if ended is None:
+                self.folder.end("interrupted")
+                raise InterruptedRun(f"at {self.update:,} updates, saved in {self.folder.path}")
+            return self._finish(ended, logger)
+
+    def weights(self) -> dict[str, Any]:
+        """The weights, with their update and figures."""
+        return {
+            "network": self.network.state_dict(),
+            "progress": {name: getattr(self, name) for name in _PROGRESS},
+        }
+
+    def snapshot(self) -> dict[str, Any]:
+        """The complete state of the run between two updates, as plain data and tensors."""
+        return {
+            **self.weights(),
+            "optimizer": self.optimizer.state_dict(),
+            "rate": self.rate.get_state(),
+            "scaler": self.precision.scaler.state_dict(),
+            "state": self.state,
+            "feed": self.feed.get_state(),
+            "random": {
+                "torch": torch.get_rng_state(),
+                "cuda": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else [],
+            },
+        }
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Continue from a `snapshot` of a run with the same config and seed."""
+        self.network.load_state_dict(saved["network"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.rate.set_state(saved["rate"])
+        self.precision.scaler.load_state_dict(saved["scaler"])
+        self.state = None if saved["state"] is None else saved["state"].to(self.device)
+        self.feed.set_state(saved["feed"])
+        for name in _PROGRESS:
+            setattr(self, name, saved["progress"][name])
+        torch.set_rng_state(saved["random"]["torch"])
+        if saved["random"]["cuda"]:
+            torch.cuda.set_rng_state_all(saved["random"]["cuda"])
+
+    def _train(
+        self, logger: Logger, stop: Callable[[], bool], progress: Progress | None
+    ) -> EndReason | None:
+        """Make updates until training ends, and return the reason; None: it was stopped."""
+        saved_at = time.monotonic()
+        while True:
+            if self._evaluation_is_due():
+                self._evaluate(logger)
+                self._save(logger)
+            if ended := self._ended():
+                return ended
+            if stop():
+                self._save(logger)
+                return None
+            if time.monotonic() - saved_at > 60 * self.config.checkpoint_minutes:
+                self._save(logger)
+                saved_at = time.monotonic()
+            self.learn()
+            if progress is not None:
+                progress.update(self.update, **self._figures())
+
+    def _figures(self) -> dict[str, str]:
+        """The epoch, if they are limited, and the last evaluation's loss."""
+        epochs = self.config.epochs
+        epoch = {} if epochs is None else {"epoch": f"{self.feed.epoch}/{epochs}"}
+        return {**epoch, "loss": f"{self.losses[-1][1]:.4f}"}
+
+    def _spent(self) -> bool:
+        updates, epochs = self.config.updates, self.config.epochs
+        over = updates is not None and self.update >= updates
+        return over or (epochs is not None and self.feed.epoch >= epochs)
+
+    def _ended(self) -> EndReason | None:
+        if self._spent() and not self._sound:  # no further update will tell
+            self.diverged_at = self.update
+        if self.diverged_at is not None:
+            return "diverged"
+        goal = self.config.stop_loss
+        if goal is not None and self.losses and self.losses[-1][1] < goal:
+            return "goal"
+        if self._spent():
+            return "budget"
+        patience, limit = self.config.patience, self.config.max_minutes
+        if patience is not None and self.waited >= patience:
+            return "patience"
+        if limit is not None and self.update:
+            self._count_time()
+            return "time" if self.seconds >= 60 * limit else None
+        return None
+
+    def _evaluation_is_due(self) -> bool:
+        if self.diverged_at is not None or (self.losses and self.losses[-1][0] == self.update):
+            return False
+        if self.update == 0 or self._spent():
+            return True
+        if self.config.eval_every is None:
+            return False
+        if self.config.eval_every == "epoch":
+            return self.feed.position == 0
+        return self.update % self.config.eval_every == 0
+
+    def learn(self) -> None:
+        """Make an update with the next batch."""
+        self.network.train()
+        epoch, cpu_batch = self.feed.epoch, self.feed.draw()
+        self.update += 1
+        batch = to_device(cpu_batch, self.device)
+        with self.precision.forward():
+            state = initial_state(self.state, batch)
+            predictions, after = self.network.unroll(batch.inputs, state, batch.episode_starts)
+        keeps_state = self.task.carries_state and self.feed.epoch == epoch
+        self.state = after.detach() if keeps_state else None  # None: the initial one
+        if cpu_batch.mask is not None and not cpu_batch.mask.any():
+            return  # all targets are masked
+        loss = self.task.loss(predictions.float(), batch)
+        scaler = self.precision.scaler
+        self.optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.unscale_(self.optimizer)
+        norm = total_norm(list(self.network.parameters()), self.config.max_grad_norm)
+        value = float(loss.detach())
+        # In float16 the scaler skips the update itself.
+        overflown = not (scaler.is_enabled() or norm.isfinite())
+        self.skipped = self.skipped + 1 if overflown else 0
+        if not math.isfinite(value) or self.skipped > MAX_SKIPPED:
+            self.diverged_at = self.update
+        if overflown or self.diverged_at is not None:
+            return
+        scaler.step(self.optimizer)
+        scaler.update()
+        self._sound = True
+        self.since = [self.since[0] + value, self.since[1] + 1]
+        self.rate.follow(self.feed.epoch, value, batch.inputs.shape[1])
+
+    def held_out(self, split: str) -> Iterator[Batch]:
+        """The batches of a held-out split, the same each time."""
+        generator = torch.Generator().manual_seed(SEEDS[split] + self.seed)
+        if not isinstance(self.task, GeneratedTask):
+            batches = self.task.batches(split, self.config.batch_size, generator)
+            return islice(batches, self.config.eval_batches)
+        if split not in self._held_out:
+            batches = self.task.batches(split, self.config.eval_sequences, generator)
+            self._held_out[split] = next(batches)
+        if self.task.carries_state:
+            return iter([self._held_out[split]])
+        return split_batch(self._held_out[split], self.network.core.output_size)
+
+    def _evaluate(self, logger: Logger) -> None:
+        figures = evaluate(self.network, self.task, self.held_out("valid"), self.precision)
+        loss, self.metrics = figures["loss"], {k: v for k, v in figures.items() if k != "loss"}
+        stuck = self.skipped > 0 and not self.since[1]  # no update since the last evaluation
+        self._sound = math.isfinite(loss) and not stuck
+        self.losses.append((self.update, loss))
+        total, count = self.since
+        if count:
+            logger.record("train/loss", total / count)
+        logger.record("train/learning_rate", self.rate.value)
+        for name, number in figures.items():
+            logger.record(f"eval/{name}", number)
+        if self._gated and self._sound:
+            first, rows = next(self.held_out("valid")), self.config.gate_rows
+            trace = trace_gates(self.network, first, rows, self.device)
+            self._gated = bool(trace.forget)
+            if self._gated:
+                record_gates(logger, "gates", trace)
+        logger.dump(self.update)
+        self.since = [0.0, 0]
+        self._compare(figures)
+
+    def _compare(self, figures: dict[str, float]) -> None:
+        """Save the weights if the task's metric is the best so far."""
+        value = figures[self.task.metric]
+        sign = 1 if self.task.higher_is_better else -1
+        if math.isfinite(value) and (self.best is None or sign * value > sign * self.best[0]):
+            self.best, self.waited = (value, self.update), 0
+            self.folder.write(self.folder.path / "best.pt", self.weights())
+        else:
+            self.waited += 1
+
+    def _test(self) -> dict[str, float]:
+        if self.best is None:
+            return {}
+        self.network.load_state_dict(load_best(self.folder))
+        return evaluate(self.network, self.task, self.held_out("test"), self.precision)
+
+    def _save(self, logger: Logger) -> None:
+        """Write a checkpoint, unless this update has one or the weights are not finite."""
+        if self._saved == self.update or not self._sound:
+            return
+        self._count_time()
+        self.folder.save(self.snapshot(), logger)
+        self._saved = self.update
+
+    def _count_time(self) -> None:
+        self.seconds = self._before + time.monotonic() - self._began
+
+    def _finish(self, ended: EndReason, logger: Logger) -> TaskResult:
+        last = self.folder.path / "last.pt"
+        if ended != "diverged":
+            self.folder.write(last, self.weights())
+        test = self._test()
+        self._count_time()
+        result = TaskResult(
+            losses=tuple(self.losses),
+            metrics=self.metrics,
+            baseline=self.task.baseline,
+            parameters=sum(parameter.numel() for parameter in self.network.core.parameters()),
+            state_size=self.network.core.state_size,
+            seconds=round(self.seconds, 1),
+            steps=self.update,
+            diverged_at=self.diverged_at,
+            test=test,
+            best_step=None if self.best is None else self.best[1],
+            ended=ended,
+        )
+        metrics = {
+            f"test_{self.task.metric}": test.get(self.task.metric),
+            "loss": self.losses[-1][1],
+            "steps": self.update,
+            "seconds": result.seconds,
+        }
+        write_hparams(logger, self.config, self.seed, metrics, self.update)
+        self.folder.finish(result, keep_checkpoint=ended == "diverged")
+        return result

@@ -1,0 +1,82 @@
+"""What numbers depend on besides the config: commit, versions, processor."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PACKAGES = ("rlgates", "torch", "numpy", "gymnasium", "stable-baselines3", "sb3-contrib")
+
+
+def session(step: int, threads: int, device: torch.device) -> dict[str, Any]:
+    """One session of a run, as it stands in its manifest."""
+    return {
+        "start": now(),
+        "from_step": step,
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "threads": threads,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "versions": versions(),
+        "git": git_state(),
+        "platform": platform.platform(),
+        "cpu": cpu_model(),
+        "cpus": os.cpu_count(),
+        "isa": instruction_set(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Python and the packages that the numbers depend on."""
+    packages = {name: importlib.metadata.version(name) for name in PACKAGES}
+    return {"python": platform.python_version(), **packages}
+
+
+def git_state() -> dict[str, Any] | None:
+    """The commit of the checkout that this code runs from, and whether it has changes."""
+
+    def git(*words: str) -> str | None:
+        command = ["git", "-C", str(Path(__file__).parent), *words]
+        try:
+            run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return run.stdout.strip()
+
+    # An installed copy may lie inside another project's checkout.
+    if git("ls-files", "--error-unmatch", Path(__file__).name) is None:
+        return None
+    commit = git("rev-parse", "HEAD")
+    return {"commit": commit, "dirty": bool(git("status", "--porcelain"))} if commit else None
+
+
+def cpu_model() -> str:
+    """The model of the processor, such as "Intel(R) Xeon(R) Platinum 8488C"."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def instruction_set() -> str:
+    """The instructions that the native kernels use; empty where they were not built."""
+    try:
+        from rlgates.kernels.cpu import _native
+    except ImportError:
+        return ""
+    return _native.use("")
+
+
+def now() -> str:
+    """The time, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

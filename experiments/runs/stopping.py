@@ -1,0 +1,56 @@
+"""Ctrl-C and SIGTERM: save, then stop."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class InterruptedRun(Exception):
+    """A run was stopped and saved so that it can be continued; the text says where."""
+
+
+class StopRequest:
+    """Turns Ctrl-C and SIGTERM into a request; the second signal kills the process.
+
+    Args:
+        text: the message to the user.
+    """
+
+    def __init__(
+        self, text: str = "stopping after this update, and saving; once more to stop at once"
+    ) -> None:
+        self.requested, self.text = False, text
+
+    def __call__(self) -> bool:
+        return self.requested
+
+    def handle(self, _: int, __: FrameType | None) -> None:
+        """The signal handler."""
+        if self.requested:
+            for child in multiprocessing.active_children():
+                child.kill()
+            os._exit(130)
+        self.requested = True
+        if multiprocessing.parent_process() is None:
+            os.write(sys.stderr.fileno(), f"\n{self.text}\n".encode())
+
+    @contextmanager
+    def listening(self) -> Iterator[StopRequest]:
+        """Handle the signals inside the block."""
+        # Python allows it in the main thread only; elsewhere the caller handles interrupts.
+        numbers = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
+        before = {number: signal.signal(number, self.handle) for number in numbers}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,0 +1,169 @@
+"""Film a trained agent: the frames of an episode, with its forget gates below."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from PIL import Image
+
+import rlgates.envs  # noqa: F401 (gymnasium learns the ids)
+from rlgates.agents import trace_gates
+from rlgates.envs.render.frames import FPS
+from rlgates.errors import check_number, check_size
+from rlgates.experiments.configs.agent import AgentConfig
+from rlgates.experiments.runs.agent.build import AGENTS, Agent, read_agent_config
+from rlgates.experiments.runs.agent.evaluate import evaluation_seed
+from rlgates.experiments.show.film_frames import Episode, Pixels, frames
+from rlgates.experiments.show.play import action_names
+
+HOLD = 1.5  # seconds that the end of an episode is shown
+_COLORS = 256  # of a GIF
+
+
+def film(folder: Path, out: Path | None = None, episodes: int = 1, fps: float = FPS) -> Path:
+    """Film the agent of a finished run on the episodes of its final evaluation.
+
+    Args:
+        folder: run folder.
+        out: file to write, .gif or .mp4 (needs ffmpeg); None: film.gif in the folder.
+        episodes: number of episodes, at least 1.
+        fps: steps per second.
+
+    Returns:
+        the file.
+
+    Raises:
+        ValueError: no finished run, an unsupported file type, no ffmpeg.
+    """
+    out = folder / "film.gif" if out is None else out
+    write = writer(out)
+    check_size("episodes", episodes)
+    check_number("fps", fps, above=0)
+    config, seed = read_agent_config(folder)
+    weights = folder / "model.zip"
+    if not weights.exists():
+        raise ValueError(f"{folder} holds no finished run: it has no model.zip.")
+    model = AGENTS[config.algo].load(weights, device="cpu")
+    film_frames: list[Pixels] = []
+    seconds: list[float] = []
+    for number, episode in enumerate(record(model, config, seed, episodes), 1):
+        title = config.core if episodes == 1 else f"{config.core}  episode {number} of {episodes}"
+        episode_frames = list(frames(episode, title))
+        film_frames += episode_frames
+        seconds += [*[1 / fps] * (len(episode_frames) - 1), HOLD]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write(film_frames, seconds, out)
+    return out
+
+
+def record(model: Agent, config: AgentConfig, seed: int, episodes: int) -> list[Episode]:
+    """Record fresh episodes; the global random state is left unchanged."""
+    env = gymnasium.make(config.env, render_mode="rgb_array", **config.env_settings).unwrapped
+    env_seed: int | None = evaluation_seed(seed, final=True)
+    recorded = []
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        for _ in range(episodes):
+            recorded.append(_record_episode(model, env, config, env_seed))
+            env_seed = None
+    env.close()
+    return recorded
+
+
+def _record_episode(model: Agent, env: Any, config: AgentConfig, seed: int | None) -> Episode:
+    policy: Any = model.policy
+    names = action_names(config.env, int(env.action_space.n))
+    phase_names = getattr(env, "phase_names", ())
+    obs, info = env.reset(seed=seed)
+    images, observations, actions, rewards, phases = [env.render()], [], [], [], []
+    state, episode_starts, done = None, np.ones(1, dtype=bool), False
+    while not done:
+        observations.append(policy.obs_to_tensor(obs)[0])
+        phases.append(phase_names[env.phase] if phase_names else "")
+        action, state = model.predict(
+            obs, state, episode_starts, deterministic=config.eval_deterministic
+        )
+        episode_starts = np.zeros(1, dtype=bool)
+        obs, reward, terminated, truncated, info = env.step(np.int64(action))
+        done = terminated or truncated
+        actions.append(names[int(action)])
+        rewards.append(float(reward))
+        images.append(env.render())
+    if isinstance(observations[0], dict):
+        stacked: Any = {
+            name: torch.stack([obs[name] for obs in observations]) for name in observations[0]
+        }
+    else:
+        stacked = torch.stack(observations)
+    gates = trace_gates(policy, stacked).forget
+    forget = torch.cat(gates, dim=-1)[:, 0].cpu().numpy() if gates else None
+    result = {True: "success", False: "failure"}.get(info.get("is_success"), "end")
+    return Episode(images, actions, rewards, phases, result, forget)
+
+
+def writer(out: Path) -> Callable[[Sequence[Pixels], Sequence[float], Path], None]:
+    """The function that writes frames, each with its duration in seconds, to such a file.
+
+    Raises:
+        ValueError: an unsupported file type, or no ffmpeg for an MP4.
+    """
+    if out.suffix == ".gif":
+        return write_gif
+    if out.suffix != ".mp4":
+        raise ValueError(f"a film is a .gif or an .mp4, got {str(out)!r}.")
+    if shutil.which("ffmpeg") is None:
+        raise ValueError("an .mp4 needs ffmpeg, which is not on the path; a .gif needs nothing.")
+    return write_mp4
+
+
+def write_gif(frames: Sequence[Pixels], seconds: Sequence[float], out: Path) -> None:
+    """Write an animated GIF that loops."""
+    rgb_bases = np.array([1, 256, 65536], np.uint32)
+    coded = [frame.astype(np.uint32) @ rgb_bases for frame in frames]
+    palette = np.unique(np.concatenate([np.unique(codes) for codes in coded]))
+    if len(palette) <= _COLORS:
+        colors = palette.astype("<u4").view(np.uint8).reshape(-1, 4)[:, :3].tobytes()
+        images = [
+            Image.fromarray(np.searchsorted(palette, codes).astype(np.uint8)) for codes in coded
+        ]
+        for image in images:
+            image.putpalette(colors)
+    else:
+        images = [Image.fromarray(frame) for frame in frames]
+        model = images[0].quantize(_COLORS)
+        images = [image.quantize(palette=model, dither=Image.Dither.NONE) for image in images]
+    times = [round(1000 * time) for time in seconds]
+    images[0].save(out, save_all=True, append_images=images[1:], duration=times, loop=0)
+
+
+def write_mp4(frames: Sequence[Pixels], seconds: Sequence[float], out: Path) -> None:
+    """Write an MP4 with ffmpeg.
+
+    Raises:
+        ValueError: ffmpeg failed; the message ends with its last line.
+    """
+    height, width, _ = frames[0].shape
+    shortest = min(seconds)
+    command = ["ffmpeg", "-loglevel", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgb24"]
+    command += ["-s", f"{width}x{height}", "-r", f"{1 / shortest:.6g}", "-i", "-"]
+    # Most players need even sizes and 4:2:0 colours.
+    command += ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-pix_fmt", "yuv420p", str(out)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as program:
+        assert program.stdin is not None
+        assert program.stderr is not None
+        try:
+            for frame, time in zip(frames, seconds, strict=True):
+                program.stdin.write(frame.tobytes() * round(time / shortest))
+            program.stdin.close()
+        except BrokenPipeError:
+            pass  # ffmpeg failed; stderr has the reason
+        lines = program.stderr.read().decode(errors="replace").strip().splitlines()
+    if program.returncode:
+        raise ValueError(f"ffmpeg failed: {lines[-1] if lines else 'no message'}")

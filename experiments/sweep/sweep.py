@@ -1,0 +1,279 @@
+"""Make the missing runs of a study and write its tables and figures."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+from typing import Any, Literal, NamedTuple
+
+from rlgates.errors import check_choice, check_seeds, unknown_choice
+from rlgates.experiments.configs.tiers import TIERS, Tier
+from rlgates.experiments.report.outputs import is_reserved
+from rlgates.experiments.report.study import redraw_study
+from rlgates.experiments.runs.files import check_folder
+from rlgates.experiments.runs.jobs import (
+    NOT_STARTED,
+    Config,
+    Job,
+    JobResult,
+    check_all,
+    describe,
+    print_not_started,
+    runner_for,
+)
+from rlgates.experiments.runs.locks import locked
+from rlgates.experiments.runs.stopping import StopRequest
+from rlgates.experiments.runs.text import time_text
+from rlgates.experiments.studies import STUDIES, Study
+from rlgates.experiments.sweep.backends import Backend
+from rlgates.experiments.sweep.config import SweepConfig
+from rlgates.experiments.sweep.results import StudyResults
+from rlgates.experiments.sweep.workers import available_cpus
+
+
+class Condition(NamedTuple):
+    """A row of a study with one core: everything about a run but its seed.
+
+    Attributes:
+        config: of the run.
+        variant: label that distinguishes rows with the same title and core.
+        gates: whether the gates are recorded before and after training.
+        horizon: the setting to stretch in tests beyond the training length; empty: none.
+    """
+
+    config: Config
+    variant: str
+    gates: bool
+    horizon: str
+
+    @property
+    def title(self) -> str:
+        """The title of the task or environment."""
+        return self.config.title
+
+
+def find_study(name: str) -> tuple[str, Study]:
+    """Look up a study by name, or load STUDY from a Python file.
+
+    Returns:
+        the name of its files, and the study.
+
+    Raises:
+        ValueError: no such study or file, the file fails or defines no `Study`, or its name is
+            reserved.
+    """
+    path = Path(name)
+    if path.suffix != ".py":
+        return check_choice("study", name, STUDIES), STUDIES[name]
+    if not path.exists():
+        raise ValueError(f"there is no file {name}.")
+    if path.stem in STUDIES or is_reserved(path.stem):
+        raise ValueError(f"{name} has the name of a table of rlgates: choose another one.")
+    try:
+        study = runpy.run_path(name).get("STUDY")
+    except Exception as error:
+        raise ValueError(f"{name} fails: {type(error).__name__}: {error}") from error
+    if not isinstance(study, Study):
+        raise ValueError(f"{name} must define STUDY, a Study of rlgates.experiments.studies.")
+    return path.stem, study
+
+
+def study_conditions(name: str, study: Study, sweep: SweepConfig) -> list[Condition]:
+    """The conditions of a study that a sweep selects.
+
+    Raises:
+        ValueError: an unknown tier, task or core, a task without any of the cores, or two
+            conditions that cannot be told apart.
+    """
+    check_choice("tier", sweep.tier, TIERS)
+    smoke = sweep.tier == "smoke"
+    cores = tuple(dict.fromkeys(sweep.cores))
+    tier: Literal["laptop", "full"] = "full" if sweep.tier == "full" else "laptop"
+    rows = [
+        Condition(arm.of(core), arm.variant, core in arm.gates, arm.horizon)
+        for arm in study.arms(tier, cores)
+        for core in arm.cores
+    ]
+    titles = [arm.config.title for arm in study.arms(tier)]
+    selected: set[str] = set()
+    for task in sweep.tasks or ("",):
+        matches = matching_titles(name, task, titles)
+        if not any(row.title in matches for row in rows):
+            raise ValueError(f"{name} has {task!r}, but not with {', '.join(cores)}.")
+        selected.update(matches)
+    conditions = []
+    for row in rows:
+        if row.title not in selected:
+            continue
+        if smoke:  # different titles may become equal
+            variant = f"{row.variant} of {row.title}".strip()
+            row = row._replace(config=runner_for(row.config).smoke(row.config), variant=variant)
+        folder = Path(sweep.folder, file_name(name, sweep.tier), slug(row.variant))
+        changes: dict[str, Any] = {
+            "folder": str(folder),
+            "device": sweep.device or row.config.device,
+        }
+        conditions.append(row._replace(config=replace(row.config, **changes)))
+    labels = [(row.title, row.variant, row.config.core) for row in conditions]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise ValueError(f"{name} has {' '.join(filter(None, label))} twice: give variants.")
+    return conditions
+
+
+def matching_titles(name: str, task: str, titles: Sequence[str]) -> list[str]:
+    """The title itself if there is one, else all titles that begin with it.
+
+    Args:
+        name: of the study, for the message.
+        task: title, or its beginning.
+        titles: of the study.
+
+    Raises:
+        ValueError: no title matches.
+    """
+    matches = [task] if task in titles else [title for title in titles if title.startswith(task)]
+    if not matches:
+        raise unknown_choice(f"task of the study {name!r}", task, dict.fromkeys(titles))
+    return matches
+
+
+def file_name(name: str, tier: Tier) -> str:
+    """The name of a study's tables and run folder in a tier."""
+    return name if tier == "laptop" else f"{name}_{tier}"
+
+
+def slug(variant: str) -> str:
+    """The variant as part of a path."""
+    return re.sub(r"[^\w.=+-]+", "_", variant)
+
+
+class TimeEstimate:
+    """Estimates the remaining time of a sweep from the times of finished runs.
+
+    Args:
+        jobs: the runs to make.
+        parallel: runs at a time.
+        results: the study's tables, with the times of earlier runs.
+    """
+
+    def __init__(self, jobs: Sequence[Job], parallel: int, results: StudyResults) -> None:
+        self.remaining, self.total, self.parallel = list(jobs), len(jobs), parallel
+        self.seconds: dict[tuple[str, str], list[float]] = {}
+        for row in results.rows.values():
+            self.seconds.setdefault((row["title"], row["core"]), []).append(float(row["seconds"]))
+
+    def summary(self) -> str:
+        """Text such as "40 runs, 2 at a time, about 20 min"; without the time if unknown."""
+        plural, parallel = "s" * (self.total > 1), min(self.parallel, self.total)
+        count = f"{self.total} run{plural}, {parallel} at a time"
+        return ", about ".join(filter(None, (count, self._remaining_text())))
+
+    def update(self, job_result: JobResult) -> str:
+        """Count a run that has ended: text such as "7 of 40, about 12 min left"."""
+        job = job_result.job
+        self.remaining.remove(job)
+        if job_result.result is not None:
+            label = job.config.title, job.config.core
+            self.seconds.setdefault(label, []).append(job_result.result.seconds)
+        count = f"{self.total - len(self.remaining)} of {self.total}"
+        time_left = self._remaining_text()
+        return f"{count}, about {time_left} left" if time_left else count
+
+    def _remaining_text(self) -> str:
+        estimates = [self._estimate(job) for job in self.remaining]
+        known = [seconds for seconds in estimates if seconds is not None]
+        return time_text(mean(known) * len(estimates) / self.parallel) if known else ""
+
+    def _estimate(self, job: Job) -> float | None:
+        """Mean time of runs with the same task and core, else the same task, else of all runs."""
+        title, core = job.config.title, job.config.core
+        same_run = self.seconds.get((title, core), [])
+        same_task = [t for key, times in self.seconds.items() if key[0] == title for t in times]
+        all_runs = [t for times in self.seconds.values() for t in times]
+        times = same_run or same_task or all_runs
+        return mean(times) if times else None
+
+
+def run_sweep(name: str, sweep: SweepConfig) -> list[JobResult]:
+    """Make the missing runs of a study, and write its tables and figures.
+
+    Runs that are in the tables or finished in their folders are not repeated; interrupted and
+    killed runs resume from their last checkpoint. A run that fails or diverges is recorded and
+    does not stop the others.
+
+    Args:
+        name: a study, or a Python file that defines STUDY.
+        sweep: which runs to make, and where.
+
+    Returns:
+        the results of the runs that were not in the tables.
+
+    Raises:
+        ValueError: before any work starts, if an argument is invalid, data are missing, the tables
+            are of another version of the study, or a folder cannot be written to.
+    """
+    argument, (name, study) = name, find_study(name)
+    seeds = sweep.seeds or study.seeds
+    check_seeds(seeds)
+    conditions = study_conditions(name, study, sweep)
+    file, folder = file_name(name, sweep.tier), Path(sweep.folder, file_name(name, sweep.tier))
+    threads = max(row.config.threads for row in conditions)
+    parallel = len(conditions) * len(seeds) if sweep.jobs is None else sweep.jobs
+    backend = Backend(sweep.backend, parallel, sweep.backend_options, folder)
+    if backend.uses_this_machine:  # the runs share its processors
+        cpus = available_cpus()
+        parallel = max(1, cpus // threads) if sweep.jobs is None else parallel
+        threads = max(1, cpus // parallel)
+        backend = replace(backend, jobs=parallel)
+    jobs = _jobs(conditions, seeds, threads)
+    results_folder = folder if sweep.tier == "smoke" else Path(sweep.results)
+    check_folder("results", results_folder)
+    check_folder("folder", folder)
+    tier = "" if sweep.tier == "laptop" else f" --tier {sweep.tier}"
+    results = StudyResults(results_folder, file, f"rlgates sweep {argument}{tier}", study.chart)
+    all_conditions = study_conditions(name, study, replace(sweep, tasks=(), cores=()))
+    results.check([*_jobs(all_conditions, seeds[:1], max_threads=1), *jobs])
+    missing = [job for job in jobs if not results.has(job)]
+    if len(missing) < len(jobs):
+        print(f"{len(jobs) - len(missing)} of {len(jobs)} runs are in {results.table}", flush=True)
+    job_results = check_all(missing, here=backend.uses_this_machine)
+    for job_result in job_results:
+        results.add(job_result)
+    pending = [job for job in missing if not results.has(job)]
+    estimate = TimeEstimate(pending, parallel, results)
+    if pending:
+        print(estimate.summary(), flush=True)
+    with StopRequest().listening() as stop, closing(backend.run(pending, stop)) as ended:
+        for job_result in ended:
+            job_results.append(job_result)
+            if job_result.error == NOT_STARTED:
+                continue
+            print(f"[{estimate.update(job_result)}] {describe(job_result)[0]}", flush=True)
+            if job_result.result is not None:
+                results.add(job_result)
+    print_not_started(job_results, len(pending))
+    with locked(results_folder):
+        redraw_study(results_folder, file, study)
+    return job_results
+
+
+def _jobs(conditions: Sequence[Condition], seeds: Sequence[int], max_threads: int) -> list[Job]:
+    """One run for each condition and seed; seed by seed, so that early results cover all cores."""
+    configs = [
+        replace(row.config, threads=min(row.config.threads, max_threads)) for row in conditions
+    ]
+    return [
+        Job(config, seed, row.variant, _extras(row), row.horizon)
+        for seed in seeds
+        for row, config in zip(conditions, configs, strict=True)
+    ]
+
+
+def _extras(row: Condition) -> tuple[str, ...]:
+    return ("gates",) * row.gates + ("horizon",) * bool(row.horizon)

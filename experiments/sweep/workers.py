@@ -1,0 +1,165 @@
+"""Parallel runs on this machine, in worker processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, NamedTuple
+
+from rlgates.errors import check_size
+from rlgates.experiments.runs.jobs import (
+    NOT_STARTED,
+    Job,
+    JobResult,
+    Stop,
+    check_all,
+    describe,
+    print_not_started,
+    run_job,
+)
+from rlgates.experiments.runs.stopping import StopRequest
+
+
+def run_all(jobs: Sequence[Job], workers: int = 1) -> list[JobResult]:
+    """Make all runs and print how each of them ended.
+
+    Finished runs are looked up; interrupted ones resume. A failing run is recorded in its manifest
+    and does not stop the others. After Ctrl-C or SIGTERM the active runs are saved, and no more
+    are started.
+
+    Args:
+        jobs: the runs.
+        workers: runs at a time; with more than one, each in its own process.
+
+    Returns:
+        the results, in the order of the jobs.
+
+    Raises:
+        ValueError: before any work starts, if a config is invalid, a folder holds a run with
+            another config, or data are missing.
+    """
+    check_size("jobs", workers)
+    job_results = check_all(jobs)
+    for job_result in job_results:
+        print("\n".join(describe(job_result)), flush=True)
+    finished = [job_result.job for job_result in job_results]
+    pending = [job for job in jobs if job not in finished]
+    with StopRequest().listening() as stop:
+        for job_result in run_parallel(pending, stop, workers):
+            job_results.append(job_result)
+            if job_result.error != NOT_STARTED:
+                print("\n".join(describe(job_result)), flush=True)
+    print_not_started(job_results, len(jobs))
+    return sorted(job_results, key=lambda job_result: jobs.index(job_result.job))
+
+
+class _Worker(NamedTuple):
+    process: BaseProcess
+    pipe: Connection
+
+
+def available_cpus() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_parallel(jobs: Iterable[Job], stop: Stop, workers: int) -> Generator[JobResult]:
+    """Make the runs and yield their results as they end.
+
+    If a worker process dies, its run fails, and another worker takes its place. After `stop`
+    the active runs are saved, and the others are not started.
+
+    Args:
+        jobs: the runs. The next one is requested when a worker is free and after the caller has
+            received all results so far. Runs that another process is making come last.
+        stop: polled regularly.
+        workers: runs at a time; with more than one, each in its own process.
+    """
+    if workers == 1 or (isinstance(jobs, Sequence) and len(jobs) == 1):
+        yield from (run_job(job, stop) for job in unlocked_first(jobs))
+        return
+    context = multiprocessing.get_context("spawn")
+    stop_event = context.Event()
+    queue = unlocked_first(jobs)
+    idle: list[_Worker] = []
+    busy: dict[Connection, tuple[_Worker, Job]] = {}
+    try:
+        while True:
+            while len(busy) < workers and not stop():
+                job = next(queue, None)
+                if job is None:
+                    break
+                worker = idle.pop() if idle else _start_worker(context, stop_event)
+                worker.pipe.send(job)
+                busy[worker.pipe] = worker, job
+            if not busy:
+                break
+            for pipe in wait(list(busy), timeout=0.5):
+                assert isinstance(pipe, Connection)
+                worker, job = busy.pop(pipe)
+                try:
+                    job_result = pipe.recv()
+                except (EOFError, ConnectionResetError):
+                    yield _dead_worker_result(worker, job)
+                else:
+                    idle.append(worker)
+                    yield job_result
+            if stop():
+                stop_event.set()
+        for job in queue:
+            yield JobResult(job, error=NOT_STARTED, interrupted=True)
+    finally:
+        stop_event.set()
+        for worker in (*idle, *(worker for worker, _ in busy.values())):
+            worker.pipe.close()
+            worker.process.join()
+
+
+def unlocked_first(jobs: Iterable[Job]) -> Iterator[Job]:
+    """The jobs, with those at the end whose run folder another process has locked."""
+    locked = []
+    for job in jobs:
+        if job.folder.is_locked:
+            locked.append(job)
+        else:
+            yield job
+    yield from locked
+
+
+def _start_worker(context: Any, stop_event: Any) -> _Worker:
+    parent_end, worker_end = context.Pipe()
+    process = context.Process(target=_worker_loop, args=(worker_end, stop_event))
+    process.start()
+    worker_end.close()
+    return _Worker(process, parent_end)
+
+
+def _dead_worker_result(worker: _Worker, job: Job) -> JobResult:
+    worker.process.join()
+    error = f"the process ended with exit code {worker.process.exitcode}"
+    job.folder.end("failed", error=error)
+    return JobResult(job, error=error)
+
+
+def _worker_loop(pipe: Connection, stop_event: Any) -> None:
+    """Make the runs that come through the pipe, until it is closed."""
+    parent = multiprocessing.parent_process()
+    with StopRequest().listening() as interrupted:
+
+        def stop() -> bool:
+            parent_died = parent is not None and not parent.is_alive()
+            return interrupted() or stop_event.is_set() or parent_died
+
+        while True:
+            try:
+                job = pipe.recv()
+            except (EOFError, OSError):  # the parent closed the pipe, or died
+                return
+            job_result = run_job(job, stop, bar=False)
+            try:
+                pipe.send(job_result)
+            except OSError:
+                return

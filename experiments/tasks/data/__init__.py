@@ -1,0 +1,1 @@
+"""Where data sets are found, fetched and checked."""

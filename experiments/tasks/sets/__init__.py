@@ -1,0 +1,1 @@
+"""The tasks on data sets and programs."""

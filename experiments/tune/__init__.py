@@ -1,0 +1,1 @@
+"""`rlgates tune`: hyperparameter searches with Optuna."""

@@ -1,0 +1,235 @@
+"""The journal of a search: an Optuna study in a file, which several processes can share."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.trial import FrozenTrial, TrialState
+
+from rlgates.experiments.runs.locks import is_locked, locked
+from rlgates.experiments.studies.space import Range, Space, Value
+
+WORKER, INFO = "worker", "info"  # user attributes of a trial
+# Seconds after which Optuna takes over the lock of a killed process; it is held for one write.
+LOCK_GRACE_PERIOD = 5
+
+
+class Trial(NamedTuple):
+    """A trial that is to be evaluated.
+
+    Attributes:
+        number: of the trial, from 0 on.
+        values: of the parameters.
+    """
+
+    number: int
+    values: dict[str, Value]
+
+
+class TrialResult(NamedTuple):
+    """A trial that has ended.
+
+    Attributes:
+        trial: the trial.
+        value: objective; infinite if a run diverged, None if one failed.
+        info: what else was recorded.
+    """
+
+    trial: Trial
+    value: float | None
+    info: dict[str, Any]
+
+
+class Journal:
+    """A search for the best values of some parameters, kept by Optuna in a file.
+
+    Several processes, on several machines that share the file, can work on a search at once. For
+    each trial the sampler gets a new seed, from the seed of the search and the number of the trial.
+    So a resumed search continues as if it had never stopped, and two processes with the same seed
+    do not sample the same values.
+
+    Two locks guard the file. Ours makes reading the trials, sampling and recording one step. Inside
+    of it, Optuna's guards each write against other programs that use the file, such as its
+    dashboard; after a process was killed in a write, the next writer waits `LOCK_GRACE_PERIOD`.
+
+    Args:
+        path: the journal; beside it, a folder of the same stem holds the locks and the runs.
+        name: of the search; a file can hold several.
+        space: the parameters.
+        higher: whether a higher objective is better.
+        settings: of all runs of the search, as plain data.
+        seed: of the sampler.
+
+    Raises:
+        ValueError: the file is damaged, or holds this search with other settings.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        space: Space,
+        higher: bool,
+        settings: Mapping[str, Any],
+        seed: int,
+    ) -> None:
+        self.path, self.name, self.space, self.seed = path.absolute(), name, space, seed
+        self.worst = -np.inf if higher else np.inf
+        self.folder = self.path.with_suffix("")
+        self.failed = 0  # failures of this process count as trials, or it might never end
+        self.worker = ""
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        with self._lock():
+            if self.path.exists() and self.path.read_bytes()[-1:] not in (b"", b"\n"):
+                raise ValueError(self._damaged_message)
+            try:
+                lock = JournalFileOpenLock(str(self.path), grace_period=LOCK_GRACE_PERIOD)
+                self.storage = JournalStorage(JournalFileBackend(str(self.path), lock))
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(self._damaged_message) from error
+            self.study = optuna.create_study(
+                storage=self.storage,
+                study_name=name,
+                direction="maximize" if higher else "minimize",
+                load_if_exists=True,
+            )
+            self._check_settings(json.loads(json.dumps(settings)))
+
+    @property
+    def _damaged_message(self) -> str:
+        return (
+            f"{self.path} is damaged. Put back a copy of it, or remove it: the same trials are "
+            "sampled again, and finished runs are not repeated."
+        )
+
+    def _check_settings(self, settings: dict[str, Any]) -> None:
+        before = self.study.user_attrs.get("settings")
+        if before is None:
+            self.study.set_user_attr("settings", settings)
+        elif before != settings:
+            differences = "; ".join(
+                f"{key} was {before.get(key)!r} and is now {settings.get(key)!r}"
+                for key in sorted({*before, *settings})
+                if before.get(key) != settings.get(key)
+            )
+            raise ValueError(
+                f"{self.path} holds a search with other settings: {differences}. "
+                "Choose another --folder, or remove it."
+            )
+
+    def _lock(self) -> AbstractContextManager[None]:
+        return locked(self.folder / "lock")
+
+    @contextmanager
+    def active_worker(self) -> Iterator[None]:
+        """Inside of the block, other processes see that this one works on its trials."""
+        self.worker = uuid.uuid4().hex
+        folder = self.folder / self.worker
+        try:
+            with locked(folder):
+                yield
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def claim_stale_trials(self) -> list[Trial]:
+        """Take over the running trials of processes that are gone.
+
+        Trials of processes that were killed before all values were sampled are marked as failed.
+        """
+        claimed = []
+        with self._lock():
+            for trial in self._trials():
+                worker = trial.user_attrs.get(WORKER)
+                if trial.state != TrialState.RUNNING or (worker and self._is_active(worker)):
+                    continue
+                if set(trial.params) == set(self.space):
+                    self._set_attribute(trial.number, WORKER, self.worker)
+                    claimed.append(self._as_trial(trial))
+                else:
+                    self.study.tell(trial.number, state=TrialState.FAIL)
+        return claimed
+
+    def _is_active(self, worker: str) -> bool:
+        folder = self.folder / worker
+        if is_locked(folder):
+            return True
+        shutil.rmtree(folder, ignore_errors=True)
+        return False
+
+    def ask(self, trials: int) -> Trial | None:
+        """Sample the next trial; None once there are `trials` of them.
+
+        Failed trials of other calls and processes do not count.
+        """
+        with self._lock():
+            earlier = self._trials()
+            successful = sum(trial.state != TrialState.FAIL for trial in earlier)
+            if successful + self.failed >= trials:
+                return None
+            seed = np.random.SeedSequence((self.seed, len(earlier))).generate_state(1)
+            self.study.sampler = optuna.samplers.TPESampler(seed=int(seed[0]))
+            trial = self.study.ask({name: _distribution(v) for name, v in self.space.items()})
+            self._set_attribute(trial.number, WORKER, self.worker)
+            return self._as_trial(trial)
+
+    def tell(self, trial: Trial, value: float | None, info: Mapping[str, Any]) -> None:
+        """Record the result of a trial.
+
+        Args:
+            trial: the trial.
+            value: objective; nan if a run diverged, which counts as the worst; None: it failed.
+            info: what else to record, as plain data.
+        """
+        with self._lock():
+            self._set_attribute(trial.number, INFO, dict(info))
+            if value is None:
+                self.failed += 1
+                self.study.tell(trial.number, state=TrialState.FAIL)
+            else:
+                self.study.tell(trial.number, self.worst if np.isnan(value) else value)
+
+    def results(self) -> list[TrialResult]:
+        """All trials that have ended, best first, failed ones last."""
+        ended = [
+            TrialResult(self._as_trial(trial), trial.value, trial.user_attrs.get(INFO, {}))
+            for trial in self._trials()
+            if trial.state.is_finished() and INFO in trial.user_attrs
+        ]
+        sign = -1 if self.worst < 0 else 1
+        return sorted(ended, key=lambda one: (one.value is None, sign * (one.value or 0.0)))
+
+    def _trials(self) -> list[FrozenTrial]:
+        return self.study.get_trials(deepcopy=False)
+
+    def _set_attribute(self, number: int, name: str, value: Any) -> None:
+        study = self.storage.get_study_id_from_name(self.name)
+        trial = self.storage.get_trial_id_from_study_id_trial_number(study, number)
+        self.storage.set_trial_user_attr(trial, name, value)
+
+    def _as_trial(self, trial: FrozenTrial | optuna.Trial) -> Trial:
+        values = {name: v.plain(trial.params[name]) for name, v in self.space.items()}
+        return Trial(trial.number, values)
+
+
+def _distribution(values: Any) -> BaseDistribution:
+    if not isinstance(values, Range):
+        return CategoricalDistribution(values.values)
+    if values.whole:
+        return IntDistribution(int(values.low), int(values.high), log=values.log)
+    return FloatDistribution(values.low, values.high, log=values.log)

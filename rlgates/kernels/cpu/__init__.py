@@ -1,0 +1,1 @@
+"""Kernels for the CPU, in C++: `csrc` and what calls it."""

@@ -1,0 +1,169 @@
+// rlgates.kernels.cpu._native: recurrent layers on the CPU, in float32.
+//
+// It takes addresses and sizes and checks nothing: `rlgates.kernels.cpu.gated`, `.fused` and
+// `rlgates.kernels.scan` do. The kernels are compiled once for each instruction set, and the best
+// set that the processor supports is chosen at import, so that one binary runs anywhere.
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "abi.h"
+#include "drivers/parallel.h"
+
+// Each returns false if there is not enough memory.
+struct Kernels {
+  bool (*gated_forward)(const GatedArgs &);
+  bool (*gated_backward)(const GatedArgs &);
+  bool (*scan_forward)(const ScanArgs &);
+  bool (*scan_backward)(const ScanArgs &);
+  bool (*fused_forward)(const FusedArgs &);
+  bool (*fused_backward)(const FusedArgs &);
+};
+
+// Functions between these two are compiled for another instruction set than the rest of the file.
+#define PRAGMA(...) _Pragma(#__VA_ARGS__)
+#ifdef __clang__
+#define INSTRUCTIONS_ON(names) \
+  PRAGMA(clang attribute push(__attribute__((target(names))), apply_to = function))
+#define INSTRUCTIONS_OFF PRAGMA(clang attribute pop)
+#else
+#define INSTRUCTIONS_ON(names) PRAGMA(GCC push_options) PRAGMA(GCC target(names))
+#define INSTRUCTIONS_OFF PRAGMA(GCC pop_options)
+#endif
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define HAS_X86_KERNELS
+INSTRUCTIONS_ON("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma")
+namespace avx512 {
+#define LANES 16
+#define SUMS 24
+#include "isa.h"
+#undef LANES
+#undef SUMS
+}  // namespace avx512
+INSTRUCTIONS_OFF
+INSTRUCTIONS_ON("avx2,fma")
+namespace avx2 {
+#define LANES 8
+#define SUMS 12
+#include "isa.h"
+#undef LANES
+#undef SUMS
+}  // namespace avx2
+INSTRUCTIONS_OFF
+#endif
+
+namespace plain {
+#define LANES 4
+#ifdef __aarch64__
+#define SUMS 24
+#else
+#define SUMS 12
+#endif
+#include "isa.h"
+}  // namespace plain
+
+static const struct {
+  const char *name;
+  const Kernels *kernels;
+} INSTRUCTIONS[] = {
+#ifdef HAS_X86_KERNELS
+    {"avx512", &avx512::kernels},
+    {"avx2", &avx2::kernels},
+#endif
+    {"plain", &plain::kernels},
+};
+
+static bool runs_here(const char *name) {
+#ifdef HAS_X86_KERNELS
+  __builtin_cpu_init();
+  if (!strcmp(name, "avx512"))
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  if (!strcmp(name, "avx2"))
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+  return !strcmp(name, "plain");
+}
+
+static const Kernels *chosen;
+
+// Choose the kernels by name, the best ones for ""; null if they do not run here.
+static const char *choose(const char *name) {
+  for (const auto &set : INSTRUCTIONS)
+    if ((!*name || !strcmp(set.name, name)) && runs_here(set.name)) {
+      chosen = set.kernels;
+      return set.name;
+    }
+  return nullptr;
+}
+
+// Run a kernel with the arguments that Python packed, or with two of them side by side.
+template <class KernelArgs>
+static PyObject *run(PyObject *args, bool (*kernel)(const KernelArgs &)) {
+  const char *packed;
+  Py_ssize_t size;
+  if (!PyArg_ParseTuple(args, "y#", &packed, &size)) return nullptr;
+  KernelArgs calls[2];
+  const long count = size / sizeof(KernelArgs);
+  if (size % sizeof(KernelArgs) || count < 1 || count > 2)
+    return PyErr_Format(PyExc_ValueError, "expected %zd bytes, got %zd", sizeof(KernelArgs), size);
+  memcpy(calls, packed, size);
+  bool done[2] = {true, true};
+  Py_BEGIN_ALLOW_THREADS;
+  parallel_for(count, count, [&](long first, long, long) { done[first] = kernel(calls[first]); });
+  Py_END_ALLOW_THREADS;
+  if (!done[0] || !done[1]) return PyErr_NoMemory();
+  Py_RETURN_NONE;
+}
+
+static PyObject *gated_forward(PyObject *, PyObject *args) {
+  return run(args, chosen->gated_forward);
+}
+static PyObject *gated_backward(PyObject *, PyObject *args) {
+  return run(args, chosen->gated_backward);
+}
+static PyObject *scan_forward(PyObject *, PyObject *args) {
+  return run(args, chosen->scan_forward);
+}
+static PyObject *scan_backward(PyObject *, PyObject *args) {
+  return run(args, chosen->scan_backward);
+}
+static PyObject *fused_forward(PyObject *, PyObject *args) {
+  return run(args, chosen->fused_forward);
+}
+static PyObject *fused_backward(PyObject *, PyObject *args) {
+  return run(args, chosen->fused_backward);
+}
+
+static PyObject *use(PyObject *, PyObject *args) {
+  const char *name;
+  if (!PyArg_ParseTuple(args, "s", &name)) return nullptr;
+  const char *used = choose(name);
+  if (!used)
+    return PyErr_Format(PyExc_ValueError, "no kernels for %R here", PyTuple_GetItem(args, 0));
+  return PyUnicode_FromString(used);
+}
+
+static PyMethodDef METHODS[] = {
+    {"gated_forward", gated_forward, METH_VARARGS, "Run a gated layer over a sequence."},
+    {"gated_backward", gated_backward, METH_VARARGS, "Compute its gradients."},
+    {"scan_forward", scan_forward, METH_VARARGS, "Run a linear recurrence over a sequence."},
+    {"scan_backward", scan_backward, METH_VARARGS, "Compute its gradients."},
+    {"fused_forward", fused_forward, METH_VARARGS, "Run a fused cell over a sequence."},
+    {"fused_backward", fused_backward, METH_VARARGS, "Compute its gradients."},
+    {"use", use, METH_VARARGS, "Choose an instruction set, the best one for ''; its name."},
+    {nullptr, nullptr, 0, nullptr}};
+
+static PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_native", nullptr, -1, METHODS,
+                             nullptr, nullptr, nullptr, nullptr};
+
+PyMODINIT_FUNC PyInit__native(void) {
+  choose("");
+  return PyModule_Create(&MODULE);
+}

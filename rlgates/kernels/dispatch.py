@@ -1,0 +1,292 @@
+"""Which backend runs a layer, in which order they are tried, and why one cannot run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from rlgates.kernels import scan
+from rlgates.kernels.cpu import abi, fused, gated
+from rlgates.kernels.cpu import scan as cpu_scan
+from rlgates.kernels.spec import FusedCell, GatedLayer, Layer, LinearScan, State
+from rlgates.kernels.triton import op as triton
+
+BACKENDS = ("auto", "plain", "native", "scan", "triton")
+
+_NOT_BUILT = "the extension rlgates.kernels.cpu._native was not built at installation"
+_LEARNED_INITIAL_STATE = "it starts an episode from zeros, not from a learned state"
+_logger = logging.getLogger(__name__)
+
+
+class LayerCall(NamedTuple):
+    """One layer to run over a sequence; see `run` for the arguments.
+
+    Attributes:
+        spec: what `Layer.recurrence` returned.
+        tensors: x, the state and the weights.
+    """
+
+    spec: Any
+    x: Tensor
+    state: State
+    episode_starts: Tensor | None
+    initial_state: Callable[[], State]
+    learned_initial_state: bool
+    tensors: tuple[Tensor, ...]
+
+    @property
+    def initial_at_starts(self) -> State | None:
+        """The initial state; None without episode starts, where it is not needed."""
+        return None if self.episode_starts is None else self.initial_state()
+
+
+class Backend(NamedTuple):
+    """One way to run a layer.
+
+    Attributes:
+        unsupported_reason: why it cannot run a call; None if it can.
+        run: gives the outputs and the final state.
+        is_worthwhile: whether "auto" takes it for a call that it can run.
+    """
+
+    unsupported_reason: Callable[[LayerCall], str | None]
+    run: Callable[[LayerCall], tuple[Tensor, State]]
+    is_worthwhile: Callable[[LayerCall], bool] = lambda call: True
+
+
+class Result(NamedTuple):
+    """Outputs (T, B, O), the parts of the final state, and the backend that computed them."""
+
+    outputs: Tensor
+    state: State
+    backend: str
+
+
+# ---- gated layers ------------------------------------------------------------------------------
+
+
+def _cpu_gated_unsupported_reason(call: LayerCall) -> str | None:
+    if call.episode_starts is not None and call.learned_initial_state:
+        return _LEARNED_INITIAL_STATE
+    return _gate_unsupported_reason(
+        call.spec.activation, call.spec.auxiliary
+    ) or _cpu_unsupported_reason(call)
+
+
+def _gate_unsupported_reason(activation: str, auxiliary: str) -> str | None:
+    if activation not in abi.ACTIVATIONS:
+        return f"it has no gates of {activation}"
+    return None if auxiliary in abi.AUXILIARIES else f"it has no {auxiliary} gates"
+
+
+def _cpu_unsupported_reason(call: LayerCall) -> str | None:
+    if torch.is_autocast_enabled("cpu"):
+        return "it does not follow autocast"
+    return _cpu_scan_unsupported_reason(call)
+
+
+def _triton_gated_unsupported_reason(call: LayerCall) -> str | None:
+    if call.episode_starts is not None and call.learned_initial_state:
+        return _LEARNED_INITIAL_STATE
+    return triton.unsupported_reason(call.x, call.state, call.episode_starts, call.spec)
+
+
+# ---- fused cells -------------------------------------------------------------------------------
+
+
+def _cpu_fused_unsupported_reason(call: LayerCall) -> str | None:
+    gate = call.spec.gate
+    return (gate and _gate_unsupported_reason(*gate[:2])) or _cpu_unsupported_reason(call)
+
+
+# ---- layers that are linear in their state -----------------------------------------------------
+
+
+def _cpu_scan_unsupported_reason(call: LayerCall) -> str | None:
+    for tensor in call.tensors:
+        if not tensor.is_cpu or tensor.dtype is not torch.float32:
+            return f"it takes float32 on the CPU, got {tensor.dtype} on {tensor.device}"
+    return None if abi.built() else _NOT_BUILT
+
+
+def _triton_scan_unsupported_reason(call: LayerCall) -> str | None:
+    for tensor in call.tensors:
+        if not tensor.is_cuda or tensor.dtype is not torch.float32:
+            return f"it takes float32 on a GPU, got {tensor.dtype} on {tensor.device}"
+    return _triton_scan_error()
+
+
+@cache
+def _triton_scan_error() -> str | None:
+    """What fails when the Triton scan runs one step: Triton, or its compiler, may be missing."""
+    try:
+        from rlgates.kernels.triton import scan as triton_scan
+
+        triton_scan.run_one_step()
+    except Exception as error:
+        return f"Triton does not work: {type(error).__name__}: {error}"
+    return None
+
+
+def _scan(call: LayerCall, kernel: scan.ScanKernel | None) -> tuple[Tensor, State]:
+    return scan.run(
+        call.spec, call.x, call.state, call.episode_starts, call.initial_at_starts, kernel
+    )
+
+
+def _triton_scan(call: LayerCall) -> tuple[Tensor, State]:
+    from rlgates.kernels.triton import scan as triton_scan
+
+    return _scan(call, triton_scan)
+
+
+def _torch_scan_is_worthwhile(call: LayerCall) -> bool:
+    """It replaces many operations by few: a gain where each is small, as always on a GPU."""
+    numbers = sum(part.numel() for part in call.state)
+    return len(call.x) >= 8 and (numbers <= 4096 or not call.x.is_cpu)
+
+
+# ---- the choice --------------------------------------------------------------------------------
+
+# The backends of each kind of layer, the fastest first. A new backend is a row here and a name in
+# BACKENDS.
+_BACKENDS: dict[type, dict[str, Backend]] = {
+    GatedLayer: {
+        "native": Backend(
+            _cpu_gated_unsupported_reason,
+            lambda call: gated.run(call.x, call.state, call.episode_starts, call.spec),
+        ),
+        "triton": Backend(
+            _triton_gated_unsupported_reason,
+            lambda call: triton.run(call.x, call.state, call.episode_starts, call.spec),
+            lambda call: call.x.is_cuda,  # on a CPU only Triton's slow interpreter runs
+        ),
+    },
+    FusedCell: {
+        "native": Backend(
+            _cpu_fused_unsupported_reason,
+            lambda call: fused.run(
+                call.spec, call.x, call.state, call.episode_starts, call.initial_at_starts
+            ),
+        )
+    },
+    LinearScan: {
+        "native": Backend(_cpu_scan_unsupported_reason, lambda call: _scan(call, cpu_scan)),
+        "triton": Backend(_triton_scan_unsupported_reason, _triton_scan),
+        "scan": Backend(
+            lambda call: None, lambda call: _scan(call, None), _torch_scan_is_worthwhile
+        ),
+    },
+}
+
+
+def _call_unsupported_reason(call: LayerCall) -> str | None:
+    """Why only the plain loop can run this call; None if a backend may."""
+    if torch.compiler.is_compiling():
+        return "torch.compile traces the plain loop"
+    # Private names of torch, as of 2.13: whoever traces or transforms its operations needs them.
+    if (
+        torch._C._get_tracing_state() is not None
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack() > 0
+        or forward_ad._current_level >= 0
+    ):
+        return "a tracer, torch.func or forward-mode differentiation is active"
+    for tensor in call.tensors:
+        if type(tensor) is not Tensor and type(tensor) is not torch.nn.Parameter:
+            return f"it takes plain tensors, got {type(tensor).__name__}"
+    starts = call.episode_starts
+    if starts is not None and starts.device != call.x.device:
+        return f"the episode starts must be on {call.x.device}, got {starts.device}"
+    return None
+
+
+def run(
+    layer: Layer,
+    x: Tensor,
+    state: State,
+    episode_starts: Tensor | None,
+    initial_state: Callable[[], State],
+    backend: str,
+    learned_initial_state: bool = False,
+) -> Result | None:
+    """Run one layer over a sequence with a kernel.
+
+    Args:
+        layer: the layer.
+        x: its inputs (T, B, I).
+        state: the parts of its state before the first step.
+        episode_starts: (T, B) bool, true where an episode starts.
+        initial_state: gives the parts of the state at the start of an episode.
+        backend: one of `BACKENDS`.
+        learned_initial_state: whether that state is learned, and not the layer's own.
+
+    Returns:
+        the result; None if the plain loop has to run.
+
+    Raises:
+        ValueError: `backend` names a kernel that cannot run this, with the reason.
+    """
+    if backend == "plain":
+        return None
+    spec = layer.recurrence()
+    tensors = (x, *state, *getattr(spec, "weights", ()))
+    call = LayerCall(spec, x, state, episode_starts, initial_state, learned_initial_state, tensors)
+    candidates = _BACKENDS.get(type(call.spec), {})
+    reason = "this core has no such fast path"
+    for name in candidates if backend == "auto" else {backend} & candidates.keys():
+        candidate = candidates[name]
+        unsupported = _call_unsupported_reason(call) or candidate.unsupported_reason(call)
+        if unsupported is None and (backend == name or candidate.is_worthwhile(call)):
+            return Result(*candidate.run(call), name)
+        reason = unsupported or reason
+        if unsupported is _NOT_BUILT and backend == "auto":
+            _warn_once(f"this is several times slower than native code: {unsupported}.")
+    if backend != "auto":
+        raise ValueError(f"the {backend} backend cannot run this: {reason}.")
+    return None
+
+
+def side_by_side_is_faster(steps: int, batch_size: int) -> bool:
+    """Whether two layers run faster with a thread each than one by one with all threads."""
+    threads = abi.num_threads()
+    return threads > 1 and (steps == 1 or batch_size < threads)
+
+
+def run_together(
+    layers: Sequence[tuple[Layer, Tensor, State]], episode_starts: Tensor | None
+) -> list[Result] | None:
+    """Run two layers side by side, with a thread each.
+
+    Args:
+        layers: layers, their inputs (T, B, I) and the parts of their states; each starts an
+            episode from its own initial state.
+        episode_starts: (T, B) bool, or None.
+
+    Returns:
+        the result of each; None if they cannot run like this.
+    """
+    arguments = []
+    for layer, x, state in layers:
+        spec = layer.recurrence()
+        tensors = (x, *state, *getattr(spec, "weights", ()))
+        call = LayerCall(spec, x, state, episode_starts, lambda: (), False, tensors)
+        if (
+            type(spec) is not GatedLayer
+            or _call_unsupported_reason(call)
+            or _cpu_gated_unsupported_reason(call)
+        ):
+            return None
+        arguments.append((x, state, spec))
+    return [Result(*result, "native") for result in gated.run_together(arguments, episode_starts)]
+
+
+@cache
+def _warn_once(message: str) -> None:
+    _logger.warning(message)

@@ -1,0 +1,301 @@
+"""Launches of the kernels: tile sizes, buffers, persistent or step by step.
+
+Nothing here waits for the device, so that a caller can record it in a CUDA graph. Tile sizes and
+thresholds are estimates, not yet measured on a GPU (`rlgates bench gpu` does that).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from torch import Tensor
+
+from rlgates.gates import AUXILIARIES
+from rlgates.kernels.cpu.abi import CELLS
+from rlgates.kernels.triton import persistent, step
+
+# The largest recurrent weights for a persistent kernel, which reads them again at each step: about
+# the shared memory of a multiprocessor. Products of larger ones are spread over the device.
+MAX_PERSISTENT_BYTES = 2**18
+
+INTERPRETED = bool(persistent.INTERPRETED.value)
+
+
+class GatedProblem(NamedTuple):
+    """All arguments of the kernels but the tensors.
+
+    Attributes:
+        cell, activation, auxiliary, chunk_size, beta: as in `GatedLayer`.
+        precision: of the operands of a product: "ieee" (float32), "tf32" or "bf16"; sums, gates
+            and states are float32.
+        steps, batch_size, units: T, B and H.
+    """
+
+    cell: str
+    activation: str
+    auxiliary: str
+    chunk_size: int
+    beta: float
+    precision: str
+    steps: int
+    batch_size: int
+    units: int
+
+    @property
+    def width(self) -> int:
+        """The number of columns of all maps."""
+        return (len(AUXILIARIES[self.auxiliary]) + len(CELLS[self.cell])) * self.units
+
+    @property
+    def first_columns(self) -> int:
+        """Columns whose product comes first in a step; those that read the reset state follow."""
+        return self.width - self.units if self.cell == "gru_before" else self.width
+
+    @property
+    def operand_dtype(self) -> torch.dtype:
+        """Of the operands of a product."""
+        return torch.bfloat16 if self.precision == "bf16" else torch.float32
+
+    @property
+    def persistent(self) -> bool:
+        """Whether one launch of a persistent kernel runs all steps."""
+        return self.width * self.units * self.operand_dtype.itemsize <= MAX_PERSISTENT_BYTES
+
+
+class Inputs(NamedTuple):
+    """The inputs of a layer, or their gradients.
+
+    Attributes:
+        projected: (T, B, G H), float32, or narrower under autocast.
+        h, c: the state before the first step, (B, H) float32; c for an LSTM only.
+        weight: recurrent weights (G H, H), with H rows for every map.
+        bias: (G H), for "gru_after" only, which adds it to the recurrent products.
+    """
+
+    projected: Tensor
+    h: Tensor
+    c: Tensor | None
+    weight: Tensor
+    bias: Tensor | None
+
+
+class Results(NamedTuple):
+    """The outputs (T, B, H) and the saved tensors, as described at `step.forward`.
+
+    Without a backward pass `gates` and `extra` are None, and `cells` has only the last state.
+    """
+
+    outputs: Tensor
+    cells: Tensor
+    h_prev: Tensor
+    gates: Tensor | None
+    extra: Tensor | None
+
+
+def multiply(left: Tensor, right: Tensor, result: Tensor | None = None) -> Tensor:
+    """left @ right in float32, whatever the dtype of the operands."""
+    if left.dtype is torch.float32:
+        return torch.mm(left, right, out=result)
+    if left.is_cuda:
+        if result is None:
+            return torch.mm(left, right, out_dtype=torch.float32)
+        return torch.mm(left, right, out_dtype=torch.float32, out=result)
+    return torch.mm(left.float(), right.float(), out=result)
+
+
+def _settings(problem: GatedProblem, episode_starts: Tensor | None) -> dict[str, Any]:
+    """The constants of the kernels: the layer, the tile of a step, and warps."""
+    all_units = triton.next_power_of_2(problem.units)
+    units = max(16, all_units)
+    if problem.activation != "cumax" and not problem.persistent:
+        units = min(units, 256)
+    settings = {
+        "UNITS": problem.units,
+        "CELL": problem.cell,
+        "ACTIVATION": problem.activation,
+        "AUXILIARY": problem.auxiliary,
+        "CHUNK": problem.chunk_size,
+        "HAS_STARTS": episode_starts is not None,
+        "BLOCK_ROWS": min(max(1, 1024 // units), 16),
+        "BLOCK_UNITS": units,
+        "num_warps": min(16, max(4, units // 256)),
+        "enable_fp_fusion": True,  # the default, but Triton 3.9 warns where it is not set
+    }
+    if problem.persistent:
+        ieee = problem.precision == "ieee"
+        settings |= {
+            "WIDTH": problem.width,
+            "PRECISION": "ieee" if ieee else "tf32",  # only float32 has a choice
+            "BLOCK_BATCH": 16,
+            "BLOCK_OUTER": min(64, max(16, all_units)),
+            "BLOCK_INNER": 32,
+            "num_stages": 2 if ieee else 3,
+        }
+    return settings
+
+
+def _grid(problem: GatedProblem, settings: dict[str, Any]) -> tuple[int, int]:
+    rows = settings["BLOCK_BATCH" if problem.persistent else "BLOCK_ROWS"]
+    return (
+        triton.cdiv(problem.batch_size, rows),
+        triton.cdiv(problem.units, settings["BLOCK_UNITS"]),
+    )
+
+
+def forward(
+    problem: GatedProblem, inputs: Inputs, episode_starts: Tensor | None, save: bool
+) -> Results:
+    """Run a layer over a sequence.
+
+    Args:
+        problem: what to run.
+        inputs: all contiguous; they are not changed.
+        episode_starts: (T, B) uint8, not 0 where an episode starts; None if none does.
+        save: whether to save tensors for the backward pass.
+    """
+    steps, batch_size, units = problem.steps, problem.batch_size, problem.units
+    new = inputs.h.new_empty
+    weight = inputs.weight.to(problem.operand_dtype)
+    outputs = new(steps, batch_size, units)
+    cells = new(steps + 1 if save else 1, batch_size, units)
+    cells[0].copy_(inputs.h if inputs.c is None else inputs.c)
+    h_prev = weight.new_empty(steps if save else 1, batch_size, units)
+    h_prev[0].copy_(inputs.h)
+    if episode_starts is not None:
+        h_prev[0].masked_fill_(episode_starts[0].bool().unsqueeze(-1), 0)
+    gates = new(steps, batch_size, problem.width) if save else None
+    u_recurrent = new(steps, batch_size, units) if save and problem.cell == "gru_after" else None
+    reset = weight.new_empty(batch_size, units) if problem.cell == "gru_before" else None
+    recurrent = new(batch_size, problem.width)
+    unused = outputs  # a placeholder that is neither read nor written
+    tensors = [
+        inputs.projected,
+        recurrent,
+        unused if inputs.bias is None else inputs.bias,
+        cells,
+        h_prev,
+        outputs,
+        unused if gates is None else gates,
+        next((tensor for tensor in (u_recurrent, reset) if tensor is not None), unused),
+        unused if episode_starts is None else episode_starts,
+    ]
+    numbers = batch_size, steps, problem.beta
+    settings = {**_settings(problem, episode_starts), "SAVE": save}
+    grid = _grid(problem, settings)
+    if not batch_size:
+        pass
+    elif problem.persistent:
+        persistent.forward_persistent[grid](*tensors, weight, *numbers, **settings)
+    else:
+        first = weight[: problem.first_columns].t()
+        second = weight[problem.first_columns :].t()
+        for t in range(steps):
+            multiply(h_prev[t if save else 0], first, recurrent[:, : problem.first_columns])
+            if reset is not None:
+                step.forward[grid](*tensors, *numbers, t, RESET_ONLY=True, **settings)
+                multiply(reset, second, recurrent[:, problem.first_columns :])
+            step.forward[grid](*tensors, *numbers, t, RESET_ONLY=False, **settings)
+    return Results(outputs, cells if save else cells[-1:], h_prev, gates, u_recurrent)
+
+
+def backward(
+    problem: GatedProblem,
+    inputs: Inputs,
+    episode_starts: Tensor | None,
+    results: Results,
+    d_outputs: Tensor | None,
+    d_h: Tensor | None,
+    d_c: Tensor | None,
+    needs_weight_grad: bool,
+) -> Inputs:
+    """The gradients of the inputs, after a `forward` with `save`.
+
+    Args:
+        problem, inputs, episode_starts, results: arguments and results of `forward`; the outputs
+            and the projected inputs are not read.
+        d_outputs, d_h, d_c: gradients of the outputs and of the final state, None for zeros.
+        needs_weight_grad: whether weights and bias need gradients.
+    """
+    steps, batch_size, units = problem.steps, problem.batch_size, problem.units
+    _, cells, h_prev, gates, extra = results
+    assert gates is not None
+    new = gates.new_empty
+    after, before = problem.cell == "gru_after", problem.cell == "gru_before"
+    d_outputs = (
+        gates.new_zeros(steps, batch_size, units) if d_outputs is None else d_outputs.contiguous()
+    )
+    d_product, d_state = (
+        gates.new_zeros(batch_size, units)
+        if gradient is None
+        else gradient.clone(memory_format=torch.contiguous_format)
+        for gradient in (d_h, d_c)
+    )
+    d_gates = torch.empty_like(gates, dtype=problem.operand_dtype)
+    d_recurrent = torch.empty_like(d_gates) if after else d_gates
+    d_extra = new(batch_size, units) if before else d_state
+    weight = inputs.weight.to(problem.operand_dtype)
+    tensors = [
+        gates,
+        cells,
+        cells if extra is None else extra,
+        d_outputs,
+        d_product,
+        d_state,
+        d_gates,
+        d_recurrent,
+        d_extra,
+        gates if episode_starts is None else episode_starts,
+    ]
+    numbers = batch_size, steps, problem.beta
+    settings = _settings(problem, episode_starts)
+    grid = _grid(problem, settings)
+    first, second = weight[: problem.first_columns], weight[problem.first_columns :]
+    if not batch_size:
+        pass
+    elif problem.persistent:
+        transposed = weight.t().contiguous()
+        persistent.backward_persistent[grid](*tensors, transposed, *numbers, **settings)
+    else:
+        for t in reversed(range(steps)):
+            step.backward[grid](*tensors, *numbers, t, RESET_ONLY=False, **settings)
+            if before:
+                multiply(d_gates[t, :, problem.first_columns :], second, d_extra)
+                step.backward[grid](*tensors, *numbers, t, RESET_ONLY=True, **settings)
+            multiply(d_recurrent[t, :, : problem.first_columns], first, d_product)
+    if episode_starts is not None:
+        d_product.masked_fill_(episode_starts[0].bool().unsqueeze(-1), 0)
+    if problem.cell != "lstm":
+        d_product += d_state
+    d_weight = d_bias = None
+    if needs_weight_grad:
+        flat = d_recurrent.flatten(0, 1)
+        d_weight = multiply(flat[:, : problem.first_columns].t(), h_prev.flatten(0, 1))
+        if before:
+            reset = torch.sigmoid(gates[..., :units]) * h_prev
+            d_reset_product = flat[:, problem.first_columns :].t()
+            second = multiply(d_reset_product, reset.to(problem.operand_dtype).flatten(0, 1))
+            d_weight = torch.cat([d_weight, second])
+        d_bias = flat.sum(0, dtype=torch.float32) if after else None
+    d_c = d_state if problem.cell == "lstm" else None
+    return Inputs(d_gates, d_product, d_c, d_weight, d_bias)  # type: ignore[arg-type]
+
+
+def launch_error(problem: GatedProblem, device: torch.device) -> str | None:
+    """Why the kernels of a problem cannot be built and run on a device; None if they can."""
+    problem = problem._replace(steps=2, batch_size=1)
+    state = torch.zeros(1, problem.units, device=device)
+    projected = torch.zeros(2, 1, problem.width, device=device)
+    bias = projected.new_zeros(problem.width)
+    inputs = Inputs(projected, state, state, state.new_zeros(problem.width, problem.units), bias)
+    episode_starts = torch.zeros(2, 1, dtype=torch.uint8, device=device)
+    try:
+        with torch.cuda.device(device), torch.autocast(device.type, enabled=False):
+            results = forward(problem, inputs, episode_starts, save=True)
+            backward(problem, inputs, episode_starts, results, None, None, None, True)
+            torch.cuda.synchronize()
+    except Exception as error:  # no compiler for the launcher, an old driver, too large a tile, ...
+        reason = str(error).strip().splitlines() or [""]
+        return f"triton fails on {device} ({type(error).__name__}: {reason[0]})"
+    return None

@@ -1,0 +1,270 @@
+"""Gated layers on a GPU: when Triton kernels can run them, and the kernels made differentiable.
+
+Triton comes with PyTorch for CUDA and is imported when it is first needed. If TRITON_INTERPRET=1 is
+set by then, its interpreter runs the kernels on any device, slowly: for tests.
+
+Products follow torch: operands in float32, in tf32 where torch.backends.cuda.matmul allows it, or
+in bfloat16 under autocast to it. Sums, gates and states are always float32.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from rlgates.gates import AUXILIARIES
+from rlgates.kernels.spec import GatedLayer, State
+
+if TYPE_CHECKING:
+    from rlgates.kernels.triton.launch import GatedProblem
+
+ACTIVATIONS = ("sigmoid", "fast", "iterated_fast", "softsign", "cumax")
+CELLS = ("lstm", "gru_after", "gru_before", "janet")
+
+Tensors = tuple[Tensor | None, ...]
+
+_logger = logging.getLogger(__name__)
+
+
+def _launch() -> Any:
+    return importlib.import_module("rlgates.kernels.triton.launch")
+
+
+# ---- when they can run -------------------------------------------------------------------------
+
+
+def unsupported_reason(
+    x: Tensor, state: State, episode_starts: Tensor | None, layer: GatedLayer
+) -> str | None:
+    """Why the kernels cannot run this layer on its inputs `x`; None if they can."""
+    if layer.activation not in ACTIVATIONS or layer.cell not in CELLS:
+        return f"it has no {layer.cell} with gates of {layer.activation}"
+    device = x.device
+    reason = device_unsupported_reason(device)
+    if reason is not None:
+        return reason
+    autocast = torch.is_autocast_enabled(device.type)
+    if autocast and torch.get_autocast_dtype(device.type) is not torch.bfloat16:
+        return "it follows autocast in bfloat16 alone"
+    if autocast and device.type == "cuda" and torch.cuda.get_device_capability(device)[0] < 8:
+        return "the device has no tensor cores for bfloat16"
+    tensors = *state, *layer.weights
+    for tensor in tensors if autocast else (x, *tensors):
+        if tensor.dtype is not torch.float32:
+            return f"it takes float32, got {tensor.dtype}"
+    starts = [] if episode_starts is None else [episode_starts]
+    devices = {tensor.device for tensor in (*tensors, *starts)}
+    if devices != {device}:
+        return f"all tensors must be on one device, got {device} and {devices}"
+    if device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
+        return _launch_error(gated_problem(layer, 1, 1), device)
+    return None
+
+
+@cache
+def device_unsupported_reason(device: torch.device) -> str | None:
+    """Why no kernel can run on a device, also logged once for a GPU; None if some can."""
+    interpreted = device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
+    if device.type != "cuda" and not interpreted:
+        return f"it runs on CUDA devices, got {device}"
+    try:
+        launch = _launch()
+    except ImportError as error:
+        reason = f"triton cannot be imported ({error})"
+    else:
+        if launch.INTERPRETED or (device.type == "cuda" and torch.version.hip is None):
+            return None
+        reason = f"it runs on CUDA devices, got {device}"
+    if device.type == "cuda":
+        _warn(reason)
+    return reason
+
+
+@cache
+def _launch_error(problem: GatedProblem, device: torch.device) -> str | None:
+    """Why the kernels of a problem fail on a device, also logged once; None if they run.
+
+    They are tried with a batch of one: they are compiled for any batch size.
+    """
+    launch = _launch()
+    reason = None if launch.INTERPRETED else launch.launch_error(problem, device)
+    if reason is not None:
+        _warn(reason)
+    return reason
+
+
+@cache
+def _warn(reason: str) -> None:
+    _logger.warning("the plain loop runs, many times slower on a GPU than kernels: %s.", reason)
+
+
+def _precision(device: torch.device) -> str:
+    if torch.is_autocast_enabled(device.type):
+        return "bf16"
+    matmul = torch.backends.cuda.matmul
+    # From torch 2.9 on `fp32_precision` is authoritative, and `allow_tf32` may raise.
+    precision = getattr(matmul, "fp32_precision", None)
+    allowed = matmul.allow_tf32 if precision is None else precision == "tf32"
+    return "tf32" if allowed else "ieee"
+
+
+def gated_problem(layer: GatedLayer, steps: int, batch_size: int) -> GatedProblem:
+    """The problem of a layer over T steps of a batch of B."""
+    return _launch().GatedProblem(  # type: ignore[no-any-return]
+        *layer[:4], layer.beta, _precision(layer.weight_hh.device), steps, batch_size,
+        layer.weight_hh.shape[1],
+    )  # fmt: skip
+
+
+# ---- running them ------------------------------------------------------------------------------
+
+
+def run(
+    x: Tensor, state: State, episode_starts: Tensor | None, layer: GatedLayer
+) -> tuple[Tensor, State]:
+    """Run a layer over a sequence, all on one device.
+
+    Args:
+        x: its inputs (T, B, I), float32 or what autocast takes.
+        state: h, and c of an LSTM, each (B, H) float32.
+        episode_starts: (T, B) bool; the state is zero where an episode starts.
+        layer: the cell, its gate and its weights, float32.
+
+    Returns:
+        outputs (T, B, H) and the final state, float32.
+
+    Raises:
+        ValueError: shapes do not fit together.
+    """
+    after = layer.cell == "gru_after"  # its reset gate acts on the recurrent bias too
+    bias = layer.bias_ih if after else layer.bias_ih + layer.bias_hh
+    projected = torch.nn.functional.linear(x, layer.weight_ih, bias)
+    h, *c = (part.contiguous() for part in state)
+    tensors = (
+        _expanded_masters(projected, layer, -1).contiguous(),
+        h,
+        c[0] if c else None,
+        _expanded_masters(layer.weight_hh, layer, 0).contiguous(),
+        _expanded_masters(layer.bias_hh, layer, 0).contiguous() if after else None,
+    )
+    problem = gated_problem(layer, len(x), len(h))
+    _check(problem, tensors)
+    starts = None if episode_starts is None else episode_starts.contiguous().view(torch.uint8)
+    with torch.cuda.device_of(x), torch.autocast(x.device.type, enabled=False):
+        if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+            trace = tensors[0][:0].clone()
+            outputs, *final = _Gated.apply(problem, starts, trace, *tensors)  # type: ignore[no-untyped-call]
+            return outputs, tuple(final)
+        outputs, cells, *_ = _forward(problem, False, starts, *tensors)
+    return outputs, (outputs[-1].clone(), cells[-1]) if c else (cells[-1],)
+
+
+def _expanded_masters(stacked: Tensor, layer: GatedLayer, dim: int) -> Tensor:
+    """Stacked maps with the columns (or rows) of the master maps repeated for each unit."""
+    chunk, units = layer.chunk_size, layer.weight_hh.shape[1]
+    maps = AUXILIARIES[layer.auxiliary]
+    if chunk == 1 or "mi" not in maps:
+        return stacked
+    begin = units * (maps.index("mi") + layer.cell.startswith("gru"))
+    masters = 2 * units // chunk
+    rest = stacked.shape[dim] - begin - masters
+    before, middle, after = stacked.split([begin, masters, rest], dim=dim)
+    return torch.cat([before, middle.repeat_interleave(chunk, dim), after], dim=dim)
+
+
+def _check(problem: GatedProblem, tensors: Tensors) -> None:
+    """Check all shapes: the kernels get addresses, without bounds."""
+    state = problem.batch_size, problem.units
+    shapes = (
+        (problem.steps, problem.batch_size, problem.width),
+        state,
+        state,
+        (problem.width, problem.units),
+        (problem.width,),
+    )
+    for tensor, shape in zip(tensors, shapes, strict=True):
+        if tensor is not None and tensor.shape != shape:
+            raise ValueError(f"must be of shape {shape}, got {tuple(tensor.shape)}.")
+
+
+def _forward(
+    problem: GatedProblem, save: bool, episode_starts: Tensor | None, *inputs: Tensor | None
+) -> Any:
+    launch = _launch()
+    return launch.forward(problem, launch.Inputs(*inputs), episode_starts, save)
+
+
+def _backward(
+    problem: GatedProblem,
+    needs_weight_grad: bool,
+    episode_starts: Tensor | None,
+    weight: Tensor | None,
+    *tensors: Tensor | None,
+) -> Any:
+    launch = _launch()
+    inputs = launch.Inputs(None, None, None, weight, None)
+    results = launch.Results(None, *tensors[:4])
+    return launch.backward(
+        problem, inputs, episode_starts, results, *tensors[4:], needs_weight_grad
+    )
+
+
+class _Gated(torch.autograd.Function):
+    """A sequence with gradients for projected inputs, h, c, weights and bias."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        problem: GatedProblem,
+        episode_starts: Tensor | None,
+        trace: Tensor,
+        *inputs: Tensor | None,
+    ) -> Tensors:
+        outputs, *saved = _forward(problem, True, episode_starts, *inputs)
+        ctx.set_materialize_grads(False)
+        ctx.problem = problem
+        # Saving the episode starts too lets autograd detect a change in place. The last four are
+        # not read; they tell autograd on what a second derivative would depend: `trace` (empty, in
+        # place of the projected inputs), h, c and bias.
+        ctx.save_for_backward(episode_starts, inputs[3], *saved, trace, *inputs[1:3], inputs[4])
+        final = saved[0][-1].clone()
+        return (outputs, final) if inputs[2] is None else (outputs, outputs[-1].clone(), final)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> Tensors:
+        result = _GatedBackward.apply(  # type: ignore[no-untyped-call]
+            ctx.problem, any(ctx.needs_input_grad[6:]), *ctx.saved_tensors, *gradients
+        )
+        needs_grad = ctx.needs_input_grad[3:]
+        result = (d if need else None for d, need in zip(result, needs_grad, strict=True))
+        return None, None, None, *result
+
+
+class _GatedBackward(torch.autograd.Function):
+    """The backward pass, which is not differentiable: a second derivative raises an error."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, problem: GatedProblem, needs_weight_grad: bool, *tensors: Tensor | None
+    ) -> Tensors:
+        episode_starts, weight, *saved = tensors[:6]
+        trace, *_ = tensors[6:10]
+        d_outputs, d_h, *d_c = tensors[10:]
+        arguments = episode_starts, weight, *saved, d_outputs, d_h, d_c[0] if d_c else None
+        assert trace is not None
+        with torch.cuda.device_of(trace), torch.autocast(trace.device.type, enabled=False):
+            result = _backward(problem, needs_weight_grad, *arguments)
+        return (result[0].to(trace.dtype), *result[1:])
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> None:
+        raise RuntimeError(
+            "Triton kernels are not twice differentiable: give the core backend='plain' for a "
+            "second derivative."
+        )

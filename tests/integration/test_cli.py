@@ -1,0 +1,179 @@
+"""The `rlgates` command: what it says, and its exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.tiny import tiny
+
+import rlgates
+from rlgates.experiments.cli import main as cli
+from rlgates.experiments.configs import presets as configs
+from rlgates.experiments.configs.base import override, parse_pairs
+from rlgates.experiments.configs.presets import smoke
+from rlgates.experiments.runs.jobs import Job
+from rlgates.experiments.runs.text import steps_text, time_text
+
+pytestmark = pytest.mark.usefixtures("in_tmp_path")
+
+
+def test_version_and_cores(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"rlgates {rlgates.__version__}\n"
+    assert cli.main(["cores"]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert listed == rlgates.list_cores()
+
+
+@pytest.mark.parametrize(
+    "command", ["", "train", "demo", "sweep", "tune", "figures", "cores", "play", "film", "bench"]
+)
+def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main([*command.split(), "--help"])
+    assert end.value.code == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"usage: rlgates {command}".rstrip())
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("train --core ur_lsmt", "unknown core 'ur_lsmt'. Did you mean 'ur_lstm'"),
+        ("train --preset dmo", "unknown preset 'dmo'. Did you mean 'demo'?"),
+        ("train --env-settings crop=6", "crop must be odd"),
+        ("train --env-settings crop=wide", "crop must be an integer, got 'wide' (str)."),
+        ("train --env rlgates/MiniGridMemoryS7-v0", "is a single environment of gymnasium"),
+        ("train --env rlgates/popgym-RepeatFirstEasy-v0", "is a single environment of gymnasium"),
+        ("train --n-envs 0", "n_envs must be at least 1, got 0."),
+        ("sweep", "the name of a study is needed; rlgates sweep --list shows all."),
+        ("sweep musik", "unknown study 'musik'. Did you mean 'music'?"),
+        ("figures --results nowhere", "no results in nowhere"),
+        ("ledger --results nowhere", "no results in nowhere; `rlgates sweep` makes them."),
+        ("ledger --results .", "no results in .; `rlgates sweep` makes them."),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    line: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert cli.main(line.split()) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("rlgates: error: ")
+    assert printed.err.count("\n") == 1
+    assert message in printed.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_options_end_with_the_same_code() -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(["train", "--bogus", "3"])
+    assert end.value.code == 2
+
+
+def test_pairs() -> None:
+    words = ["steps=30", "crop=None", "shuffle-pads=env", "apple_reward=(0,1)", "gone="]
+    pairs = parse_pairs(words)
+    assert pairs == {
+        "steps": 30,
+        "crop": None,
+        "shuffle_pads": "env",
+        "apple_reward": (0, 1),
+        "gone": "",
+    }
+    assert override({"gone": 1, "steps": 2, "kept": 3}, pairs).keys() == {
+        *("steps", "crop", "shuffle_pads", "apple_reward", "kept")
+    }
+    with pytest.raises(ValueError, match="expected NAME=VALUE, got 'steps'"):
+        parse_pairs(["steps"])
+
+
+def test_settings_are_laid_over_those_of_the_preset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+
+    def run_all(jobs: list[Job], _: int) -> list[object]:
+        seen.extend(jobs)
+        return []
+
+    monkeypatch.setattr("rlgates.experiments.sweep.workers.run_all", run_all)
+    line = (
+        "train --preset study90 --env-settings num_apples=0 end_on_choice= --seeds 1 2 --core lstm"
+    )
+    assert cli.main([*line.split(), "--core-options", "input_scale=", "forget_bias=2"]) == 0
+    assert [job.seed for job in seen] == [1, 2]
+    config = seen[0].config
+    assert config.env_settings == {
+        "explore_steps": 15,
+        "distractor_steps": 90,
+        "reward_steps": 15,
+        "num_apples": 0,
+    }
+    assert config.core_options == {"forget_bias": 2}
+    assert config.core == "lstm"
+    assert config.folder == configs.PRESETS["study90"].folder
+
+
+@pytest.mark.parametrize("core", ["rmc", "gru"])
+def test_a_core_takes_those_options_of_a_preset_that_it_has(
+    core: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = []
+    monkeypatch.setattr(
+        "rlgates.experiments.sweep.workers.run_all", lambda jobs, _: seen.extend(jobs) or []
+    )
+    assert cli.main(["train", "--core", core]) == 0
+    assert cli.main(["train", "--core", core, "--core-options", "forget_bias=2"]) == 0
+    given = {"input_scale": 8.0} if core == "gru" else {}
+    assert [job.config.core_options for job in seen] == [given, {**given, "forget_bias": 2}]
+    assert cli.main(["train", "--core", "rmcc"]) == 2
+    assert "Did you mean 'rmc'" in capsys.readouterr().err
+
+
+def test_demo_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["demo", "--smoke"]) == 0
+    printed = capsys.readouterr().out
+    assert f"ur_lstm on {configs.PRESETS['demo-smoke'].env_title}, seed " in printed
+    assert "tensorboard --logdir runs/smoke\n" in printed
+    assert len(list(Path("runs/smoke").rglob("curve.png"))) == 1
+
+
+@pytest.mark.parametrize(("goal", "code"), [(0.0, 0), (0.9, 1)])
+def test_demo_is_honest(
+    goal: float,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(configs.PRESETS, "demo", tiny("runs"))
+    monkeypatch.setattr(cli, "SUCCESS_THRESHOLD", goal)
+    assert cli.main(["demo", "--total-steps", "56"]) == code
+    verdict = capsys.readouterr().out.splitlines()[-1]
+    assert verdict.startswith(f"The goal, {goal:.2f}, {'was not' if code else 'is'} reached")
+
+
+def test_smoke_runs_differ_from_the_real_ones_in_size_alone() -> None:
+    real = configs.PRESETS["study90"]
+    short = smoke(real)
+    assert short.total_steps < 10**4
+    assert (short.core, short.critic, short.gamma) == (real.core, real.critic, real.gamma)
+    assert short.folder != real.folder
+
+
+def test_numbers_as_people_read_them() -> None:
+    assert [steps_text(n) for n in (56, 7_680, 1_930_000, 2.5e9)] == [
+        *("56", "7.7 k", "1.9 M", "2.5 G")
+    ]
+    assert [time_text(s) for s in (1.25, 42, 59.7, 130, 3599.6, 3700)] == [
+        *("1.2 s", "42 s", "1 min 0 s", "2 min 10 s", "1 h 0 min", "1 h 1 min")
+    ]
+
+
+def test_renamed_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "--checkpoint-every", "3"]) == 2
+    assert "--checkpoint-every is gone: use --checkpoint-minutes" in capsys.readouterr().err
+    assert cli.main(["task", "copy", "--save_minutes=-3"]) == 2
+    printed = capsys.readouterr().err
+    assert "--save_minutes is now --checkpoint-minutes" in printed
+    assert "checkpoint_minutes must be at least 0, got -3.0" in printed

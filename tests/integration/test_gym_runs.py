@@ -1,0 +1,205 @@
+"""Runs of agents in environments of gymnasium, beside agents of sb3-contrib."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sb3_contrib
+from matplotlib.image import imread
+
+from rlgates.agents import RecurrentPPO
+from rlgates.experiments.cli.main import main
+from rlgates.experiments.configs.gym import GymConfig
+from rlgates.experiments.configs.identity import identity
+from rlgates.experiments.report.rows import to_frame
+from rlgates.experiments.report.studies.returns import return_table
+from rlgates.experiments.runs.files import read_json, read_table
+from rlgates.experiments.runs.folder import RunFolder, read_config
+from rlgates.experiments.runs.gym.train import GymResult, make_envs, read_evaluations, train
+from rlgates.experiments.runs.jobs import Job, run_job, runner_for
+from rlgates.experiments.studies import STUDIES, Arm
+
+ARMS = STUDIES["learning"].arms("laptop")
+TITLES = list(dict.fromkeys(arm.config.title for arm in ARMS))
+
+
+def tiny(config: Any, folder: Path) -> GymConfig:
+    """Two rollouts, with an evaluation after each."""
+    small: GymConfig = replace(runner_for(config).smoke(config), folder=str(folder))
+    return small
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> GymConfig:
+    """CartPole without velocities, in two rollouts."""
+    config = ARMS[2].of("ur_lstm")
+    assert config.title == "CartPole-v1 without velocities"
+    return tiny(config, tmp_path)
+
+
+@pytest.mark.parametrize("title", TITLES)
+@pytest.mark.parametrize("variant", ["sb3-contrib", "forget_bias=0"])
+def test_a_run_can_be_repeated(title: str, variant: str, tmp_path: Path) -> None:
+    (arm,) = (arm for arm in ARMS if (arm.config.title, arm.variant) == (title, variant))
+    config = tiny(arm.of("lstm"), tmp_path / "first")
+    result = train(config, 0, bar=False)
+    again = train(tiny(config, tmp_path / "second"), 0, bar=False)
+    assert replace(result, seconds=0.0) == replace(again, seconds=0.0)
+    steps, returns = read_evaluations(config.run_folder(0))
+    assert steps.tolist() == [config.total_steps // 2, config.total_steps]
+    assert result.mean_return == returns[-1]
+    assert result.steps == config.total_steps
+
+
+def test_what_a_run_leaves(config: GymConfig) -> None:
+    result = train(config, 3, bar=False)
+    folder = config.run_folder(3)
+    for name in ("model", "best"):
+        assert RecurrentPPO.load(folder / f"{name}.zip").policy is not None
+        statistics = read_json(folder / f"{name}.json")
+        assert len(statistics["mean"]) == len(statistics["var"]) == 2
+    assert "rollout/ep_rew_mean" in (folder / "progress.csv").read_text()
+    assert list(folder.glob("events.*"))
+    assert RunFolder(config, 3).provenance()["threads"] == 1
+    assert RunFolder(config, 3).result(GymResult) == result == train(config, 3)
+    assert read_config(folder) == (replace(config, seeds=(0,)), 3)
+    with pytest.raises(ValueError, match=r"gamma was 0\.99 and is now 0\.9"):
+        RunFolder(replace(config, gamma=0.9), 3).result(GymResult)
+
+
+def test_statistics_of_the_agent_are_those_of_its_environments(config: GymConfig) -> None:
+    train(config, 0, bar=False)
+    saved = read_json(config.run_folder(0) / "model.json")
+    env: Any = make_envs(config, 0, training=True)
+    agent = RecurrentPPO.load(config.run_folder(0) / "model.zip")
+    agent.set_env(env)
+    obs = np.array([[0.5, 0.1]] * config.n_envs)
+    env.obs_rms.mean[:], env.obs_rms.var[:] = saved["mean"], saved["var"]
+    expected = (obs - saved["mean"]) / np.sqrt(np.array(saved["var"]) + saved["epsilon"])
+    np.testing.assert_allclose(env.normalize_obs(obs), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("every", [None, 10**9])
+def test_without_evaluations_there_is_one_at_the_end(config: GymConfig, every: Any) -> None:
+    config = replace(config, eval_every=every)
+    result = train(config, 0, bar=False)
+    assert read_evaluations(config.run_folder(0))[0].tolist() == [config.total_steps]
+    assert result.best_step == config.total_steps
+
+
+def test_a_time_limit_ends_the_run(config: GymConfig) -> None:
+    config = replace(config, max_minutes=1e-9)
+    result = train(config, 0, bar=False)
+    assert result.ended == "time"
+    assert result.steps < config.total_steps
+
+
+def test_sb3_contrib_has_the_agent_of_sb3_contrib(
+    config: GymConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    init = sb3_contrib.RecurrentPPO.__init__
+
+    def noted(self: Any, *args: Any, **kwargs: Any) -> None:
+        made.append(type(self))
+        init(self, *args, **kwargs)
+
+    monkeypatch.setattr(sb3_contrib.RecurrentPPO, "__init__", noted)
+    torch_lstm = replace(config, core="lstm", core_options={"forget_bias": 0.0})
+    assert run_job(Job(replace(torch_lstm, algo="sb3-contrib"), 0), bar=False).result
+    assert run_job(Job(torch_lstm, 0), bar=False).result
+    assert set(made[:1]) == {sb3_contrib.RecurrentPPO}
+    assert made[-1] is RecurrentPPO
+
+
+def test_agents_of_an_environment_differ_in_core_and_algorithm_alone() -> None:
+    for title in TITLES:
+        arms = [arm for arm in ARMS if arm.config.title == title]
+        every = [identity(arm.of(core)) for arm in arms for core in arm.cores]
+        same = [
+            {k: v for k, v in one.items() if k not in ("core", "core_options", "algo")}
+            for one in every
+        ]
+        assert all(one == same[0] for one in same)
+        assert len(every) == len({str(one) for one in every}) >= 4
+
+
+def test_settings_that_were_not_given_are_in_the_identity() -> None:
+    config = GymConfig(env="rlgates/MiniGridMemoryS7-v0")
+    assert identity(config)["env_settings"]["size"] == 7
+    assert identity(config)["env_settings"]["observation"] == "symbolic"
+    assert GymConfig(env="CartPole-v1").full_settings()["sutton_barto_reward"] is False
+
+
+def test_a_study_makes_table_and_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sweep", "learning", "--tier", "smoke", "--seeds", "0", "1", "--jobs", "1"]
+    words += ["--tasks", "CartPole", "--cores", "lstm", "none", "--folder", str(tmp_path)]
+    assert main(words) == 0
+    folder = tmp_path / "learning_smoke"
+    rows = read_table(folder / "learning_smoke.csv")
+    assert len(rows) == 2 * 4
+    assert {row["measured"] for row in rows} == {"result"}
+    assert len(read_table(folder / "learning_smoke_curves.csv")) == 2 * len(rows)
+    assert "0 of 2" in (folder / "learning_smoke.md").read_text()
+    assert imread(folder / "learning_smoke.png").std() > 0.01
+    capsys.readouterr()
+    assert main(words) == 0
+    assert "8 of 8 runs are in" in capsys.readouterr().out
+    assert read_table(folder / "learning_smoke.csv") == rows
+    assert main(["figures", "--results", str(folder), "--readme", str(tmp_path / "none")]) == 0
+
+
+def test_the_table_tells_who_learned() -> None:
+    rows = [
+        {
+            "title": "CartPole-v1",
+            "core": "lstm",
+            "seed": str(seed),
+            "mean_return": str(value),
+            "success_return": "450.0",
+            "steps_to_goal": "100" if value >= 450.0 else "",
+            "episodes": "20",
+            "seconds": "60",
+            "commit": "abcdefghij",
+            "command": "rlgates sweep learning",
+        }
+        for seed, value in enumerate((449.0, 450.0, 500.0))
+    ]
+    line = return_table(to_frame(rows)).splitlines()[2]
+    assert "| `lstm` | 466 [" in line
+    assert "| 2 of 3 | 100 (2) | 1 min 0 s |" in line
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"env": "CartPol-v1"}, "CartPol-v1 cannot be made"),
+        ({"env_settings": {"colour": 1}}, "CartPole-v1 cannot be made"),
+        ({"core": "ur_lstn"}, "Did you mean 'ur_lstm'"),
+        ({"algo": "sb3_contrib"}, "Did you mean 'sb3-contrib'"),
+        ({"algo": "sb3-contrib"}, r"core must be 'lstm' with forget_bias=0\.0, got 'ur_lstm'"),
+        ({"algo": "sb3-contrib", "core": "lstm"}, "got 'lstm' with ''"),
+        ({"observation_indices": (0, 4)}, r"observation_indices must be below 4, got \(0, 4\)"),
+        ({"env": "rlgates/PassiveTMaze-v0"}, "observation_indices must be empty"),
+        ({"n_envs": 0}, "n_envs must be"),
+        ({"eval_every": 0}, "eval_every must be"),
+    ],
+)
+def test_bad_input(config: GymConfig, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(config, **changes).check()
+
+
+def test_gates_and_horizon_are_refused(config: GymConfig) -> None:
+    for what in ({"gates": ("ur_lstm",)}, {"horizon": "length"}):
+        with pytest.raises(ValueError, match="not for CartPole-v1"):
+            Arm(config, ("ur_lstm",), **what)  # type: ignore[arg-type]
+
+
+def test_compare_is_the_old_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "--tasks", "CartPol", "--jobs", "0"]) == 2
+    assert "compare is now sweep learning" in capsys.readouterr().err

@@ -1,0 +1,98 @@
+"""The house itself: what is installed, what an import drags in, what is in git."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rlgates
+
+ROOT = Path(__file__).parents[2]
+FLOORS = {folder: f"rlgates.{folder}" for folder in ("agents", "envs", "experiments")}
+FLOORS["rlgates"] = "rlgates"
+
+WITHOUT = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in absent:
+            asked.append(name)
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+absent, asked = sys.argv[1:], []
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def python_files() -> list[Path]:
+    return [file for floor in FLOORS for file in (ROOT / floor).rglob("*.py")]
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        (
+            "import rlgates; rlgates.make_core('ur_lstm', 3, 4); assert not asked, asked",
+            ["gymnasium", "stable_baselines3", "sb3_contrib"],
+        ),
+        (
+            "import rlgates.envs; rlgates.envs.make_env_spec('rlgates/ActiveMatch-v0');"
+            "assert not asked, asked",
+            ["torch", "stable_baselines3", "sb3_contrib", "minigrid", "popgym", "pygame"],
+        ),
+        ("import rlgates.agents", ["tensorboard", "tqdm", "tyro"]),
+    ],
+)
+def test_each_floor_stands_without_the_ones_above(code: str, absent: list[str]) -> None:
+    command = [sys.executable, "-c", WITHOUT + code, *absent]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import rlgates; rlgates.cores.DNC, rlgates.gates.GATES, rlgates.core.Core",
+        "import rlgates; all(hasattr(rlgates, name) for name in dir(rlgates)) or 1 / 0",
+        "from rlgates import *; make_core, timescale",
+    ],
+)
+def test_what_an_import_leaves_out_is_there_when_asked_for(code: str) -> None:
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
+def test_version_is_the_installed_one() -> None:
+    installed = importlib.metadata.version("rlgates")
+    assert installed == rlgates.__version__, "touch pyproject.toml and run make setup"
+
+
+def test_citation_and_changelog_know_the_version() -> None:
+    assert f"\nversion: {rlgates.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## [{rlgates.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_every_folder_with_code_is_a_package() -> None:
+    """setup.py installs the packages that it finds."""
+    folders = {file.parent for file in python_files()}
+    assert [str(folder) for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+def test_the_package_is_typed() -> None:
+    assert (ROOT / "rlgates" / "py.typed").exists()
+
+
+def test_files_in_git_are_small() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    files = [ROOT / name for name in listed.stdout.split("\0") if name]
+    large = [str(file) for file in files if file.is_file() and file.stat().st_size > 1_000_000]
+    assert not large, f"files in git have at most 1 MB, got {large}"

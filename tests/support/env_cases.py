@@ -1,0 +1,74 @@
+"""Settings under which every environment ends many episodes in few steps, and their digest."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from rlgates.envs import ENVS, BatchedEnv, make_env_spec
+from rlgates.envs.engine.philox import Key
+
+_PHASES = {"explore_steps": 3, "distractor_steps": 9, "reward_steps": 8, "apple_reward": (1, 3)}
+_EARLY = {**_PHASES, "end_on_choice": True, "apple_respawn": 2, "crop": 7}
+_SHORT: dict[str, list[dict[str, Any]]] = {
+    "rlgates/PassiveMatch-v0": [_PHASES, _EARLY, {"num_colors": 2, "reward_steps": 9}],
+    "rlgates/ActiveMatch-v0": [_PHASES, {**_EARLY, "shuffle_pads": "env"}],
+    "rlgates/PassiveTMaze-v0": [{"corridor_length": 3}, {"corridor_length": 1}],
+    "rlgates/ActiveTMaze-v0": [{"corridor_length": 3, "oracle_length": 2, "distract_reward": 0.1}],
+    "rlgates/MemoryChain-v0": [
+        {"memory_length": 4, "num_bits": 3},
+        {"memory_length": 1, "num_bits": 40, "show_time": False},
+    ],
+    "rlgates/RepeatFirst-v0": [{}, {"num_decks": 3}],
+    "rlgates/RepeatPrevious-v0": [{}, {"k": 1}, {"k": 51}],
+    "rlgates/KeyToDoor-v0": [{**_PHASES, "explore_steps": 12}, {**_EARLY, "explore_steps": 12}],
+}
+VIEWS = {
+    "add_previous_action": True,
+    "add_previous_reward": True,
+    "add_time": True,
+    "reward_scale": 0.1,
+}
+CASES: list[tuple[str, dict[str, Any]]] = [
+    (env_id, settings)
+    for env_id in ENVS
+    for settings in (*_SHORT.get(env_id, [{}]), {**_SHORT.get(env_id, [{}])[0], **VIEWS})
+]
+
+
+def name(case: tuple[str, dict[str, Any]]) -> str:
+    env_id, settings = case
+    position = [s for i, s in CASES if i == env_id].index(settings)
+    return f"{env_id.removeprefix('rlgates/')}-{position}"
+
+
+def actions(env: BatchedEnv, steps: int = 1_000, seed: int = 0) -> np.ndarray:
+    """Random actions; the first one is likelier, which leads to the pads and the door."""
+    count = int(env.spec.action_space.n)
+    weights = np.where(np.arange(count) == 0, 2.0, 1.0)
+    rng = np.random.default_rng(seed)
+    return rng.choice(count, size=(steps, env.num_envs), p=weights / weights.sum())
+
+
+def parts(obs: Any) -> dict[str, np.ndarray]:
+    """Observations by name, as NumPy arrays."""
+    named = obs if isinstance(obs, dict) else {"": obs}
+    return {key: np.asarray(values) for key, values in named.items()}
+
+
+def digest(env_id: str) -> str:
+    """A hash of the observations, rewards and ends of 8 environments over 300 steps."""
+    settings = next(s for i, s in CASES if i == env_id)
+    env = BatchedEnv(make_env_spec(env_id, **settings), 8, seed=2**63 + 11)
+    obs, _ = env.reset()
+    total = hashlib.sha256(obs.tobytes())
+    numbers = Key(0, np.arange(300), np.zeros(300, dtype=np.int64)).words(8)
+    for action in numbers % int(env.spec.action_space.n):
+        obs, reward, end, _, _ = env.step(action)
+        for values in (obs, reward, end):
+            total.update(
+                np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<")).tobytes()
+            )
+    return total.hexdigest()

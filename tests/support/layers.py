@@ -1,0 +1,88 @@
+"""The layers that kernels run: gated ones with each gate, and cells with a kernel of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from support.equivalence import seeded, seeded_core
+
+from rlgates import Core
+from rlgates.gates import GATES
+from rlgates.registry import CORES
+
+Layer = tuple[str, dict[str, Any]]
+
+
+def core_name(gate: str, core: str) -> str:
+    return core if gate == CORES[core].plain else f"{gate}_{core}"
+
+
+def layers_of(core: str, *choices: dict[str, Any]) -> list[Layer]:
+    """Every gate of a core with each set of options, tied and untied where allowed."""
+    row = CORES[core]
+    layers: list[Layer] = []
+    for gate in row.gates:
+        free = "tied" in GATES[gate].options and "tied" not in row.fixed
+        for tied in ({"tied": False}, {"tied": True}) if free else ({},):
+            layers += [(core_name(gate, core), {**tied, **options}) for options in choices]
+    return layers
+
+
+LAYERS = [
+    *layers_of("lstm", {}),
+    *layers_of("gru", {"reset": "after"}, {"reset": "before"}),
+    *layers_of("janet", {"beta": 1.0}, {"beta": 0.0}),
+]
+CHUNKED: list[Layer] = [("om_lstm", {"chunk_size": 5}), ("um_gru", {"chunk_size": 3})]
+# A few of each cell, and gates of each kind.
+SOME: list[Layer] = [
+    ("ur_lstm", {}),
+    ("om_lstm", {}),
+    ("ff_lstm", {}),
+    ("gru", {}),
+    ("or_gru", {"reset": "before"}),
+    ("ur_janet", {}),
+]
+
+# Cells with a kernel of their own, each with the options that change it.
+FUSED_OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "gato": [
+        {},
+        {"depth": 2, "inner_size": 1},
+        {"depth": 2, "inner_size": 5, "decay": 1.0},
+        {"s_update": "increment"},
+        {"depth": 2, "inner_size": 3, "s_update": "increment"},
+        {"depth": 2, "inner_size": 3, "s_update": "zero"},
+    ],
+    "rru": [
+        {"dropout": 0.0},
+        {"dropout": 0.0, "relu_layers": 2, "scalar_z": True},
+        {"dropout": 0.0, "relu_layers": 4, "normalize": False, "output_size": 5},
+        {"dropout": 0.0, "fixed_decay": True, "relu_candidate": True, "relu_output": True},
+        {"dropout": 0.0, "expansion": 0.1, "start_decay": 0.9},
+    ],
+    "mogrifier": [{"rounds": 0}, {"rounds": 1}, {"rounds": 4, "rank": 2}, {"cap_input": False}],
+    "nru": [{}, {"num_heads": 3, "layer_norm": True}, {"num_heads": 1, "relu": True}],
+}
+FUSED: list[Layer] = [
+    *((name, options) for name, choices in FUSED_OPTIONS.items() for options in choices),
+    *layers_of("mogrifier", {}),
+    ("um_mogrifier", {"chunk_size": 2}),
+]
+# One of each of these cells.
+SOME_FUSED: list[Layer] = [*(FUSED[i] for i in (0, 2, 7, 16)), ("om_mogrifier", {})]
+assert {name for name, _ in SOME_FUSED} == {*FUSED_OPTIONS, "om_mogrifier"} - {"mogrifier"}
+
+
+def general_core(
+    name: str, hidden_size: int, num_layers: int = 1, input_size: int = 5, **options: Any
+) -> Core:
+    """A core without zero weights."""
+    core = seeded_core(name, hidden_size, num_layers, input_size, **options)
+    generator = seeded(3)
+    with torch.no_grad():
+        for parameter in core.parameters():
+            noise = torch.rand(parameter.shape, generator=generator) - 0.5
+            parameter.add_(0.2 * noise)
+    return core

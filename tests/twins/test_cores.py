@@ -1,0 +1,216 @@
+"""Cores without a large memory against their twins; the others have files of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from support.twin_harness import (
+    INPUTS,
+    build,
+    check,
+    check_derivative,
+    gated_cases,
+    label,
+    single_for,
+    told,
+)
+
+from rlgates.gates import GATES
+from rlgates.registry import CORES
+from twins import linear, rru
+from twins.gated import gru, janet, lstm, mogrifier
+from twins.gates import MAIN
+from twins.gato import gato
+from twins.nru import nru
+from twins.sequence import Initial, Step, zeros
+
+Options = dict[str, Any]
+BEFORE, LINEAR, TWO = {"reset": "before"}, {"candidate": "linear"}, {"num_layers": 2}
+LARGE, NO_GAMMA = {"hidden_size": 6}, {"trainable_gamma": False}
+DEEP = LARGE | {"depth": 2, "inner_size": 3}
+NRU = {"memory_size": 8, "num_heads": 2, "hidden_size": 3}
+RRU = {"output_size": 3, "expansion": 0.7, "hidden_size": 4}
+
+
+def unread_of_gato(options: Options) -> tuple[str, ...]:
+    """What the ablations leave unread."""
+    match options.get("s_update", "sum"):
+        case "sum":
+            return ()
+        case "increment":
+            return ("s",)
+    inner = ("W1_x", "W1_r", "b1", "W2", "b2")
+    return ("s", *(inner if options.get("depth") == 2 else ("W_x_A", "a", "b_A")))
+
+
+class Twin(NamedTuple):
+    """The twin of a core, and the options with which the core is compared with it."""
+
+    step: Step
+    cases: list[tuple[str, Options]]
+    # With which the twin's own derivative is compared with differences.
+    derived: list[tuple[str, Options]]
+    initial: Initial = zeros
+    single: Callable[[str], float] = lambda name: 1e-6
+    unread: Callable[[Options], tuple[str, ...]] = lambda options: ()
+
+
+def each(name: str, *choices: Options, sizes: Options | None = None) -> list[tuple[str, Options]]:
+    return [(name, {**(sizes or {}), **options}) for options in choices]
+
+
+TWINS = {
+    "lstm": Twin(lstm, gated_cases("lstm"), each("s_lstm", {})),
+    "gru": Twin(gru, gated_cases("gru", BEFORE, BEFORE | TWO), each("ur_gru", {}, BEFORE)),
+    "janet": Twin(
+        janet,
+        gated_cases("janet", {"beta": 0.0}, {"beta": -0.7} | TWO, switch_tied=False),
+        each("ur_janet", {}),
+        single=single_for,
+    ),
+    "mogrifier": Twin(
+        mogrifier,
+        gated_cases(
+            "mogrifier",
+            {"rounds": 0},
+            {"rounds": 1},
+            {"rounds": 2},
+            {"rounds": 4, "input_size": 3, "rank": 2},
+            {"input_size": 4, "hidden_size": 3, "rank": 2} | TWO,
+            {"cap_input": False},
+            {"rounds": 0, "cap_input": False} | TWO,
+        ),
+        each("mogrifier", {}, {"rank": 2, "input_size": 3}),
+        single=single_for,
+    ),
+    "mingru": Twin(
+        linear.mingru,
+        gated_cases("mingru", LINEAR, LINEAR | TWO),
+        each("ur_mingru", {}),
+        single=single_for,
+    ),
+    "gilr": Twin(linear.gilr, gated_cases("gilr"), each("s_gilr", {}), single=single_for),
+    "minlstm": Twin(
+        linear.minlstm, each("minlstm", {}, TWO, LINEAR, LINEAR | TWO), each("minlstm", {})
+    ),
+    "lru": Twin(
+        linear.lru,
+        each("lru", {}, TWO, NO_GAMMA, NO_GAMMA | TWO),
+        each("lru", {}),
+    ),
+    "none": Twin(linear.memoryless, each("none", {}, TWO), []),
+    "gato": Twin(
+        gato,
+        each(
+            "gato",
+            LARGE,
+            LARGE | TWO,
+            {"decay": 0.45, "hidden_size": 4},
+            DEEP,
+            DEEP | TWO,
+            DEEP | {"inner_size": 1, "decay": 1.0, "hidden_size": 2},
+            *(
+                {"s_update": name} | deep
+                for name in ("increment", "zero")
+                for deep in (LARGE, DEEP)
+            ),
+        ),
+        each("gato", LARGE, DEEP),
+        unread=unread_of_gato,
+    ),
+    "nru": Twin(
+        nru,
+        each(
+            "nru",
+            NRU,
+            {"memory_size": 4, "num_heads": 1},
+            {"memory_size": 9, "num_heads": 4},  # a head is one and a half rows of the product
+            NRU | TWO,
+            NRU | {"relu": True},
+            NRU | {"layer_norm": True},
+            NRU | {"relu": True, "layer_norm": True} | TWO,
+        ),
+        each("nru", *(NRU | {"relu": flag, "layer_norm": flag} for flag in (False, True))),
+        # A direction is divided by its norm, which may be small: rounding is magnified, in the
+        # core no more than by the equations themselves.
+        single=lambda name: 1e-4,
+    ),
+    "rru": Twin(
+        rru.rru,
+        each(
+            "rru",
+            {},
+            TWO,
+            {"expansion": 1.3, "output_size": 1, "hidden_size": 3},
+            {"relu_layers": 2},
+            {"relu_layers": 3} | TWO,
+            {"normalize": False},
+            {"scalar_z": True},
+            {"relu_candidate": True},
+            {"relu_output": True},
+            {"relu_candidate": True, "relu_output": True} | TWO,
+            {"fixed_decay": True},
+            {"start_decay": 0.95},
+            {"normalize": False, "scalar_z": True, "fixed_decay": True} | TWO,
+            sizes=RRU,
+        ),
+        each("rru", {"relu_layers": 2}, sizes=RRU),
+        rru.initial,
+    ),
+}
+
+
+def rows(of: Callable[[Twin], list[tuple[str, Options]]]) -> Any:
+    return pytest.mark.parametrize(
+        ("twin", "name", "options"),
+        [
+            pytest.param(twin, name, options, id=f"{name}-{label(options)}")
+            for twin in TWINS.values()
+            for name, options in of(twin)
+        ],
+    )
+
+
+def test_every_gate_and_core_has_a_twin() -> None:
+    assert set(MAIN) == set(GATES)
+    assert {*TWINS, "rmc", "dnc", "rma"} == set(CORES)
+
+
+@rows(lambda twin: twin.cases)
+def test_a_core_equals_its_twin(twin: Twin, name: str, options: Options) -> None:
+    check(
+        twin.step,
+        build(name, **options),
+        twin.initial,
+        single=twin.single(name),
+        without_gradient=twin.unread(options),
+        **told(twin.step, name, options),
+    )
+
+
+@rows(lambda twin: twin.derived)
+def test_the_twins_differentiate_rightly(twin: Twin, name: str, options: Options) -> None:
+    core = build(name, **options)
+    check_derivative(twin.step, core, twin.initial, **told(twin.step, name, options))
+
+
+def test_minlstm_gates_far_below_zero() -> None:
+    """Both gates are far below the smallest float32, and their quotient is not."""
+    core = build("minlstm").float()
+    weights = core.gate_weights()
+    for name, value in {"W_f": 0.0, "W_i": 0.0, "b_f": -200.0, "b_i": -199.0}.items():
+        weights[name].fill_(value)
+    x = torch.ones(1, 1, INPUTS)
+    assert core.trace_gates(x).forget[0].numpy() == pytest.approx(1 / (1 + np.e))
+    core(x)[0].sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in core.parameters())
+
+
+def test_width_of_the_hidden_layer_of_the_rru() -> None:
+    core = build("rru", expansion=1.6, input_size=3, hidden_size=5, num_layers=2, output_size=4)
+    widths = [len(core.gate_weights(layer)["b_j"]) for layer in (0, 1)]
+    assert widths == [13, 14]  # round(1.6 (3 + 5)) and round(1.6 (4 + 5))

@@ -1,0 +1,80 @@
+"""Recurrent A2C."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+from support import toys
+from support.toys import CRITICS
+
+from rlgates import RecurrentA2C
+from rlgates.agents import A2C_PRESETS
+
+model = partial(toys.model, algorithm=RecurrentA2C, n_steps=8)
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+def test_an_update_is_one_step_down_the_gradient_of_the_published_loss(critic: str) -> None:
+    """By hand from the buffer, with a plain optimizer whose step is the gradient itself."""
+    optimizer = {"optimizer_class": torch.optim.SGD, "optimizer_kwargs": {}}
+    agent = model(
+        policy_kwargs={**CRITICS[critic], **optimizer},
+        learning_rate=0.1,
+        ent_coef=0.3,
+        vf_coef=0.7,
+        max_grad_norm=1e9,
+        sum_over_time=True,
+    )
+    _, callback = agent._setup_learn(64)
+    agent.collect_rollouts(agent.env, callback, agent.rollout_buffer, 8)
+    policy, buffer = copy.deepcopy(agent.policy), agent.rollout_buffer
+    policy.set_training_mode(True)
+    agent.train()
+    evaluation = policy.evaluate(
+        buffer.observations.flatten(0, 1),
+        buffer.actions.flatten(),
+        buffer.states[0],
+        buffer.episode_starts,
+    )
+    weight = buffer.returns - buffer.values
+    per_step = (
+        -weight * evaluation.log_probs
+        - 0.3 * evaluation.entropy
+        + 0.7 * (buffer.returns - evaluation.values) ** 2
+    )
+    per_step.sum(0).mean().backward()
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter -= 0.1 * (0 if parameter.grad is None else parameter.grad)
+    for result, expected in zip(agent.policy.parameters(), policy.parameters(), strict=True):
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_optimizers() -> None:
+    assert type(model().policy.optimizer) is torch.optim.RMSprop
+    assert type(model(use_rms_prop=False).policy.optimizer) is torch.optim.Adam
+
+
+# Those of the RMA agent and its controls stand in test_rma_policy.
+@pytest.mark.parametrize("name", [n for n in A2C_PRESETS if n.startswith("hung2019_gamma")])
+def test_presets(name: str) -> None:
+    preset = copy.deepcopy(A2C_PRESETS[name])
+    gamma = preset["gamma"]
+    assert name == f"hung2019_gamma_{'1' if gamma == 1 else str(gamma)[2:]}"
+    agent = model(**preset)
+    group = agent.policy.optimizer.param_groups[0]
+    assert (group["betas"], group["eps"], agent.gae_lambda) == ((0.0, 0.95), 1e-6, gamma)
+    agent.learn(64)
+    assert A2C_PRESETS[name] == preset
+
+
+def test_bad_input() -> None:
+    with pytest.raises(ValueError, match="chunk_len must divide n_steps = 8"):
+        model(chunk_len=3)
+    with pytest.raises(TypeError, match="sum_over_time"):
+        model(sum_over_time=1)
+    with pytest.raises(ValueError, match="Did you mean 'ur_lstm'"):
+        model(policy_kwargs={"core": "ur_lstmm"})

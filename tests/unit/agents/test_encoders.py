@@ -1,0 +1,67 @@
+"""Encoders of observations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from rlgates.agents import GridEncoder, MixedEncoder, RecurrentPPO
+from rlgates.envs.sb3 import make_vec_env
+
+SMALL = spaces.Box(0, 255, (3, 5, 7), np.uint8)
+LARGE = spaces.Box(0, 255, (3, 36, 40), np.uint8)
+VIEWS = {"add_previous_action": True, "add_previous_reward": True, "add_phase": True}
+
+
+def test_each_observation_has_its_encoder():
+    space = spaces.Dict(
+        {
+            "eye": SMALL,
+            "far": LARGE,
+            "last": spaces.Discrete(4),
+            "time": spaces.Box(0, 1, (1, 2), np.float32),
+        }
+    )
+    encoder = MixedEncoder(space, grid_output_dim=20, cnn_output_dim=30)
+    assert encoder.features_dim == 20 + 30 + 4 + 2
+    observations = {
+        "eye": torch.rand(6, *SMALL.shape),
+        "far": torch.rand(6, *LARGE.shape),
+        "last": torch.eye(4)[[0, 1, 2, 3, 0, 1]],
+        "time": torch.rand(6, 1, 2),
+    }
+    features = encoder(observations)
+    assert features.shape == (6, encoder.features_dim)
+    eye = encoder.encoders["eye"]
+    assert isinstance(eye, GridEncoder)
+    torch.testing.assert_close(features[:, :20], eye(observations["eye"]))
+    torch.testing.assert_close(features[:, 50:54], observations["last"])
+    torch.testing.assert_close(features[:, 54:], observations["time"].flatten(1))
+
+
+@pytest.mark.parametrize("critic", [{}, {"shared_lstm": True, "enable_critic_lstm": False}])
+def test_a_policy_encodes_small_images_among_other_observations(critic):
+    env = make_vec_env("rlgates/PassiveMatch-v0", 2, seed=0, distractor_steps=2, **VIEWS)
+    model = RecurrentPPO(
+        "MultiInputLstmPolicy",
+        env,
+        n_steps=16,
+        batch_size=32,
+        n_epochs=1,
+        policy_kwargs={"core": "ur_lstm", "lstm_hidden_size": 8, **critic},
+    )
+    assert isinstance(model.policy.features_extractor, MixedEncoder)
+    before = [p.clone() for p in model.policy.features_extractor.parameters()]
+    model.learn(32)
+    after = list(model.policy.features_extractor.parameters())
+    assert all((one != two).any() for one, two in zip(before, after, strict=True))
+
+
+def test_large_images_keep_the_encoder_of_sb3():
+    space = spaces.Dict({"far": LARGE, "time": spaces.Box(0, 1, (1,), np.float32)})
+    from rlgates.agents import MultiInputLstmPolicy
+
+    policy = MultiInputLstmPolicy(space, spaces.Discrete(2), lambda _: 1e-3)
+    assert not isinstance(policy.features_extractor, MixedEncoder)

@@ -1,0 +1,367 @@
+"""Any core inside sb3-contrib's recurrent policies and PPO."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sb3_contrib
+import torch
+from gymnasium import spaces
+from sb3_contrib.common.recurrent.type_aliases import RNNStates
+from stable_baselines3.common.callbacks import EvalCallback
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.policies import BasePolicy
+from support.cases import every_core, every_family, small
+from support.toys import (
+    BOX,
+    CRITICS,
+    IMAGE,
+    check_identity,
+    collected,
+    model,
+    parameters,
+    rollout_actions,
+    toy,
+)
+from torch import nn
+
+from rlgates import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy, RecurrentA2C, RecurrentPPO
+from rlgates.agents.encoders import GridEncoder
+
+POLICIES: dict[str, type[BasePolicy]] = {
+    "MlpLstmPolicy": MlpLstmPolicy,
+    "CnnLstmPolicy": CnnLstmPolicy,
+    "MultiInputLstmPolicy": MultiInputLstmPolicy,
+}
+both_algorithms = pytest.mark.parametrize("algorithm", [RecurrentPPO, RecurrentA2C])
+
+
+def test_the_promised_line() -> None:
+    agent = RecurrentPPO("MlpLstmPolicy", toy(n_envs=1), policy_kwargs={"core": "ur_lstm"})
+    assert agent.policy.lstm_actor.core.name == "ur_lstm"
+    assert agent.policy.lstm_actor.core.output_size == 256
+    assert not any(isinstance(module, nn.LSTM) for module in agent.policy.modules())
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_class_works_with_the_unmodified_algorithm(name: str) -> None:
+    mixed = spaces.Dict(a=BOX, b=spaces.Discrete(3))
+    space = {"CnnLstmPolicy": IMAGE, "MultiInputLstmPolicy": mixed}
+    agent = model(toy(space.get(name, BOX)), POLICIES[name], algorithm=sb3_contrib.RecurrentPPO)
+    before = parameters(agent)
+    agent.learn(64)
+    assert type(agent) is sb3_contrib.RecurrentPPO
+    assert not torch.equal(before, parameters(agent))
+
+
+def with_core(name: str, critic: str) -> dict[str, Any]:
+    """Two layers of a core, small enough; sizes that all heads and halves divide."""
+    sizes = {"lstm_hidden_size": 6, "n_lstm_layers": 2, "core_kwargs": small(name)}
+    return {"core": name, **sizes, **CRITICS[critic]}
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared"])
+@every_core
+def test_identity(name: str, critic: str) -> None:
+    check_identity(model(policy_kwargs=with_core(name, critic)), [(16, 0), (8, 0), (4, 3)], 32)
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared"])
+@every_family
+def test_identity_in_sb3_contrib(name: str, critic: str) -> None:
+    agent = model(
+        policy=MlpLstmPolicy,
+        algorithm=sb3_contrib.RecurrentPPO,
+        policy_kwargs=with_core(name, critic),
+    )
+    buffer = collected(agent)
+    for data in (*buffer.get(32), *buffer.get(8)):
+        mask = data.mask > 1e-8
+        with torch.no_grad():
+            values, log_prob, _ = agent.policy.evaluate_actions(
+                data.observations, data.actions.long().flatten(), data.lstm_states,
+                data.episode_starts,
+            )  # fmt: skip
+        torch.testing.assert_close(log_prob[mask], data.old_log_prob[mask], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            values.flatten()[mask], data.old_values[mask], rtol=1e-5, atol=1e-6
+        )
+
+
+@pytest.mark.parametrize("critic", ["shared, both gradients", "none"])
+@every_family
+def test_identity_of_other_critics(name: str, critic: str) -> None:
+    test_identity(name, critic)
+
+
+def check_that_it_trains_and_is_saved(name: str, critic: str, algorithm: Any, folder: Path) -> None:
+    env = toy()
+    agent = model(env, policy_kwargs=with_core(name, critic), algorithm=algorithm)
+    before = parameters(agent)
+    agent.learn(128)
+    after = parameters(agent)
+    assert after.isfinite().all()
+    assert not torch.equal(before, after)
+    agent.save(folder / "model")
+    loaded = algorithm.load(folder / "model", env=env)
+    assert loaded.policy.lstm_actor.core.name == name
+    np.testing.assert_array_equal(rollout_actions(loaded, env), rollout_actions(agent, env))
+    loaded.learn(64)
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared"])
+@every_core
+def test_every_core_trains_and_is_saved(name: str, critic: str, tmp_path: Path) -> None:
+    check_that_it_trains_and_is_saved(name, critic, RecurrentPPO, tmp_path)
+
+
+@every_family
+def test_every_family_trains_and_is_saved_with_a2c(name: str, tmp_path: Path) -> None:
+    check_that_it_trains_and_is_saved(name, "separate", RecurrentA2C, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("core", "options"), [("rru", {}), ("lstm", {"zoneout_cell": 0.5, "recurrent_dropout": 0.5})]
+)
+def test_an_update_computes_what_the_rollout_did(core: str, options: dict[str, Any]) -> None:
+    """With dropout in the update alone, most ratios are clipped before any weight has changed."""
+    kwargs = {"core": core, "core_kwargs": options}
+    agent = model(policy_kwargs=kwargs, learning_rate=1e-12, n_epochs=1)
+    with torch.no_grad():
+        agent.policy.action_net.weight.mul_(100)  # as sure of itself as a trained policy
+    agent.learn(64)
+    assert agent.logger.name_to_value["train/clip_fraction"] == 0
+    assert abs(agent.logger.name_to_value["train/approx_kl"]) < 1e-6
+
+
+@every_family
+def test_every_core_with_its_defaults(name: str) -> None:
+    """Defaults suffice, with the published sizes."""
+    kwargs = {"core": name, "lstm_hidden_size": 8, "n_lstm_layers": 1}
+    agent = model(toy(n_envs=1), n_steps=8, batch_size=8, policy_kwargs=kwargs).learn(16)
+    assert parameters(agent).isfinite().all()
+    core = agent.policy.lstm_actor.core
+    assert agent.policy.lstm_output_dim == core.output_size
+    assert agent.policy.action_net.in_features == 64  # behind the heads' own layers
+
+
+@pytest.mark.parametrize("batch_size", [8, 32, None])
+@pytest.mark.parametrize("space", [BOX, spaces.Dict(a=BOX, b=spaces.Discrete(3))], ids=str)
+def test_an_epoch_visits_every_step_once(space: spaces.Space[Any], batch_size: int | None) -> None:
+    name = "MlpLstmPolicy" if space is BOX else "MultiInputLstmPolicy"
+    agent = model(toy(space), name, batch_size=batch_size)
+    buffer = collected(agent)
+    batches = list(buffer.minibatches(batch_size, agent.policy))
+    log_probs = torch.cat([batch.old_log_prob.flatten() for batch in batches])
+    assert torch.equal(log_probs.sort().values, buffer.log_probs.flatten().sort().values)
+    assert len(batches) == (1 if batch_size is None else 64 // batch_size)
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+def test_every_parameter_trains(critic: str) -> None:
+    agent = model(policy_kwargs={"net_arch": [5], **CRITICS[critic]})
+    optimized = {id(p) for group in agent.policy.optimizer.param_groups for p in group["params"]}
+    assert optimized == {id(p) for p in agent.policy.parameters()}
+    before = {name: p.detach().clone() for name, p in agent.policy.named_parameters()}
+    agent.learn(128)
+    still = [n for n, p in agent.policy.named_parameters() if torch.equal(before[n], p)]
+    assert still == []
+
+
+def test_only_both_gradients_let_the_critic_train_a_shared_core() -> None:
+    def gradient(shared_gradient: str) -> bool:
+        kwargs = {**CRITICS["shared"], "shared_gradient": shared_gradient}
+        policy = model(policy_kwargs=kwargs).policy
+        half = torch.zeros(1, 2, policy.lstm_actor.hidden_size)
+        states = RNNStates((half, half), (half, half))
+        values, _, _ = policy.evaluate_actions(
+            torch.ones(6, 3), torch.zeros(6), states, torch.zeros(6)
+        )
+        values.sum().backward()
+        return policy.lstm_actor.core.cells[0].weight_hh.grad is not None
+
+    assert gradient("both")
+    assert not gradient("actor")
+
+
+@both_algorithms
+@pytest.mark.parametrize(
+    "action",
+    [
+        spaces.Discrete(3),
+        spaces.Box(-1.0, 1.0, (2,)),
+        spaces.MultiDiscrete([2, 3]),
+        spaces.MultiBinary(2),
+    ],
+    ids=str,
+)
+def test_action_spaces_train(action: spaces.Space[Any], algorithm: Any) -> None:
+    agent = model(toy(action=action), algorithm=algorithm).learn(128)
+    assert parameters(agent).isfinite().all()
+
+
+@both_algorithms
+@pytest.mark.parametrize(
+    "space",
+    [spaces.Discrete(3), spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2), IMAGE],
+    ids=str,
+)
+def test_observation_spaces_train(space: spaces.Space[Any], algorithm: Any) -> None:
+    alone = "CnnLstmPolicy" if space is IMAGE else "MlpLstmPolicy"
+    for shown, policy in ((space, alone), (spaces.Dict(a=space, b=BOX), "MultiInputLstmPolicy")):
+        agent = model(toy(shown), policy, algorithm).learn(128)
+        assert parameters(agent).isfinite().all()
+
+
+@both_algorithms
+def test_gsde_trains(algorithm: Any) -> None:
+    env = toy(action=spaces.Box(-1.0, 1.0, (2,)))
+    agent = model(env, algorithm=algorithm, use_sde=True, sde_sample_freq=4).learn(64)
+    assert parameters(agent).isfinite().all()
+
+
+def test_one_call_of_the_core_for_a_training_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = model(n_epochs=1)
+    lengths: list[int] = []
+    forward = type(agent.policy.lstm_actor.core).forward
+
+    def count(self: Any, x: torch.Tensor, *args: Any) -> Any:
+        lengths.append(x.shape[0])
+        return forward(self, x, *args)
+
+    monkeypatch.setattr(type(agent.policy.lstm_actor.core), "forward", count)
+    agent.learn(64)
+    assert [n for n in lengths if n > 1] != []
+    assert len([n for n in lengths if n > 1]) == 2 * 2  # actor and critic, two minibatches
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+@pytest.mark.parametrize("core", ["ur_lstm", "none"])
+def test_save_and_load(core: str, critic: str, tmp_path: Path) -> None:
+    env = toy()
+    kwargs = {"core": core, "net_arch": [5], **CRITICS[critic]}
+    agent = model(env, policy_kwargs=kwargs).learn(64)
+    expected = rollout_actions(agent, env)
+    agent.save(tmp_path / "model")
+    agent.policy.save(tmp_path / "policy")
+    np.testing.assert_array_equal(
+        rollout_actions(RecurrentPPO.load(tmp_path / "model"), env), expected
+    )
+    policy = MlpLstmPolicy.load(tmp_path / "policy")
+    np.testing.assert_array_equal(rollout_actions(policy, env), expected)
+    assert policy.core == core
+    assert policy.shared_lstm is bool(kwargs.get("shared_lstm", False))
+
+
+def test_policy_load_keeps_every_option(tmp_path: Path) -> None:
+    kwargs = {
+        "core_kwargs": {"input_scale": 2.0, "refine_bias": "zero"}, "n_lstm_layers": 2,
+        "share_features_extractor": False, "activation_fn": nn.ReLU,
+    }  # fmt: skip
+    agent = model(policy_kwargs=kwargs)
+    agent.policy.save(tmp_path / "policy")
+    loaded = MlpLstmPolicy.load(tmp_path / "policy")
+    assert repr(loaded) == repr(agent.policy)
+    assert loaded.core_kwargs == kwargs["core_kwargs"]
+
+
+def test_load_with_another_number_of_environments(tmp_path: Path) -> None:
+    model().learn(64).save(tmp_path / "model")
+    agent = RecurrentPPO.load(tmp_path / "model", env=toy(n_envs=6))
+    agent.learn(96)
+    assert agent.n_envs == 6
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared", "none"])
+def test_an_sb3_contrib_checkpoint_loads(critic: str, tmp_path: Path) -> None:
+    env = toy()
+    kwargs = {"lstm_hidden_size": 7, "n_lstm_layers": 2, **CRITICS[critic]}
+    contrib_model = sb3_contrib.RecurrentPPO(
+        "MlpLstmPolicy", env, n_steps=16, batch_size=32, policy_kwargs=kwargs, device="cpu"
+    ).learn(128)
+    contrib_model.save(tmp_path / "contrib")
+    expected = rollout_actions(contrib_model, env)
+
+    loaded = RecurrentPPO.load(tmp_path / "contrib", env=env)
+    assert type(loaded.policy) is MlpLstmPolicy
+    np.testing.assert_array_equal(rollout_actions(loaded, env), expected)
+
+    learner = model(env, policy_kwargs={**kwargs, "core": "lstm"})
+    learner.set_parameters(tmp_path / "contrib")
+    np.testing.assert_array_equal(rollout_actions(learner, env), expected)
+    loaded.learn(64)
+
+
+def test_predict_without_state_and_without_batch() -> None:
+    env = toy()
+    agent = model(env)
+    obs = env.reset()
+    action, state = agent.predict(obs, deterministic=True)
+    assert action.shape == (4,)
+    assert state is not None
+    assert [half.shape for half in state] == [(1, 4, 7), (1, 4, 7)]
+    again, _ = agent.predict(obs, state, np.ones(4, bool), deterministic=True)
+    np.testing.assert_array_equal(again, action)
+    single, _ = agent.predict(obs[0], deterministic=True)
+    assert single.shape == ()
+    assert single == action[0]
+
+
+def test_evaluate_policy_and_eval_callback(tmp_path: Path) -> None:
+    agent = model()
+    mean, _ = evaluate_policy(agent, toy(n_envs=2), n_eval_episodes=6)
+    assert 3 <= mean <= 9
+    agent.learn(128, EvalCallback(toy(n_envs=2), eval_freq=16, log_path=str(tmp_path), verbose=0))
+    assert np.load(tmp_path / "evaluations.npz")["results"].shape[0] == 2
+
+
+def test_small_images_get_the_grid_encoder_and_large_ones_nature_cnn() -> None:
+    assert isinstance(model(toy(IMAGE), "CnnLstmPolicy").policy.features_extractor, GridEncoder)
+    large = toy(spaces.Box(0, 255, (36, 36, 3), np.uint8), n_envs=1)
+    extractor = model(large, "CnnLstmPolicy", n_steps=32).policy.features_extractor
+    assert type(extractor).__name__ == "NatureCNN"
+
+
+def test_a_model_survives_a_byte_stream() -> None:
+    stream = io.BytesIO()
+    agent = model()
+    agent.save(stream)
+    stream.seek(0)
+    assert torch.equal(parameters(RecurrentPPO.load(stream)), parameters(agent))
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"policy_kwargs": {"core": "ur_lstmm"}}, "Did you mean 'ur_lstm'"),
+        ({"policy_kwargs": {"core_kwargs": {"input_scal": 2.0}}}, "Did you mean 'input_scale'"),
+        ({"policy_kwargs": {"core_kwargs": {"t_max": 9}}}, "unknown option for core 'ur_lstm'"),
+        ({"policy_kwargs": {"lstm_hidden_size": 0}}, "lstm_hidden_size must be at least 1"),
+        ({"policy_kwargs": {"n_lstm_layers": 0}}, "n_lstm_layers must be at least 1"),
+        ({"policy_kwargs": {"shared_lstm": True}}, "choose one"),
+        ({"policy_kwargs": {"shared_gradient": "critic"}}, "Allowed: actor, both"),
+        ({"policy_kwargs": {"shared_gradient": "both"}}, "needs a shared core"),
+        ({"policy_kwargs": {"core_kwargs": {"num_layers": 3}}}, "unknown option .* 'num_layers'"),
+        ({"batch_size": 30}, "Nearest: 32"),
+        (
+            {"n_steps": 24, "batch_size": 48, "chunk_len": 16},
+            "chunk_len must divide .* Nearest: 12",
+        ),
+        ({"batch_size": 1}, "Nearest: 2"),
+        ({"policy": "MlpPolicy"}, "MlpPolicy"),
+    ],
+)
+def test_bad_input_is_refused_before_training(kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        model(**kwargs)
+
+
+def test_a_batch_that_no_longer_divides_is_refused_before_learning(tmp_path: Path) -> None:
+    model().save(tmp_path / "model")
+    agent = RecurrentPPO.load(tmp_path / "model", env=toy(n_envs=3))
+    with pytest.raises(ValueError, match=r"16 \* 3 = 48; got 32. Nearest: 24"):
+        agent.learn(48)

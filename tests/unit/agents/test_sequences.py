@@ -1,0 +1,298 @@
+"""Rollouts as sequences: the buffer, chunks, burn-in, and equality with sb3-contrib's updates."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import sb3_contrib
+import sb3_contrib.ppo_recurrent.policies as contrib_policies
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.callbacks import BaseCallback
+from support.toys import BOX, CRITICS, Toy, collected, model, parameters, toy
+
+from rlgates import RecurrentPPO
+from rlgates.agents import MlpLstmPolicy
+from rlgates.agents.sequences.buffers import SequenceBuffer
+from rlgates.agents.sequences.policy import States
+
+
+def contrib_model(env: Any, **kwargs: Any) -> Any:
+    policy_kwargs = {"lstm_hidden_size": 7, **kwargs.pop("policy_kwargs", {})}
+    settings = {"n_steps": 16, "batch_size": 32, "n_epochs": 1, "seed": 0, "device": "cpu"}
+    return sb3_contrib.RecurrentPPO(
+        "MlpLstmPolicy", env, policy_kwargs=policy_kwargs, **{**settings, **kwargs}
+    )
+
+
+def gradient(agent: Any) -> dict[str, torch.Tensor]:
+    """The gradient of one update, by the name of the weight."""
+    gradients: dict[str, torch.Tensor] = {}
+
+    def keep() -> None:
+        for name, parameter in agent.policy.named_parameters():
+            assert parameter.grad is not None
+            gradients[name.replace(".core.cells.0", "")] = parameter.grad.clone()
+
+    agent.policy.optimizer.step = keep
+    agent.train()
+    return {name.replace("_l0", ""): value for name, value in gradients.items()}
+
+
+@pytest.mark.parametrize("critic", ["separate", "shared", "none"])
+def test_gradients_equal_those_of_sb3_contrib(critic: str) -> None:
+    """With equal weights, on the whole rollout at once."""
+    settings = {"n_epochs": 1, "batch_size": 64, "max_grad_norm": 1e9}
+    kwargs = {"policy_kwargs": CRITICS[critic], **settings}
+    contrib = contrib_model(toy(), **kwargs)
+    learner = model(**{**kwargs, "policy_kwargs": {"core": "lstm", **CRITICS[critic]}})
+    learner.policy.load_state_dict(contrib.policy.state_dict())
+    for agent in (contrib, learner):
+        torch.manual_seed(3)
+        agent.policy.action_dist = copy.deepcopy(contrib.policy.action_dist)  # equal draws
+        _, callback = agent._setup_learn(64)
+        agent.collect_rollouts(agent.env, callback, agent.rollout_buffer, 16)
+    actions = np.asarray(contrib.rollout_buffer.actions).reshape(16, 4)
+    np.testing.assert_array_equal(
+        np.asarray(learner.rollout_buffer.actions).reshape(16, 4), actions
+    )
+    expected, result = gradient(contrib), gradient(learner)
+    assert expected.keys() == result.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(result[name], value, rtol=1e-4, atol=1e-5, msg=name)
+
+
+class ByStep(BaseCallback):
+    """The states before every step."""
+
+    def _on_rollout_start(self) -> None:
+        self.states: list[States] = []
+
+    def _on_step(self) -> bool:
+        self.states.append(self.locals["states"])
+        return True
+
+
+@pytest.mark.parametrize(("chunk_len", "burn_in"), [(None, 0), (8, 0), (8, 3), (4, 3), (1, 0)])
+def test_states_are_stored_at_the_start_of_chunks(chunk_len: int | None, burn_in: int) -> None:
+    agent = model(chunk_len=chunk_len, burn_in=burn_in, n_epochs=1)
+    by_step = ByStep()
+    agent.learn(128, callback=by_step)
+    length = chunk_len or 16
+    steps = [0, *(begin - burn_in for begin in range(length, 16, length))]
+    buffer = agent.rollout_buffer
+    assert len(buffer.states) == len(steps)
+    for kept, step in zip(buffer.states, steps, strict=True):
+        assert torch.equal(kept.pi, by_step.states[step].pi)
+        assert torch.equal(kept.vf, by_step.states[step].vf)
+
+
+@pytest.mark.parametrize("burn_in", [0, 3])
+def test_refreshed_states_follow_the_weights(burn_in: int) -> None:
+    agent = model(chunk_len=4, burn_in=burn_in)
+    buffer = collected(agent)
+    old = [state.pi.clone() for state in buffer.states]
+    buffer.refresh(agent.policy)
+    for kept, fresh in zip(old, buffer.states, strict=True):
+        torch.testing.assert_close(fresh.pi, kept)
+    with torch.no_grad():
+        agent.policy.lstm_actor.core.cells[0].weight_hh.mul_(3)
+    before = next(iter(buffer.minibatches(None, agent.policy))).states.pi.sort(0).values
+    buffer.refresh(agent.policy)
+    after = next(iter(buffer.minibatches(None, agent.policy))).states.pi.sort(0).values
+    assert not torch.allclose(before, after)
+    assert torch.equal(buffer.states[0].pi, old[0])
+
+
+def test_burn_in_makes_states_with_the_weights_of_the_moment() -> None:
+    agent = model(chunk_len=8, burn_in=4)
+    buffer = collected(agent)
+    with torch.no_grad():
+        agent.policy.lstm_actor.core.cells[0].weight_hh.mul_(3)
+    (batch,) = buffer.minibatches(None, agent.policy)
+    by_hand = agent.policy.latents(
+        buffer.observations[4:8].flatten(0, 1), buffer.states[1], buffer.episode_starts[4:8]
+    ).states.pi
+    recomputed = {tuple(state.tolist()) for state in batch.states.pi}
+    assert {tuple(state.tolist()) for state in by_hand} <= recomputed
+    assert not batch.states.pi.requires_grad
+
+
+def test_advantages_are_those_of_sb3() -> None:
+    generator = np.random.default_rng(0)
+    values, rewards = generator.normal(size=(2, 9, 3)).astype(np.float32)
+    episode_starts = generator.random((9, 3)) < 0.3
+    last, dones = generator.normal(size=3).astype(np.float32), np.array([True, False, False])
+    reference = sb3_contrib.common.recurrent.buffers.RecurrentRolloutBuffer(
+        9, BOX, spaces.Discrete(2), (9, 1, 3, 1), gamma=0.9, gae_lambda=0.8, n_envs=3
+    )
+    reference.values, reference.rewards, reference.episode_starts = (
+        values,
+        rewards,
+        episode_starts.astype(float),
+    )
+    reference.compute_returns_and_advantage(torch.as_tensor(last), dones)
+    buffer = SequenceBuffer(9, 3, 9, gamma=0.9, gae_lambda=0.8)
+    buffer.values, buffer.rewards = torch.as_tensor(values), torch.as_tensor(rewards)
+    buffer.episode_starts = torch.as_tensor(episode_starts)
+    buffer.finish(torch.as_tensor(last), torch.as_tensor(dones))
+    np.testing.assert_allclose(buffer.advantages, reference.advantages, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(buffer.returns, reference.returns, rtol=1e-5, atol=1e-6)
+
+
+class Cut(Toy):
+    """Episodes are cut by a time limit."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, ended, _, info = super().step(action)
+        return obs, reward, False, ended, info
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+@pytest.mark.parametrize("space", [BOX, spaces.Dict(a=BOX, b=spaces.Discrete(3))], ids=str)
+def test_a_time_limit_is_bridged_with_the_state_behind_the_last_step(
+    space: spaces.Space[Any], critic: str
+) -> None:
+    name = "MlpLstmPolicy" if space is BOX else "MultiInputLstmPolicy"
+    env = toy(space, kind=Cut)
+    agent = model(env, name, policy_kwargs=CRITICS[critic])
+    checked = 0
+
+    class Watch(BaseCallback):
+        def _on_step(self) -> bool:
+            nonlocal checked
+            step = self.locals
+            if step["dones"].any():
+                rewards = agent._bootstrapped_rewards(
+                    step["rewards"], step["dones"], step["infos"], step["new_states"]
+                )
+                for env in np.flatnonzero(step["dones"]):
+                    last = agent.policy.obs_to_tensor(step["infos"][env]["terminal_observation"])[0]
+                    state = step["new_states"].select([env])
+                    value = agent.policy.value(last, state, torch.zeros(1, dtype=torch.bool))
+                    torch.testing.assert_close(rewards[env], 1.0 + agent.gamma * value[0])
+                    checked += 1
+            return True
+
+    agent.learn(64, callback=Watch())
+    assert checked > 4
+
+
+def test_kl_stops_after_a_minibatch_or_an_epoch() -> None:
+    def updates(stop: str) -> int:
+        agent = model(n_epochs=5, target_kl=1e-9, kl_stop=stop, learning_rate=0.01)
+        steps = []
+        agent.policy.optimizer.register_step_post_hook(lambda *_: steps.append(1))
+        agent.learn(64)
+        return len(steps)
+
+    assert updates("minibatch") == 1  # the second one sees what the first has changed
+    assert updates("epoch") == 2
+
+
+@pytest.mark.parametrize(
+    ("trouble", "message"),
+    [
+        ("observation", "the observation of environment 2 is not finite"),
+        ("reward", "the rewards of a rollout must be finite, got 1"),
+        ("large reward", "the gradient of minibatch . is not finite: the model is left"),
+    ],
+)
+def test_trouble_leaves_the_model_as_it_was(trouble: str, message: str) -> None:
+    agent = model(toy(action=spaces.Box(-1.0, 1.0, (2,))), n_epochs=3)
+    agent.learn(64)
+    before, optimizer = parameters(agent), copy.deepcopy(agent.policy.optimizer.state_dict())
+    step = agent.env.step_wait
+
+    def broken() -> Any:
+        obs, rewards, dones, infos = step()
+        if trouble == "observation":
+            obs[2, 1] = np.inf
+        else:
+            rewards[1] = np.nan if trouble == "reward" and agent.num_timesteps == 80 else rewards[1]
+            rewards[1] = 1e30 if trouble == "large reward" else rewards[1]
+        return obs, rewards, dones, infos
+
+    agent.env.step_wait = broken
+    with pytest.raises(ValueError, match=message):
+        agent.learn(64, reset_num_timesteps=False)
+    assert torch.equal(parameters(agent), before)
+    after = agent.policy.optimizer.state_dict()
+    for state, old in zip(after["state"].values(), optimizer["state"].values(), strict=True):
+        for name, value in old.items():
+            assert torch.equal(state[name], value)
+
+
+def test_an_interrupted_update_is_undone() -> None:
+    agent = model(n_epochs=2)
+    agent.learn(64)
+    before, calls = parameters(agent), []
+
+    def interrupt(*_: Any) -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    agent.policy.optimizer.register_step_post_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(64, reset_num_timesteps=False)
+    assert torch.equal(parameters(agent), before)
+
+
+def test_a_buffer_is_small() -> None:
+    """sb3-contrib keeps the states of all steps: 872 MiB for this one."""
+    kwargs = {"core": "dnc", "lstm_hidden_size": 256}
+    agent = RecurrentPPO(
+        "MlpLstmPolicy", toy(n_envs=8), n_steps=2048, batch_size=2048, device="cpu",
+        policy_kwargs=kwargs,
+    )  # fmt: skip
+    state = agent.policy.initial_states(8)
+    buffer = agent.rollout_buffer
+    one = torch.zeros(8)
+    for _ in range(2048):
+        buffer.add(
+            state,
+            observations=torch.zeros(8, 3),
+            actions=one.long(),
+            episode_starts=one.bool(),
+            rewards=one,
+            values=one,
+            log_probs=one,
+        )
+    tensors = [value for value in vars(buffer).values() if isinstance(value, torch.Tensor)]
+    tensors += [part for kept in buffer.states for part in kept if part is not None]
+    assert sum(tensor.nbytes for tensor in tensors) < 0.1 * 872 * 2**20
+
+
+def test_other_policies_are_refused() -> None:
+    class Other(contrib_policies.MlpLstmPolicy):  # type: ignore[misc, valid-type]
+        pass
+
+    with pytest.raises(TypeError, match="must be one of rlgates, such as MlpLstmPolicy"):
+        RecurrentPPO(Other, toy(), device="cpu")
+    assert isinstance(RecurrentPPO(MlpLstmPolicy, toy(), device="cpu").policy, MlpLstmPolicy)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"chunk_len": 0}, "chunk_len must be at least 1"),
+        ({"chunk_len": 5}, "chunk_len must divide n_steps = 16 and batch_size = 32, got 5"),
+        ({"burn_in": 16}, "burn_in must be at least 0 and less than chunk_len = 16"),
+        ({"burn_in": -1}, "burn_in must be at least 0"),
+        ({"kl_stop": "minibatches"}, "Did you mean 'minibatch'"),
+        ({"sequences": "upstream"}, "sequences='upstream' was removed"),
+        ({"n_steps": 24, "batch_size": 16}, "multiple of n_steps = 24 or divide it.*Nearest: 12"),
+    ],
+)
+def test_options_are_checked(kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        model(**kwargs)
+
+
+def test_a_former_option_still_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="sequences='whole' is deprecated"):
+        model(sequences="whole")

@@ -1,0 +1,237 @@
+"""Cores: custom cells, agreement with torch's layers, parameter counts, options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from support.equivalence import count, seeded
+from torch import Tensor, nn
+
+from rlgates import Cell, Core, make_core
+from rlgates.gates import GATES
+from rlgates.registry import core_options
+
+INPUTS, HIDDEN = 3, 8
+
+
+class Counter(Cell):
+    """h' = h + x, with a learned, nonzero initial state."""
+
+    def __init__(self, input_size: int, first: float = 10) -> None:
+        super().__init__()
+        self.input_size = self.output_size = input_size
+        self.state_shapes = {"count": (input_size,)}
+        self.start = nn.Parameter(torch.empty(input_size))
+        self.first = first
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        self.start.fill_(self.first)
+
+    def project(self, x: Tensor) -> Tensor:
+        return x
+
+    def step(self, projected: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, Any]:
+        total = state[0] + projected
+        return total, (total,)
+
+    def initial_state(self, batch_size: int) -> tuple[Tensor, ...]:
+        return (self.start.expand(batch_size, -1),)
+
+
+def stack_of_counters() -> tuple[Core, Tensor, Tensor]:
+    """Two stacked counters, inputs of ones, and an episode start in one of two sequences."""
+    episode_starts = torch.zeros(4, 2, dtype=torch.bool)
+    episode_starts[2, 0] = True
+    return Core([Counter(2), Counter(2, first=20)]), torch.ones(4, 2, 2), episode_starts
+
+
+def test_a_custom_cell_starts_from_its_initial_state() -> None:
+    core, x, episode_starts = stack_of_counters()
+    outputs, final = core(x, None, episode_starts)
+    # Row 0 begins again at step 2; the layer above counts what the one below gives.
+    assert outputs[:, 0, 0].tolist() == [31, 43, 31, 43]
+    assert outputs[:, 1, 0].tolist() == [31, 43, 56, 70]
+    assert core.initial_state(2).tolist() == [[10, 10, 20, 20]] * 2
+    assert final.tolist() == [[12, 12, 43, 43], [14, 14, 70, 70]]
+    assert core.trace_gates(x, None, episode_starts).forget == []
+    assert list(core.unpack(final)) == ["count"]
+
+
+def test_the_initial_state_can_be_learned() -> None:
+    core, x, episode_starts = stack_of_counters()
+    outputs, _ = core(x, torch.zeros(2, 4), episode_starts)
+    outputs[:, :, 0].sum().backward()
+    # Only row 0 begins inside: its two last steps see the start of each layer (1 + 2, 1 + 1).
+    assert [p.grad.tolist() for p in core.parameters() if p.grad is not None] == [[3, 0], [2, 0]]
+
+
+def test_layers_must_fit_on_each_other() -> None:
+    with pytest.raises(ValueError, match=r"layer 1 must have input_size 2, .* got 3"):
+        Core([Counter(2), Counter(3)])
+    with pytest.raises(ValueError, match="num_layers must be at least 1, got 0"):
+        Core([])
+
+
+@pytest.mark.parametrize("num_layers", [1, 3])
+@pytest.mark.parametrize("name", ["lstm", "c_lstm", "u_lstm", "gru", "c_gru", "u_gru"])
+def test_plain_sigmoid_cores_load_layers_of_torch(name: str, num_layers: int) -> None:
+    torch.manual_seed(0)
+    kind, maps = (nn.LSTM, "ifuo") if "lstm" in name else (nn.GRU, ("reset", "f", "u"))
+    reference: Any = kind(INPUTS, HIDDEN, num_layers)
+    core = make_core(name, INPUTS, HIDDEN, num_layers)
+    core.load_state_dict(reference.state_dict())
+    assert count(core) == count(reference)
+    x = torch.randn(9, 4, INPUTS, generator=seeded(1))
+    names = list(core.cells[0].state_shapes)  # type: ignore[call-overload]
+    parts = torch.randn(len(names), num_layers, 4, HIDDEN, generator=seeded(2))
+    state = parts.permute(2, 1, 0, 3).flatten(1)
+    for initial, begin in ((None, None), (state, tuple(parts) if kind is nn.LSTM else parts[0])):
+        expected, last = reference(x, begin)
+        outputs, final = core(x, initial)
+        torch.testing.assert_close(outputs, expected, rtol=1e-6, atol=1e-6)
+        for key, part in zip(names, last if kind is nn.LSTM else [last], strict=True):
+            torch.testing.assert_close(core.unpack(final)[key], part, rtol=1e-6, atol=1e-6)
+    for layer in range(num_layers):
+        stacked = getattr(reference, f"weight_hh_l{layer}").chunk(len(maps))
+        for key, part in zip(maps, stacked, strict=True):
+            assert torch.equal(core.gate_weights(layer)[f"W_h_{key}"], part)
+
+
+def test_torch_lstm_loads_inside_a_larger_module() -> None:
+    torch.manual_seed(0)
+    reference = nn.ModuleDict({"memory": nn.LSTM(INPUTS, HIDDEN, 2), "head": nn.Linear(HIDDEN, 1)})
+    core = nn.ModuleDict({"memory": make_core("lstm", INPUTS, HIDDEN, 2), "head": nn.Linear(8, 1)})
+    core.load_state_dict(reference.state_dict())
+    x = torch.randn(5, 2, INPUTS, generator=seeded(1))
+    torch.testing.assert_close(core["memory"](x)[0], reference["memory"](x)[0])
+
+
+@pytest.mark.parametrize(("name", "layer"), [("lstm", nn.LSTM), ("gru", nn.GRU)])
+def test_a_learned_state_is_as_in_torch_after_its_weights_are_loaded(name: str, layer: Any) -> None:
+    torch.manual_seed(0)
+    reference = nn.ModuleDict({"memory": layer(INPUTS, HIDDEN, 2)})
+    core = make_core(name, INPUTS, HIDDEN, 2, learned_state=True)
+    assert core.learned is not None
+    with torch.no_grad():
+        for parameter in core.learned.parameters():
+            parameter.fill_(3)
+    nn.ModuleDict({"memory": core}).load_state_dict(reference.state_dict())
+    assert not core.initial_state(1).any()
+    x = torch.randn(5, 2, INPUTS, generator=seeded(1))
+    torch.testing.assert_close(core(x)[0], reference["memory"](x)[0])
+    state = core.state_dict()
+    del state["learned.h_1"]
+    with pytest.raises(RuntimeError, match=r"Missing key.*learned\.h_1"):
+        core.load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "options"),
+    [
+        *((name, nn.LSTM, {}) for name in ("ur_lstm", "f_lstm", "o_lstm", "om_lstm", "none")),
+        *((name, nn.GRU, {}) for name in ("r_gru", "f_gru", "o_gru")),
+        ("gru", nn.GRU, {"tied": False}),
+        ("gru", nn.GRU, {"reset": "before"}),
+    ],
+)
+def test_other_cores_refuse_layers_of_torch(name: str, layer: Any, options: dict[str, Any]) -> None:
+    message = r"(?s)Missing key.*cells\.0\..*Unexpected.*weight_ih_l0"
+    with pytest.raises(RuntimeError, match=message):
+        make_core(name, INPUTS, HIDDEN, **options).load_state_dict(
+            layer(INPUTS, HIDDEN).state_dict()
+        )
+
+
+@pytest.mark.parametrize("kind", [{"bidirectional": True}, {"proj_size": 2}, {"bias": False}])
+def test_other_kinds_of_torch_lstm_are_refused(kind: dict[str, Any]) -> None:
+    with pytest.raises(RuntimeError, match=r"Missing key|Unexpected key"):
+        make_core("lstm", INPUTS, HIDDEN).load_state_dict(
+            nn.LSTM(INPUTS, HIDDEN, **kind).state_dict()
+        )
+
+
+@pytest.mark.parametrize("num_layers", [1, 2])
+@pytest.mark.parametrize("gate", GATES)
+def test_parameter_counts(gate: str, num_layers: int) -> None:
+    """As the LSTM's, 3/4 if tied, 1/(2C) more with master gates (Gu et al. 2020, section 2.6)."""
+    name = f"{gate}_lstm" if gate else "lstm"
+    standard = count(nn.LSTM(INPUTS, HIDDEN, num_layers))
+    factors: dict[str, dict[str, Any]] = {
+        "untied": {"factor": 1, "tied": False},
+        "tied": {"factor": 3 / 4, "tied": True},
+        "refine": {"factor": 1},
+    }
+    auxiliary = GATES[gate].auxiliary
+    if auxiliary == "master":
+        for chunk in (1, 2, 4):
+            core = make_core(name, INPUTS, HIDDEN, num_layers, chunk_size=chunk)
+            assert count(core) == standard * (1 + 1 / (2 * chunk))
+    else:
+        assert (
+            count(make_core(name, INPUTS, HIDDEN, num_layers))
+            == standard * factors[auxiliary]["factor"]
+        )
+    for option in factors.values():
+        if "tied" in option and "tied" in GATES[gate].options:
+            core = make_core(name, INPUTS, HIDDEN, num_layers, tied=option["tied"])
+            assert count(core) == standard * option["factor"]
+
+
+def test_weights_are_initialised_as_in_torch() -> None:
+    weights = make_core("ur_lstm", 50, 100, generator=seeded(0)).gate_weights()
+    for key, weight in weights.items():
+        if key.startswith("W"):
+            assert 0.099 < weight.abs().max() <= 0.1
+            assert weight.mean().abs() < 0.005
+            assert weight.std().item() == pytest.approx(0.1 / 3**0.5, rel=0.05)
+        else:
+            assert weight.any() == (key in ("b_f", "b_r"))
+
+
+@pytest.mark.parametrize("name", ["lstm", "none"])
+def test_input_scale_acts_only_on_the_first_layer(name: str) -> None:
+    one, other = (
+        make_core(name, INPUTS, HIDDEN, 2, generator=seeded(0), input_scale=scale)
+        for scale in (1.0, 3.0)
+    )
+    scaled = {"cells.0.weight_ih", "cells.0.weight"}
+    assert scaled & set(dict(one.named_parameters()))
+    for key, parameter in one.named_parameters():
+        expected = 3 * parameter if key in scaled else parameter
+        torch.testing.assert_close(other.get_parameter(key), expected)
+
+
+def test_options_reach_every_layer() -> None:
+    core = make_core("c_lstm", 3, 8, 2, t_max=2, tied=True)
+    assert [repr(cell.gate) for cell in core.cells] == ["Gate('c', 8, t_max=2, tied=True)"] * 2
+    assert not any(core.gate_weights(layer)["b_f"].any() for layer in range(2))
+    assert "LSTM(3, 8, Gate('c', 8, t_max=2, tied=True))" in repr(core)
+
+
+def test_core_options_are_those_that_leave_a_choice() -> None:
+    for name in ("janet", "f_janet"):
+        assert "tied" not in core_options(name)
+        assert make_core(name, 3, 4, tied=True).cells[0].gate.auxiliary == "tied"
+    assert core_options("janet")[:3] == ("t_max", "input_scale", "beta")
+    assert "tied" in core_options("c_lstm")
+
+
+def test_forget_gates_by_hand() -> None:
+    """Gates of hand-set biases, with no weights: every number is known."""
+    core = make_core("r_lstm", 1, 2)
+    weights = core.gate_weights()
+    for weight in weights.values():
+        weight.zero_()
+    weights["b_f"].copy_(torch.logit(torch.tensor([0.9, 0.5])))
+    weights["b_r"].copy_(torch.tensor([40.0, -40.0]))
+    weights["b_u"].fill_(40.0)
+    trace = core.trace_gates(torch.zeros(3, 1, 1))
+    torch.testing.assert_close(trace.forget[0], torch.tensor([0.99, 0.25]).expand(3, 1, 2))
+    # c' = g c + (1 - g), from 0: 1 - g ** t.
+    expected = 1 - torch.tensor([0.99, 0.25]) ** 3
+    torch.testing.assert_close(core.unpack(trace.state)["c"][0, 0], expected)
+    torch.testing.assert_close(trace.outputs[-1, 0], 0.5 * torch.tanh(expected))

@@ -1,0 +1,185 @@
+"""Which backend runs: native code where supported, else the plain loop with a logged reason."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+from support.equivalence import random_sequence, seeded_core
+from torch import Tensor
+
+from rlgates import make_core
+from rlgates.kernels import dispatch
+from rlgates.kernels.cpu import abi
+
+pytestmark = pytest.mark.skipif(
+    not abi.built(), reason="rlgates.kernels.cpu._native was not built (it needs a C++ compiler)"
+)
+
+# torch itself hangs in a child if it used threads before the fork, unless the child asks for one.
+FORK = """
+import multiprocessing, torch
+from rlgates import make_core
+from rlgates.kernels import scan
+from rlgates.kernels.cpu import gated
+from rlgates.kernels.cpu import scan as cpu_scan
+core, x = make_core("{name}", 8, 64, backend="native"), torch.ones(80, 64, 8)
+zeros, numbers = torch.zeros(64, 64), torch.rand(80, 128, 64)
+problem = scan.ScanProblem(numbers, numbers[0], None, None, is_complex=False)
+
+def kernel():
+    with torch.no_grad():
+        return {kernel}[0].numpy().sum()
+
+def whole():
+    core(x)[0].sum().backward()
+    return core(x)[0].sum().item()
+
+def child():
+    queue.put(kernel())
+    torch.set_num_threads(1)
+    queue.put(whole())
+    queue.put(kernel())
+
+torch.set_num_threads(2)
+want = kernel(), whole(), kernel()
+context = multiprocessing.get_context("fork")
+queue = context.Queue()
+process = context.Process(target=child, daemon=True)
+process.start()
+for number in want:
+    assert abs(queue.get(timeout=20) / number - 1) < 1e-5
+process.join(10)
+assert process.exitcode == 0
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing forks")
+@pytest.mark.parametrize(
+    ("name", "kernel"),
+    [
+        ("ur_lstm", "gated.run(x, (zeros, zeros), None, core.cells[0].recurrence())"),
+        ("lru", "scan.scan(problem, numbers, cpu_scan)"),
+    ],
+)
+def test_forked_processes_do_not_deadlock(name: str, kernel: str) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORK.format(name=name, kernel=kernel)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("name", ["dnc", "none"])
+def test_other_cores_run_the_loop(name: str) -> None:
+    core = seeded_core(name, 4)
+    core(torch.ones(2, 3, 5))
+    assert core.backend_used == "plain"
+    core.backend = "native"
+    with pytest.raises(ValueError, match="the native backend cannot run this: "):
+        core(torch.ones(2, 3, 5))
+
+
+def test_other_numbers_run_the_loop() -> None:
+    double = seeded_core("lstm", 4, dtype=torch.float64)
+    double(torch.ones(2, 3, 5, dtype=torch.float64))
+    assert double.backend_used == "plain"
+    meta = seeded_core("lstm", 4, device="meta")
+    meta(torch.ones(2, 3, 5, device="meta"))
+    assert meta.backend_used == "plain"
+    double.backend = "native"
+    with pytest.raises(ValueError, match="it takes float32 on the CPU"):
+        double(torch.ones(2, 3, 5, dtype=torch.float64))
+
+
+def test_autocast_runs_the_loop() -> None:
+    core = seeded_core("lstm", 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        core(torch.ones(2, 3, 5))
+        assert core.backend_used == "plain"
+        core.backend = "native"
+        with pytest.raises(ValueError, match="autocast"):
+            core(torch.ones(2, 3, 5))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("name", ["lstm", "minlstm"])
+def test_transforms_run_the_loop(name: str) -> None:
+    core = seeded_core(name, 4, 2)
+    x = torch.ones(2, 3, 5)
+
+    def total(x: Tensor) -> Tensor:
+        return torch.as_tensor(core(x)[0].sum())
+
+    x.requires_grad_()
+    (expected,) = torch.autograd.grad(total(x), x)
+    torch.testing.assert_close(torch.func.grad(total)(x.detach()), expected)
+    tangent = torch.ones_like(x)
+    _, slope = torch.func.jvp(total, (x.detach(),), (tangent,))
+    torch.testing.assert_close(slope, expected.sum())
+    assert core.backend_used == "plain"
+    with torch.autograd.forward_ad.dual_level(), torch.no_grad():
+        dual = torch.autograd.forward_ad.make_dual(x.detach(), tangent)
+        slope = torch.autograd.forward_ad.unpack_dual(total(dual)).tangent
+    torch.testing.assert_close(slope, expected.sum())
+
+
+@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0:RuntimeWarning")
+@pytest.mark.parametrize("name", ["ur_lstm", "minlstm"])
+def test_compilation_traces_the_loop(name: str) -> None:
+    core = seeded_core(name, 4)
+    x, _, episode_starts = random_sequence(core, 3, 2)
+    expected = core(x, None, episode_starts)
+    assert core.backend_used == "native"
+    compiled = torch.compile(core, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x, None, episode_starts), expected)
+    assert core.backend_used == "plain"
+
+
+def test_tracing_runs_the_loop() -> None:
+    core = seeded_core("ur_lstm", 4, backend="native")
+    x, state, episode_starts = random_sequence(core, 3, 2)
+    reasons = core.trace_gates(x, state, episode_starts)
+    assert core.backend_used == "plain"
+    torch.testing.assert_close(reasons.outputs, core(x, state, episode_starts)[0])
+
+
+def test_weights_of_the_wrong_size_are_refused() -> None:
+    """Native code receives only addresses, so sizes are checked before."""
+    core = seeded_core("lstm", 4, backend="native")
+    core.cells[0].weight_ih = torch.nn.Parameter(torch.ones(12, 5))
+    core.cells[0].bias_ih = torch.nn.Parameter(torch.ones(12))
+    core.cells[0].bias_hh = torch.nn.Parameter(torch.ones(12))
+    with pytest.raises(ValueError, match=r"weight_ih must be float32 of shape \(16, 5\), got"):
+        core(torch.ones(2, 3, 5))
+
+
+def test_backends_are_checked_and_travel_with_the_core() -> None:
+    with pytest.raises(ValueError, match="Did you mean 'native'"):
+        make_core("lstm", 5, 4, backend="nativ")
+    core = make_core("lstm", 5, 4, backend="plain")
+    assert pickle.loads(pickle.dumps(core)).backend == "plain"
+    core(torch.ones(1, 1, 5))
+    assert core.backend_used == "plain"
+    with pytest.raises(ValueError, match="unknown backend"):
+        core.backend = "fast"
+
+
+@pytest.mark.parametrize(("name", "used"), [("ur_lstm", "plain"), ("lru", "scan")])
+def test_a_missing_extension_is_logged_once(
+    name: str, used: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(abi, "_native", None)
+    dispatch._warn_once.cache_clear()
+    core = seeded_core(name, 4)
+    with caplog.at_level(logging.WARNING, logger="rlgates.kernels"):
+        for _ in range(3):
+            core(torch.ones(9, 3, 5))
+    assert core.backend_used == used
+    assert [record.name for record in caplog.records] == ["rlgates.kernels.dispatch"]
+    assert "not built" in caplog.text
+    core.backend = "native"
+    with pytest.raises(ValueError, match="not built"):
+        core(torch.ones(2, 3, 5))

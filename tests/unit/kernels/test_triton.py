@@ -1,0 +1,177 @@
+"""Kernels in Triton: the two ways to launch them, precision, and what they refuse.
+
+Without a GPU they run in Triton's interpreter, which does not know what the compiler and the
+device make of them: `rlgates bench gpu` checks that where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from support.equivalence import exact_results, run_with_gradients, weighted_loss
+from support.interpreted import (
+    DEVICE,
+    REASON,
+    check_against_loop,
+    random_sequence,
+    run_in_one_launch,
+    seeded_core,
+)
+from support.layers import CHUNKED, LAYERS, SOME
+
+from rlgates.gates import ACTIVATIONS
+from rlgates.kernels.cpu import abi
+from rlgates.kernels.triton import op as triton
+
+pytest.importorskip("triton", reason=REASON)
+
+# exp(100) is infinite, and its reciprocal the 0 that it should be
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+# (H, B, T)
+SHAPES = [(3, 5, 7), (16, 2, 1), (40, 1, 4), (16, 0, 2), (33, 18, 2)]
+every_layer = pytest.mark.parametrize(("name", "options"), LAYERS, ids=lambda v: str(v))
+
+
+@pytest.fixture(params=[True, False], ids=["persistent", "steps"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_in_one_launch(monkeypatch, request.param)
+
+
+def test_the_kernels_run_the_whole_table() -> None:
+    assert set(ACTIVATIONS) == set(triton.ACTIVATIONS)
+    assert set(abi.CELLS) == set(triton.CELLS)
+
+
+@pytest.mark.parametrize("i", range(0, len(LAYERS), 3))
+def test_equals_the_loop(i: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, options = LAYERS[i]
+    run_in_one_launch(monkeypatch, i % 2 == 0)
+    core = seeded_core(name, 5, **options)
+    check_against_loop(core, *random_sequence(core, 3, 2))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("way")
+@every_layer
+def test_equals_the_loop_at_every_shape(name: str, options: dict[str, Any]) -> None:
+    for h, b, t in SHAPES:
+        core = seeded_core(name, h, **options)
+        x, state, episode_starts = random_sequence(core, b, t)
+        check_against_loop(core, x, state, episode_starts)
+    check_against_loop(core, x, state, None)
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize(("h", "b", "t"), [(16, 0, 2), (17, 18, 1)])
+def test_odd_sizes(h: int, b: int, t: int) -> None:
+    for name in ("ur_lstm", "or_gru"):
+        core = seeded_core(name, h)
+        x, state, episode_starts = random_sequence(core, b, t)
+        check_against_loop(core, x, state, episode_starts)
+        check_against_loop(core, x, state, None)
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize(("name", "options"), CHUNKED, ids=lambda v: str(v))
+def test_units_share_master_values(name: str, options: dict[str, Any]) -> None:
+    core = seeded_core(name, 15, **options)
+    check_against_loop(core, *random_sequence(core, 3, 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("h", [300, 600])
+@pytest.mark.parametrize(("name", "options"), SOME, ids=lambda v: str(v))
+def test_wide_layers(name: str, options: dict[str, Any], h: int) -> None:
+    """Several tiles of units, or a single wide one."""
+    core = seeded_core(name, h, **options)
+    check_against_loop(core, *random_sequence(core, 3, 2))
+
+
+def test_layers() -> None:
+    core = seeded_core("ur_lstm", 5, 2)
+    check_against_loop(core, *random_sequence(core, 3, 2))
+
+
+def test_small_numbers_keep_their_digits() -> None:
+    """Candidates and outputs near zero keep their relative precision."""
+    core = seeded_core("lstm", 16)
+    for parameter in core.parameters():
+        torch.nn.init.zeros_(parameter)
+    with torch.no_grad():
+        core.cells[0].weight_ih[32:48, 0] = 1.0  # the candidate
+        x = torch.zeros(1, 5, 5, device=DEVICE)
+        x[0, :, 0] = torch.tensor([1e-12, 1e-6, 1e-3, 0.1, 3.0])
+        _, state = core(x)
+    expected = 0.5 * torch.tanh(x[0, :, :1].double())
+    assert ((core.unpack(state)["c"][0] - expected).abs() / expected).max() < 1e-6
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+def test_an_unread_state_has_no_gradient(name: str) -> None:
+    core = seeded_core(name, 5)
+    x, state, episode_starts = random_sequence(core, 3, 2)
+    episode_starts[0] = True
+    state[:] = torch.nan
+    state.requires_grad_()
+    (gradient,) = torch.autograd.grad(weighted_loss(*core(x, state, episode_starts)), state)
+    assert torch.equal(gradient, torch.zeros_like(state))
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize(("name", "options"), [SOME[0], SOME[3], ("gru", {"reset": "before"})])
+def test_autocast_is_as_near_to_the_truth_as_the_loop(name: str, options: dict[str, Any]) -> None:
+    core = seeded_core(name, 33, **options)
+    x, state, episode_starts = random_sequence(core, 4, 3)
+    expected = exact_results(core, x, state, episode_starts)
+    errors = []
+    for backend in ("triton", "plain"):
+        core.backend = backend
+        with torch.autocast(DEVICE, torch.bfloat16):
+            result = run_with_gradients(core, x, state, episode_starts)
+            assert core.backend_used == backend
+        assert result["outputs"].dtype == result["final"].dtype == torch.float32
+        errors.append(
+            {key: (result[key] - expected[key]).norm() / expected[key].norm() for key in expected}
+        )
+    for key, error in errors[0].items():
+        assert error < 0.03, key
+        # The interpreter cuts off what a device rounds, which doubles the error of a bfloat16.
+        assert error < (3 if DEVICE == "cpu" else 1.5) * errors[1][key], key
+
+
+@pytest.fixture
+def matmul() -> Iterator[Any]:
+    before = torch.backends.cuda.matmul.allow_tf32
+    yield torch.backends.cuda.matmul
+    torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def test_products_follow_torch(matmul: Any) -> None:
+    device = torch.device(DEVICE)
+    for allowed, precision in ((True, "tf32"), (False, "ieee")):
+        matmul.allow_tf32 = allowed
+        assert triton._precision(device) == precision
+    with torch.autocast(DEVICE, torch.bfloat16):
+        assert triton._precision(device) == "bf16"
+
+
+def test_weights_of_the_wrong_size_are_refused() -> None:
+    """Kernels receive only addresses, so sizes are checked before."""
+    core = seeded_core("lstm", 4)
+    for name, shape in (("weight_ih", (12, 5)), ("bias_ih", (12,)), ("bias_hh", (12,))):
+        setattr(core.cells[0], name, torch.nn.Parameter(torch.ones(shape, device=DEVICE)))
+    with pytest.raises(ValueError, match=r"must be of shape \(2, 3, 16\), got \(2, 3, 12\)"):
+        core(torch.ones(2, 3, 5, device=DEVICE))
+
+
+def test_other_numbers_and_cores_are_refused() -> None:
+    double = seeded_core("lstm", 4, dtype=torch.float64)
+    with pytest.raises(ValueError, match="the triton backend cannot run this: it takes float32"):
+        double(torch.ones(2, 3, 5, dtype=torch.float64, device=DEVICE))
+    with pytest.raises(ValueError, match="this core has no such fast path"):
+        seeded_core("rru", 4)(torch.ones(2, 3, 5, device=DEVICE))

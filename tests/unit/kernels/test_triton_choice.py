@@ -1,0 +1,78 @@
+"""When Triton kernels run, and the logged reason where they do not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from rlgates import make_core
+from rlgates.kernels.triton import op as triton
+
+GPU = torch.device("cuda", 0)
+
+
+@pytest.fixture(autouse=True)
+def _clear_caches() -> Iterator[None]:
+    """Clear what is cached about devices, before and after."""
+    caches = triton.device_unsupported_reason, triton._launch_error, triton._warn
+    for cache in caches:
+        cache.cache_clear()
+    yield
+    for cache in caches:
+        cache.cache_clear()
+
+
+def test_without_triton_the_loop_runs_and_the_log_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def missing() -> Any:
+        raise ImportError("No module named 'triton'")
+
+    monkeypatch.setattr(triton, "_launch", missing)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    core = make_core("ur_lstm", 5, 4, backend="triton")
+    with caplog.at_level(logging.WARNING, logger="rlgates.kernels"):
+        with pytest.raises(ValueError, match="triton cannot be imported"):
+            core(torch.ones(2, 3, 5))
+        assert not caplog.records  # no warning on a CPU
+        for device in (GPU, GPU, torch.device("cuda", 1)):
+            assert "cannot be imported" in str(triton.device_unsupported_reason(device))
+    assert len(caplog.records) == 1
+    assert "the plain loop runs" in caplog.text
+
+
+def test_on_a_cpu_only_the_interpreter_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    with pytest.raises(ValueError, match="it runs on CUDA devices, got cpu"):
+        make_core("ur_lstm", 5, 4, backend="triton")(torch.ones(2, 3, 5))
+    triton.device_unsupported_reason.cache_clear()
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setattr(triton, "_launch", lambda: SimpleNamespace(INTERPRETED=True))
+    core = make_core("ur_lstm", 5, 4)
+    core.double()(torch.ones(2, 3, 5, dtype=torch.float64))
+    assert core.backend_used == "plain"
+    assert triton.device_unsupported_reason(torch.device("cpu")) is None
+
+
+def test_kernels_that_cannot_be_built_are_tried_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried: list[Any] = []
+
+    def launch_error(problem: Any, device: torch.device) -> str:
+        tried.append(problem)
+        return f"triton fails on {device} (OutOfResources: shared memory)"
+
+    launch = SimpleNamespace(INTERPRETED=False, launch_error=launch_error)
+    monkeypatch.setattr(triton, "_launch", lambda: launch)
+    problem: Any = ("lstm", "sigmoid")
+    with caplog.at_level(logging.WARNING, logger="rlgates.kernels"):
+        for _ in range(3):
+            assert "shared memory" in str(triton._launch_error(problem, GPU))
+    assert tried == [problem]
+    assert len(caplog.records) == 1

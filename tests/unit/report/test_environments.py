@@ -1,0 +1,46 @@
+"""The sheet with a picture of every environment."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from rlgates.envs import ENVS
+from rlgates.experiments.report.environments import (
+    GAP,
+    LINES,
+    SCENES,
+    draw_environments,
+    scene_image,
+)
+
+
+def test_every_task_has_its_scene() -> None:
+    assert set(ENVS) <= set(SCENES)
+    pictures = [scene_image(env_id, SCENES[env_id]) for env_id in ENVS]
+    assert len({picture.tobytes() for picture in pictures}) == len(ENVS)
+
+
+def test_the_sheet_has_the_pictures_as_they_are(tmp_path: Path) -> None:
+    pytest.importorskip("minigrid")
+    for name in ("one.png", "two.png"):
+        draw_environments(tmp_path / name)
+    assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
+    assert (tmp_path / "one.png").stat().st_size < 300_000
+    sheet = (imread(tmp_path / "one.png")[..., :3] * 255).round().astype(np.uint8)
+    first = scene_image("rlgates/PassiveMatch-v0", SCENES["rlgates/PassiveMatch-v0"])
+    height, width, _ = first.shape
+    np.testing.assert_array_equal(sheet[LINES:, GAP // 2 :][:height, :width], first)
+
+
+def test_without_a_package_no_half_sheet_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "minigrid.envs", None)
+    with pytest.raises(ImportError, match="minigrid"):
+        draw_environments(tmp_path / "sheet.png")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,169 @@
+"""Numbers over seeds, the tables of agents, and the pictures."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from scipy.stats import trim_mean
+
+from rlgates.experiments.analysis.stats import interval, iqm, iqm_interval, median_reached
+from rlgates.experiments.plots.curves import Curve, draw_curves, draw_panels, plot_panels, styles
+from rlgates.experiments.report.environments import phase_images
+from rlgates.experiments.report.rows import to_frame
+from rlgates.experiments.report.studies.agents import agent_tables
+
+
+def test_iqm_by_hand() -> None:
+    assert iqm([7, 100, 3, 4, 5, 6, -50, 2]) == 4.5  # of 3, 4, 5, 6
+    assert iqm([0.9, 0.1, 1.0, 0.8, 0.4]) == pytest.approx(0.7)  # of 0.4, 0.8, 0.9
+
+
+def test_interval_is_that_of_all_resamples() -> None:
+    values = np.array([0.31, 0.97, 0.55, 0.99, 0.83])
+    every = [trim_mean(draw, 0.25) for draw in itertools.product(values, repeat=5)]
+    low, high = iqm_interval(values)
+    assert low == pytest.approx(np.quantile(every, 0.025), abs=0.02)
+    assert high == pytest.approx(np.quantile(every, 0.975), abs=0.02)
+    assert iqm_interval(values) == (low, high)
+
+
+def test_interval_keeps_groups_apart() -> None:
+    # Drawn over both groups at once, the mean of the middle would vary.
+    low, high = iqm_interval(np.zeros(4), np.ones(4))
+    assert (low, high) == (0.5, 0.5)
+
+
+def test_groups_of_one_value_are_as_they_are() -> None:
+    few, one = np.array([0.0, 1.0, 2.0, 3.0]), np.array([7.0])
+    mean = [
+        float(bound) for bound in interval(lambda a, b, axis: a.mean(axis) + b.mean(axis), few, one)
+    ]
+    alone = [float(bound) for bound in interval(lambda a, axis: a.mean(axis), few)]
+    assert mean == [bound + 7 for bound in alone]
+    curves, single = np.random.default_rng(0).random((4, 3)), np.ones((1, 3))
+    low, high = iqm_interval(curves, single)
+    assert low.shape == high.shape == (3,)
+    assert (low < high).all()
+
+
+def test_interval_over_a_curve() -> None:
+    rng = np.random.default_rng(0)
+    curves = rng.random((5, 7))
+    low, high = iqm_interval(curves)
+    assert low.shape == high.shape == (7,)
+    assert np.all((low <= iqm(curves)) & (iqm(curves) <= high))
+    only, _ = iqm_interval(curves[:1])
+    assert np.array_equal(only, curves[0])
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([3, 1, 2], (2, 3)),
+        ([4, None, 1, 2, None], (4, 3)),
+        ([4, None, None, 2, None], (None, 2)),
+        ([1, 2, None, None], (None, 2)),
+        ([1, 2, 4, None], (3, 3)),
+        ([None], (None, 0)),
+    ],
+)
+def test_median_of_those_that_arrive(
+    steps: list[float | None], expected: tuple[float | None, int]
+) -> None:
+    assert median_reached(steps) == expected
+
+
+def curve(core: str, seed: int) -> Curve:
+    steps = np.linspace(100, 2e6, 50)
+    return Curve(core, seed, steps, np.clip(steps / 2e6 + 0.05 * seed, 0, 1))
+
+
+def test_the_same_curves_are_the_same_picture(tmp_path: Path) -> None:
+    curves = [curve(core, seed) for core in ("ur_lstm", "none") for seed in range(3)]
+    for name in ("one.png", "two.png"):
+        draw_curves(curves, tmp_path / name, "title", 1 / 3)
+    one = (tmp_path / "one.png").read_bytes()
+    assert one == (tmp_path / "two.png").read_bytes()
+    picture = imread(tmp_path / "one.png")
+    assert picture.shape[1] >= 800
+    assert picture.std() > 0.05
+
+
+def test_cores_look_different() -> None:
+    cores = ("ur_lstm", "lstm", "f_lstm", "c_lstm", "none")
+    assert len(set(styles(cores).values())) == len(cores)
+    many = [*map(str, range(36)), "none"]
+    assert len(set(styles(many).values())) == len(many)
+
+
+def test_pictures_of_the_phases() -> None:
+    settings = {"explore_steps": 3, "distractor_steps": 14, "reward_steps": 9}
+    pictures = phase_images("rlgates/PassiveMatch-v0", settings)
+    assert len(pictures) == 3
+    assert len({picture.tobytes() for picture in pictures}) == 3
+
+
+def test_a_core_has_one_colour_in_all_panels() -> None:
+    panels = {
+        "one": [curve("lstm", 0), curve("c_lstm", 0), curve("ur_lstm", 0)],
+        "other": [curve("ur_lstm", 0), curve("none", 0), curve("f_lstm", 0)],
+    }
+    figure = Figure()
+    plot_panels(figure, panels, {})
+    lines = [
+        dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)) for axes in figure.axes
+    ]
+    assert lines[0]["ur_lstm"].get_color() == lines[1]["ur_lstm"].get_color()
+    (legend,) = figure.legends
+    assert {text.get_text() for text in legend.get_texts()} == {
+        *("lstm", "c_lstm", "ur_lstm", "none", "f_lstm")
+    }
+
+
+@pytest.mark.parametrize(("number", "lines"), [(1, 1), (3, 1), (4, 2), (5, 3)])
+def test_panels_in_lines(number: int, lines: int, tmp_path: Path) -> None:
+    draw_panels({str(k): [curve("none", 0)] for k in range(number)}, tmp_path / "p.png", {})
+    height, width = imread(tmp_path / "p.png").shape[:2]
+    assert height == pytest.approx(160 * (0.8 + 3.4 * lines), abs=2)
+    assert width == pytest.approx(160 * (1 + 4.6 * (number if lines == 1 else 2)), abs=2)
+
+
+def test_the_table_of_the_readme() -> None:
+    def row(core: str, title: str, seed: int, success: float, steps: str) -> dict[str, str]:
+        return {
+            "core": core,
+            "title": title,
+            "seed": str(seed),
+            "success": str(success),
+            "episodes": "1000",
+            "budget": "10000000",
+            "steps": steps or "4000000",  # which is when it was stopped
+            "steps_to_0.9": steps,
+            "parameters": "33280" if core == "ur_lstm" else "",
+            "seconds": "90",
+            "stop_success": "0.97",
+            "threads": "1",
+            "commit": "0123456789",
+            "command": "rlgates sweep passive_match",
+        }
+
+    rows = [row("ur_lstm", "T", seed, 0.97, "2000000") for seed in range(3)]
+    rows += [row("lstm", "T", seed, 0.5, "") for seed in range(2)]
+    rows.append(row("lstm", "T", 2, 0.5, "9000000"))
+    lines = agent_tables(to_frame(rows)).splitlines()
+    assert lines[0] == "| T | success | steps to 0.9 | parameters | time a run |"
+    assert lines[2] == "| `ur_lstm` | 0.97 [0.97, 0.97] | 2.0 M (3 of 3) | 33,280 | 1 min 30 s |"
+    assert lines[3] == "| `lstm` | 0.50 [0.50, 0.50] | > 4.0 M (1 of 3) |  | 1 min 30 s |"
+    for words in (
+        "seeds 0 to 2",
+        "Budget 10.0 M steps",
+        "when 97% succeed",
+        "1 thread a run",
+        "commit 0123456.",
+    ):
+        assert words in lines[-1]

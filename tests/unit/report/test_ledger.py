@@ -1,0 +1,325 @@
+"""The ledger: what its tests find in made-up tables, and that its claims can be tested at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlgates.experiments.cli import main as cli
+from rlgates.experiments.report.claims import CLAIMS, Claim, Results
+from rlgates.experiments.report.claims.claim import SEEDS, All, RunGroup, RunTest, Test, p_of_any
+from rlgates.experiments.report.claims.exact import (
+    Cost,
+    Exact,
+    gato_jacobian,
+    gato_parameters,
+    initial_master_gates,
+    initial_timescales,
+    janet_parameters,
+    refine_bounds,
+)
+from rlgates.experiments.report.claims.ledger import ledger
+from rlgates.experiments.report.claims.saturation import Fastest, Order, Slopes
+from rlgates.experiments.report.claims.training import (
+    Better,
+    Moves,
+    Solves,
+    Sooner,
+    StaysAtBaseline,
+)
+from rlgates.experiments.runs.logs import write_rows
+from rlgates.experiments.sweep.sweep import SweepConfig, find_study, study_conditions
+
+ROOT = Path(__file__).parents[3]
+A, B = (RunGroup("some", "task, steps 3", core) for core in ("a", "b"))
+
+
+def single(test: Test) -> list[Test]:
+    """The tests that a test is made of."""
+    return [one for part in test.tests for one in single(part)] if isinstance(test, All) else [test]
+
+
+EVERY_CLAIM = [claim for claims in CLAIMS.values() for claim in claims]
+ALL = [one for claim in EVERY_CLAIM for one in single(claim.test)]
+
+
+def test_every_claim_is_about_runs_of_a_study() -> None:
+    there: dict[str, set[tuple[str, str, str]]] = {}
+    gates: dict[str, set[str]] = {}
+    for test in ALL:
+        if not isinstance(test, RunTest):
+            continue
+        for runs in test.groups():
+            if runs.study not in there:
+                found = study_conditions(*find_study(runs.study), SweepConfig())
+                there[runs.study] = {
+                    (part.config.title, part.config.core, part.variant) for part in found
+                }
+                gates[runs.study] = {part.config.core for part in found if part.gates}
+            assert (runs.title, runs.core, runs.variant) in there[runs.study], runs
+            if isinstance(test, Moves):
+                assert runs.core in gates[runs.study], runs
+
+
+def test_tests_of_steps_are_of_runs_that_end_when_they_have_solved_the_task() -> None:
+    for test in ALL:
+        if isinstance(test, Solves | Sooner):
+            for runs in test.groups():
+                sweep = SweepConfig(cores=(runs.core,))
+                for part in study_conditions(*find_study(runs.study), sweep):
+                    title = part.config.title
+                    if (title, part.variant) == (runs.title, runs.variant):
+                        stop = getattr(part.config, "stop_loss", None)
+                        assert stop or getattr(part.config, "stop_success", None), runs
+
+
+def test_studies_of_claims_have_as_many_seeds_as_a_verdict_needs() -> None:
+    for test in ALL:
+        for runs in test.groups() if isinstance(test, RunTest) else ():
+            assert len(find_study(runs.study)[1].seeds) >= SEEDS, runs
+
+
+def test_each_claim_is_said_once() -> None:
+    words = [claim.words for claim in EVERY_CLAIM]
+    assert len(set(words)) == len(words)
+    assert len(words) >= 45
+
+
+def tables(folder: Path, rows: list[Mapping[str, Any]], end: str = "") -> Results:
+    """A folder with one table, of the study "some"."""
+    common = {
+        "title": A.title,
+        "variant": "",
+        "command": "rlgates sweep some",
+        "commit": "abcdef01",
+    }
+    full = [{k: str(v) for k, v in {**common, "commit": "abcdef01", **row}.items()} for row in rows]
+    write_rows(folder / f"some{end}.csv", full, list(full[0]))
+    return Results(folder)
+
+
+def runs(core: str, made: list[int | None], losses: list[float] | None = None) -> list[Any]:
+    """A run for each number of updates; None: not solved."""
+    return [
+        {
+            "core": core,
+            "seed": seed,
+            "ended": "budget" if updates is None else "goal",
+            "made": updates or 900,
+            "diverged_at": "",
+            "task": "adding",
+            "loss": losses[seed] if losses else 0.5,
+            "baseline": 0.5,
+            "test": losses[seed] if losses else 0.5,
+        }
+        for seed, updates in enumerate(made)
+    ]
+
+
+FIVE: list[int | None] = [10, 20, 30, 40, 50]
+NEVER: list[int | None] = [None] * 5
+TENTH_APART = [
+    *runs("a", NEVER, [0.1, 0.2, 0.3, 0.4, 0.5]),
+    *runs("b", NEVER, [0.2, 0.3, 0.4, 0.5, 0.6]),
+]
+
+
+@pytest.mark.parametrize(
+    ("test", "rows", "verdict", "found"),
+    [
+        (Solves(A), runs("a", FIVE), "reproduced", "a solves it on 5 of 5, after 30; 5 seeds"),
+        (Solves(A), runs("a", [*FIVE[:4], None]), "open", "4 of 5, after 25"),
+        (Solves(A), runs("a", NEVER), "contradicted", "0 of 5; 5 seeds"),
+        (
+            Solves(A, eventually=True),
+            runs("a", NEVER, [0.4, 0.5, 0.1, 0.2, 0.5]),
+            "open",
+            "0 of 5, and ends at a median of 0.80 of",
+        ),
+        (Solves(A, eventually=True), runs("a", FIVE), "reproduced", "5 of 5"),
+        (Solves(A), runs("a", FIVE[:3]), "open", "3 of 3, after 20; 3 seeds"),
+        (Solves(A, never=True), runs("a", NEVER), "reproduced", "0 of 5"),
+        (Solves(A, never=True), runs("a", FIVE), "contradicted", "5 of 5"),
+        (Solves(A), runs("b", FIVE), "open", "not run yet"),
+        (StaysAtBaseline(A), runs("a", NEVER, [0.5, 0.49, 0.48, 0.5, 0.51]), "reproduced", "0.96"),
+        (StaysAtBaseline(A), runs("a", NEVER, [0.5, 0.1, 0.48, 0.5, 0.51]), "open", "0.20 to 1.02"),
+        (StaysAtBaseline(A), runs("a", NEVER, [0.1] * 5), "contradicted", "0.20 to 0.20"),
+        (Sooner(A, B), runs("a", FIVE) + runs("b", NEVER), "reproduced", "= 1.00 [1.00, 1.00]"),
+        (Sooner(B, A), runs("a", FIVE) + runs("b", NEVER), "contradicted", "= 0.00 [0.00, 0.00]"),
+        (Sooner(A, B), runs("a", NEVER) + runs("b", NEVER), "open", "= 0.50 [0.50, 0.50]"),
+        (Sooner(A, B), runs("a", FIVE) + runs("b", FIVE[:4]), "open", "4 seeds"),
+        (
+            Better(A, B, "test"),
+            TENTH_APART,
+            "reproduced",
+            "a 0.3, b 0.4: difference -0.1 [-0.1, -0.1]",
+        ),
+        (
+            Better(A, B, "test"),
+            [{**row, "task": "copy_aba"} for row in TENTH_APART],
+            "contradicted",
+            "a 0.3, b 0.4",
+        ),
+        *(
+            (
+                Better(*pair, "test"),
+                [{**row, "test": "" if row["seed"] == 2 else row["test"]} for row in TENTH_APART],
+                "open",
+                f"{pair[0].core} has no figure on 1 of 5",
+            )
+            for pair in ((A, B), (B, A))
+        ),
+        (
+            StaysAtBaseline(A),
+            [{**row, "loss": "nan", "diverged_at": 1} for row in runs("a", NEVER)],
+            "open",
+            "a diverges on 5 of 5",
+        ),
+        (
+            Better(A, B, "test", margin=0.2),
+            TENTH_APART,
+            "contradicted",
+            "difference -0.1",
+        ),
+        (
+            Better(B, A, "test", margin=-0.2),
+            TENTH_APART,
+            "reproduced",
+            "difference 0.1",
+        ),
+    ],
+)
+def test_verdicts(test: Test, rows: list[Any], verdict: str, found: str, tmp_path: Path) -> None:
+    finding = test.judge(tables(tmp_path, rows))
+    assert (finding.verdict, found in finding.numbers) == (verdict, True), finding
+    if "not run" in found:
+        assert finding.provenance == "`rlgates sweep some`"
+    else:
+        assert finding.provenance == "`rlgates sweep some`, commit abcdef0"
+
+
+def test_agents_are_compared_by_their_steps(tmp_path: Path) -> None:
+    rows = [
+        {"core": core, "seed": seed, "steps_to_0.9": steps, "success": 0.9, "steps": 10}
+        for core, all_steps in (("a", (1, 2, 3, 4, 5)), ("b", (9, "", "", 8, 7)))
+        for seed, steps in enumerate(all_steps)
+    ]
+    assert Sooner(A, B).judge(tables(tmp_path, rows)).verdict == "reproduced"
+
+
+def test_several_tests_hold_together(tmp_path: Path) -> None:
+    results = tables(tmp_path, runs("a", FIVE) + runs("b", NEVER))
+    good, bad, unknown = Solves(A), Solves(B), Solves(RunGroup("other", "x", "a"))
+    assert All((good, Solves(B, never=True))).judge(results).verdict == "reproduced"
+    assert All((good, bad)).judge(results).verdict == "contradicted"
+    assert All((good, unknown)).judge(results).verdict == "open"
+    assert All((good, All((bad, unknown)))).judge(results).verdict == "contradicted"
+    assert All((good, All((bad, good)))).words == f"always solved: {A}, {B}, {A}"
+
+
+def test_one_of_many_parts_is_not_contradicted_by_chance(tmp_path: Path) -> None:
+    cores = [RunGroup("some", A.title, core) for core in "bcd"]
+    losses = [[0.2, 0.3, 0.4, 0.5, 0.6], [0.2, 0.3, 0.4, 0.5, 0.6], [0.1, 0.1, 0.6, 0.4, 0.4]]
+    rows = runs("a", NEVER, [0.1, 0.2, 0.3, 0.4, 0.5])
+    for where, some in zip(cores, losses, strict=True):
+        rows += runs(where.core, NEVER, some)
+    b, c, d = (Better(where, A, "test") for where in cores)  # p = 1 / 32 against b and c
+    results = tables(tmp_path, rows)
+    assert b.judge(results).verdict == "contradicted"
+    assert All((b, d)).judge(results).verdict == "open", "2 / 32"
+    assert All((b, c)).judge(results).verdict == "contradicted", "2 / 2 / 32"
+    assert All((b, c, d)).judge(results).verdict == "contradicted", "3 / 2 / 32"
+    assert p_of_any([0.6, 0.03, 0.03, 0.9]) == pytest.approx(4 / 2 * 0.03)
+
+
+def test_gates_that_move(tmp_path: Path) -> None:
+    def units(core: str, shift: float) -> list[Any]:
+        return [
+            {
+                "core": core,
+                "seed": seed,
+                "unit": unit,
+                "gate_before": 0.1 * unit,
+                "gate_after": 0.1 * unit + shift,
+                "timescale_before": 2,
+                "timescale_after": 2 + 100 * shift,
+            }
+            for seed in range(5)
+            for unit in range(4)
+        ]
+
+    tables(tmp_path, runs("a", FIVE) + runs("b", FIVE))
+    results = tables(tmp_path, units("a", 0.3) + units("b", 0.1), "_gates")
+    finding = Moves(A, B, "moved").judge(results)
+    assert finding.verdict == "reproduced"
+    assert "a 0.3, b 0.1 (P = 1.00 [1.00, 1.00]); 5 seeds" in finding.numbers
+    assert Moves(B, A, "longest").judge(results).verdict == "contradicted"
+    assert Moves(A, B, "change", factor=10).judge(results).verdict == "contradicted"
+    assert "a 32, b 12 " in Moves(A, B, "shortest").judge(results).numbers
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        refine_bounds,
+        initial_timescales,
+        initial_master_gates,
+        gato_jacobian,
+        gato_parameters,
+        janet_parameters,
+    ],
+)
+def test_what_can_be_computed(compute: Any, tmp_path: Path) -> None:
+    finding = Exact("as computed", compute).judge(Results(tmp_path))
+    assert finding.verdict == "reproduced", finding
+
+
+def test_saturation_is_read_from_its_table(tmp_path: Path) -> None:
+    rows = [
+        {"method": method, "gate": gate, "time": 10**k, "one_minus_f": 0.5 * 10 ** (-power * k)}
+        for method in ("gradient flow", "Adam")
+        for gate, power in (("fast", 1.1), ("sigmoid", 1.0), ("softsign", 1 / 3))
+        for k in range(9)
+    ]
+    plain = [{k: str(v) for k, v in row.items()} for row in rows]
+    write_rows(tmp_path / "saturation.csv", plain, list(plain[0]))
+    results = Results(tmp_path)
+    assert Slopes({"sigmoid": (-1.01, -0.99)}).judge(results).verdict == "reproduced"
+    assert Slopes({"softsign": (-1.01, -0.99)}).judge(results).verdict == "contradicted"
+    assert Order(1e4, ("fast", "sigmoid", "softsign")).judge(results).verdict == "reproduced"
+    assert Order(1e4, ("sigmoid", "fast")).judge(results).verdict == "contradicted"
+    first = Fastest(("Adam",), ("fast", "sigmoid", "softsign"), 3e-5).judge(results)
+    assert first.verdict == "reproduced"
+    assert first.numbers == "updates with Adam: fast 10,000, sigmoid 100,000, softsign inf"
+    assert Fastest(("Adam",), ("sigmoid", "fast"), 1e-5).judge(results).verdict == "contradicted"
+    assert Slopes({"sigmoid": (-1, 0)}).judge(Results(tmp_path / "none")).verdict == "open"
+
+
+def test_costs_are_those_that_were_timed() -> None:
+    results = Results(ROOT / "experiments" / "results")
+    assert Cost("dnc", "lstm", least=2.0).judge(results).verdict == "reproduced"
+    assert Cost("dnc", "lstm", most=2.0).judge(results).verdict == "contradicted"
+    assert Cost("lstm", "lstm", most=1.0).judge(Results(ROOT)).verdict == "open"
+
+
+def test_the_page() -> None:
+    claim = Claim("figure 1", "A is good.", Solves(A), note="small")
+    text = ledger({"Someone 2020": [(claim, claim.test.judge(Results(ROOT)))]})
+    assert "1 claims: 0 reproduced, 0 contradicted, 1 open." in text
+    assert "## Someone 2020\n" in text
+    line = f"| A is good. | figure 1 | always solved: {A} (small) | not run yet | **open** |"
+    assert line in text
+
+
+def test_the_command_and_that_the_page_is_up_to_date(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    committed = ROOT / "experiments" / "results"
+    for file in committed.glob("*.csv"):
+        (tmp_path / file.name).symlink_to(file)
+    assert cli.main(["ledger", "--results", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "LEDGER.md")
+    assert (tmp_path / "LEDGER.md").read_text() == (committed / "LEDGER.md").read_text()
