@@ -13,7 +13,7 @@ from setuptools.errors import CompileError, LinkError
 
 # No -ffast-math, which would break the rounding of exp, and no -march: chosen at run time.
 FLAGS = ["-std=c++17", "-O3", "-ffp-contract=fast", "-fno-math-errno"]
-FLAGS += ["-fno-exceptions", "-fno-rtti", "-fvisibility=hidden", "-g0"]
+FLAGS += ["-fno-exceptions", "-fno-rtti", "-fvisibility=hidden", "-g0", "-Werror=switch"]
 
 
 def packages() -> list[str]:

@@ -27,7 +27,8 @@ class Activation(NamedTuple):
     """One way to compute a raw gate.
 
     Attributes:
-        forget, input: the gates from their pre-activations.
+        forget, input: the gates from their pre-activations. An untied input gate is a sigmoid,
+            except beside a cumax: the functions of Ohno et al. replace that of the forget gate.
         from_logit: maps a logit to the z with forget(z) = sigmoid(logit), without first rounding
             the gate to 0 or 1; None where a unit's gate depends on the other units.
     """
@@ -65,11 +66,11 @@ def cumax(z: Tensor) -> Tensor:
 
 ACTIVATIONS: dict[str, Activation] = {
     "sigmoid": Activation(torch.sigmoid, torch.sigmoid, lambda y: y),
-    "fast": Activation(fast, fast, torch.asinh),
+    "fast": Activation(fast, torch.sigmoid, torch.asinh),
     "iterated_fast": Activation(
-        iterated_fast, iterated_fast, lambda y: torch.asinh(torch.asinh(y))
+        iterated_fast, torch.sigmoid, lambda y: torch.asinh(torch.asinh(y))
     ),
-    "softsign": Activation(softsign, softsign, _softsign_from_logit),
+    "softsign": Activation(softsign, torch.sigmoid, _softsign_from_logit),
     "cumax": Activation(cumax, lambda z: 1 - cumax(z), None),
 }
 

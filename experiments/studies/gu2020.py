@@ -48,7 +48,12 @@ def _gates(task: str, setting: str, length: int, updates: int, **changes: Any) -
     )
     chunk_size = config.hidden_size // 16
     masters = {core: {"chunk_size": chunk_size} for core in ("om_lstm", "um_lstm")}
-    options = {"janet": {"t_max": length}, "gato": {"depth": 2}, **masters}
+    options: dict[str, dict[str, Any]] = {
+        "janet": {"t_max": length},
+        "gato": {"depth": 2},
+        "rru": {"dropout": 0.5},
+        **masters,
+    }
     return Arm(config, GATES, options, gates=SHOWN)
 
 

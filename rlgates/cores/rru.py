@@ -46,7 +46,8 @@ class RRU(Cell):
         output_size: width p of the output; 64, and 128 for the paper's language data.
         expansion: the paper's q, which it tunes between 0.1 and 8.
         relu_layers: number of ReLU layers, including the first one; 1 or 2 in the paper.
-        dropout: dropout probability after the last of them; the paper's best are around 0.7.
+        dropout: dropout probability after the last of them; the paper's best are around 0.7, its
+            code's default 0.5.
         normalize: False omits the normalization. This option and all below are the ablations
             of the paper's table 2, where the defaults did best.
         scalar_z: one number Z for all units.
@@ -68,7 +69,7 @@ class RRU(Cell):
         output_size: int = 64,
         expansion: float = 2.0,
         relu_layers: int = 1,
-        dropout: float = 0.5,
+        dropout: float = 0.0,
         normalize: bool = True,
         scalar_z: bool = False,
         relu_candidate: bool = False,

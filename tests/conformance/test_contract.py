@@ -254,5 +254,5 @@ def check_compiled(name: str, backend: str, num_layers: int = 1) -> None:
         (outputs.sum() + final.sum()).backward()
         results.append((outputs, final, *(p.grad for p in core.parameters())))
     for eager, compiled in zip(*results, strict=True):
-        largest = max(1.0, eager.abs().max().item())
+        largest = max([1.0, *eager.abs().flatten().tolist()])  # the state may be empty
         torch.testing.assert_close(compiled, eager, rtol=1e-5, atol=2e-5 * largest)

@@ -59,7 +59,7 @@ def pair(gate: str, z: dict[str, Array], chunk: int = 1) -> tuple[Array, Array]:
     main = MAIN[gate]
 
     def main_input(y: Array) -> Array:
-        return 1 - cumax(y) if main is cumax else main(y)
+        return 1 - cumax(y) if main is cumax else sigmoid(y)
 
     if "r" in z:  # Gu et al. 2020, equations 10 to 13
         f, r = main(z["f"]), sigmoid(z["r"])

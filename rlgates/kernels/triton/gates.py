@@ -72,6 +72,7 @@ def activate(z, active, ACTIVATION: tl.constexpr):
         inner, _ = hyperbolic(z)
         value = sigmoid(inner)
     else:
+        tl.static_assert(ACTIVATION == "sigmoid", "an activation without code")
         value = sigmoid(z)
     return value
 
@@ -96,6 +97,7 @@ def activate_backward(d, z, active, ACTIVATION: tl.constexpr):
         value = sigmoid(inner)
         d_z = d * (value * (1.0 - value) * slope)
     else:
+        tl.static_assert(ACTIVATION == "sigmoid", "an activation without code")
         value = sigmoid(z)
         d_z = d * (value * (1.0 - value))
     return d_z
@@ -103,18 +105,21 @@ def activate_backward(d, z, active, ACTIVATION: tl.constexpr):
 
 @triton.jit
 def activate_input(z, active, ACTIVATION: tl.constexpr):
-    """The raw input gate: for a cumax, 1 - cumax."""
-    value = activate(z, active, ACTIVATION)
+    """The raw input gate: 1 - cumax beside a cumax, a sigmoid beside any other."""
     if ACTIVATION == "cumax":
-        value = 1.0 - value
+        value = 1.0 - activate(z, active, "cumax")
+    else:
+        value = sigmoid(z)
     return value
 
 
 @triton.jit
 def activate_input_backward(d, z, active, ACTIVATION: tl.constexpr):
     if ACTIVATION == "cumax":
-        d = -d
-    return activate_backward(d, z, active, ACTIVATION)
+        d_z = activate_backward(-d, z, active, "cumax")
+    else:
+        d_z = activate_backward(d, z, active, "sigmoid")
+    return d_z
 
 
 @triton.jit

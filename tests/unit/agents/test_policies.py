@@ -125,7 +125,8 @@ def test_every_family_trains_and_is_saved_with_a2c(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("core", "options"), [("rru", {}), ("lstm", {"zoneout_cell": 0.5, "recurrent_dropout": 0.5})]
+    ("core", "options"),
+    [("rru", {"dropout": 0.5}), ("lstm", {"zoneout_cell": 0.5, "recurrent_dropout": 0.5})],
 )
 def test_an_update_computes_what_the_rollout_did(core: str, options: dict[str, Any]) -> None:
     """With dropout in the update alone, most ratios are clipped before any weight has changed."""

@@ -23,16 +23,20 @@ static void negate(float *row, long units) {
   for (long unit = 0; unit < units; unit += LANES) store(row + unit, -load(row + unit));
 }
 
-// The input gate of a cumax gate is 1 - cumax.
+// The input gate beside a cumax is 1 - cumax, beside any other a sigmoid.
+static long input_activation(const Gate &gate) {
+  return gate.activation == CUMAX ? CUMAX : SIGMOID;
+}
+
 static void activate_input(const Gate &gate, float *map, long units, bool saved, float *values) {
-  activate(gate.activation, map, units, saved, values);
+  activate(input_activation(gate), map, units, saved, values);
   if (gate.activation == CUMAX) complement(values, values, units);
 }
 
 static void activate_input_backward(const Gate &gate, const float *saved, float *d, long units,
                                     float *d_map) {
   if (gate.activation == CUMAX) negate(d, units);
-  activate_backward(gate.activation, saved, d, units, d_map);
+  activate_backward(input_activation(gate), saved, d, units, d_map);
 }
 
 // Repeat the value of each chunk for its units, in place: from the last unit down.

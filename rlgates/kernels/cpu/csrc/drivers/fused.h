@@ -103,7 +103,7 @@ static void fused_forward(const FusedArgs &c, const PackedMatrix *matrices,
   if (!workspace.data) return;
   auto for_each_part = [&](auto copy) {
     for (long part = 0; part < FusedArgs::PARTS; part++)
-      for (long row = first; row < last; row++) {
+      for (long row = first; row < last && c.part_width[part]; row++) {
         const long width = c.part_width[part];
         copy(part, row, row * width, width * sizeof(float));
       }
@@ -146,6 +146,7 @@ static void fused_backward(const FusedArgs &c, const PackedMatrix *matrices,
     for (long row = first; row < last; row++)
       for (long part = 0; ctx.starts_episode(row) && part < FusedArgs::PARTS; part++) {
         const long width = c.part_width[part];
+        if (!width) continue;
         float *d = c.d_state[part] + row * width;
         add(c.d_initial[part] + row * width, d, width);
         memset(d, 0, width * sizeof(float));

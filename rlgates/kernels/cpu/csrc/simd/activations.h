@@ -105,13 +105,14 @@ NOINLINE void cumax_backward(const float *p, float *d, long units, float *d_map)
 
 // ---- any activation ----------------------------------------------------------------------------
 
-// Call `visit` with the activation as a type.
+// Call `visit` with an elementwise activation as a type. The compiler refuses a missing one.
 template <class Visitor> INLINE void with_activation(long activation, Visitor visit) {
-  switch (activation) {
+  switch ((Activation)activation) {
+    case SIGMOID: return visit(Sigmoid());
     case FAST: return visit(Fast());
     case ITERATED_FAST: return visit(IteratedFast());
     case SOFTSIGN: return visit(Softsign());
-    default: return visit(Sigmoid());
+    case CUMAX: return;  // of a whole row, above
   }
 }
 
