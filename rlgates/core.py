@@ -332,13 +332,15 @@ def run_together(
     Returns:
         outputs and final state of each, as `core(x, state, episode_starts)` gives them.
     """
-    layers: list[tuple[Cell, Tensor, State]] = []
+    layers = []
     for core, x, state in cores if kernels.side_by_side_is_faster(*episode_starts.shape) else ():
         native = core.backend in ("auto", "native")
-        if core.num_layers > 1 or core.learned or core.debug or not native:
+        if core.num_layers > 1 or core.debug or not native:
             break
         core._check(x, state, episode_starts)
-        layers.append((core._layers()[0], x, core._split(state)[0]))
+        initial = partial(core._initial_parts, 0, x.shape[1])
+        parts = core._split(state)[0]
+        layers.append((core._layers()[0], x, parts, initial, bool(core.learned)))
     results = None
     if len(layers) == len(cores):
         results = kernels.run_together(layers, episode_starts)

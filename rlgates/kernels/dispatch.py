@@ -45,6 +45,12 @@ class LayerCall(NamedTuple):
         """The initial state; None without episode starts, where it is not needed."""
         return None if self.episode_starts is None else self.initial_state()
 
+    @property
+    def learned_initial_at_starts(self) -> State:
+        """The initial state if it is learned and needed, else (): gated layers start from zeros."""
+        needed = self.learned_initial_state and self.episode_starts is not None
+        return self.initial_state() if needed else ()
+
 
 class Backend(NamedTuple):
     """One way to run a layer.
@@ -72,8 +78,6 @@ class Result(NamedTuple):
 
 
 def _cpu_gated_unsupported_reason(call: LayerCall) -> str | None:
-    if call.episode_starts is not None and call.learned_initial_state:
-        return _LEARNED_INITIAL_STATE
     return _gate_unsupported_reason(
         call.spec.activation, call.spec.auxiliary
     ) or _cpu_unsupported_reason(call)
@@ -160,7 +164,9 @@ _BACKENDS: dict[type, dict[str, Backend]] = {
     GatedLayer: {
         "native": Backend(
             _cpu_gated_unsupported_reason,
-            lambda call: gated.run(call.x, call.state, call.episode_starts, call.spec),
+            lambda call: gated.run(
+                call.spec, call.x, call.state, call.episode_starts, call.learned_initial_at_starts
+            ),
         ),
         "triton": Backend(
             _triton_gated_unsupported_reason,
@@ -207,6 +213,19 @@ def _call_unsupported_reason(call: LayerCall) -> str | None:
     return None
 
 
+def _call(
+    layer: Layer,
+    x: Tensor,
+    state: State,
+    episode_starts: Tensor | None,
+    initial_state: Callable[[], State],
+    learned: bool,
+) -> LayerCall:
+    spec = layer.recurrence()
+    tensors = (x, *state, *getattr(spec, "weights", ()))
+    return LayerCall(spec, x, state, episode_starts, initial_state, learned, tensors)
+
+
 def run(
     layer: Layer,
     x: Tensor,
@@ -235,9 +254,7 @@ def run(
     """
     if backend == "plain":
         return None
-    spec = layer.recurrence()
-    tensors = (x, *state, *getattr(spec, "weights", ()))
-    call = LayerCall(spec, x, state, episode_starts, initial_state, learned_initial_state, tensors)
+    call = _call(layer, x, state, episode_starts, initial_state, learned_initial_state)
     candidates = _BACKENDS.get(type(call.spec), {})
     reason = "this core has no such fast path"
     for name in candidates if backend == "auto" else {backend} & candidates.keys():
@@ -260,30 +277,30 @@ def side_by_side_is_faster(steps: int, batch_size: int) -> bool:
 
 
 def run_together(
-    layers: Sequence[tuple[Layer, Tensor, State]], episode_starts: Tensor | None
+    layers: Sequence[tuple[Layer, Tensor, State, Callable[[], State], bool]],
+    episode_starts: Tensor | None,
 ) -> list[Result] | None:
     """Run two layers side by side, with a thread each.
 
     Args:
-        layers: layers, their inputs (T, B, I) and the parts of their states; each starts an
-            episode from its own initial state.
+        layers: layers, their inputs (T, B, I), the parts of their states, what gives the parts of
+            their initial states, and whether these are learned: see `run`.
         episode_starts: (T, B) bool, or None.
 
     Returns:
         the result of each; None if they cannot run like this.
     """
     arguments = []
-    for layer, x, state in layers:
-        spec = layer.recurrence()
-        tensors = (x, *state, *getattr(spec, "weights", ()))
-        call = LayerCall(spec, x, state, episode_starts, lambda: (), False, tensors)
+    for layer, x, state, initial_state, learned in layers:
+        call = _call(layer, x, state, episode_starts, initial_state, learned)
         if (
-            type(spec) is not GatedLayer
+            type(call.spec) is not GatedLayer
             or _call_unsupported_reason(call)
             or _cpu_gated_unsupported_reason(call)
         ):
             return None
-        arguments.append((x, state, spec))
+        initial = call.learned_initial_at_starts
+        arguments.append(gated.LayerInputs(call.spec, x, state, initial))
     return [Result(*result, "native") for result in gated.run_together(arguments, episode_starts)]
 
 

@@ -63,13 +63,15 @@ class Sizes(NamedTuple):
     units: int
     columns: int
     joint_columns: int
-    h_0_stride: int
-    c_0_stride: int
     needs_state_grad: bool = False
 
 
 class Inputs(NamedTuple):
-    """All tensors that may need a gradient, or these gradients."""
+    """All tensors that may need a gradient, or these gradients.
+
+    `h_0` and `c_0` are the state before the first step, `initial_h` and `initial_c` that at the
+    start of an episode, None for zeros.
+    """
 
     x: Tensor
     weight_ih: Tensor
@@ -78,6 +80,8 @@ class Inputs(NamedTuple):
     bias_hh: Tensor
     h_0: Tensor
     c_0: Tensor | None
+    initial_h: Tensor | None = None
+    initial_c: Tensor | None = None
 
 
 class Outputs(NamedTuple):
@@ -104,23 +108,22 @@ class GatedArgs(NamedTuple):
     episode_starts: Tensor | None
     inputs: Inputs
 
+    def pack(self, *others: Tensor | None) -> bytes:
+        """The bytes of a `GatedArgs` of csrc/abi.h; None is a null pointer."""
+        tensors = (self.episode_starts, *self.inputs, *others)
+        strides = [0 if part is None else part.stride(0) for part in self.inputs[5:]]
+        pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
+        rest = [0] * (_POINTERS - len(pointers))
+        return _LAYOUT.pack(*self.sizes, *strides, *pointers, *rest)
 
-_LAYOUT = struct.Struct("=4qd33q")
-_POINTERS = 23
 
-
-def _pack(sizes: Sizes, *tensors: Tensor | None) -> bytes:
-    """The bytes of a `GatedArgs` of csrc/abi.h; None is a null pointer."""
-    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
-    return _LAYOUT.pack(*sizes, *pointers, *[0] * (_POINTERS - len(pointers)))
+_LAYOUT = struct.Struct("=4qd39q")
+_POINTERS = 27
 
 
 def forward(layers: Sequence[tuple[GatedArgs, Outputs, SavedTensors | None]]) -> None:
     """Run one layer over a sequence, or two side by side."""
-    packed = (
-        _pack(args.sizes, args.episode_starts, *args.inputs, *outputs, *(saved or ()))
-        for args, outputs, saved in layers
-    )
+    packed = (args.pack(*outputs, *(saved or ())) for args, outputs, saved in layers)
     _native.gated_forward(b"".join(packed))
 
 
@@ -131,10 +134,7 @@ def backward(layers: Sequence[tuple[GatedArgs, SavedTensors, Tensor | None, Inpu
     Those of the state hold the gradients of the final state, and become those of the first one.
     """
     packed = (
-        _pack(
-            args.sizes, args.episode_starts, *args.inputs,
-            None, None, None, *saved, d_outputs, *gradients,
-        )
+        args.pack(None, None, None, *saved, d_outputs, *gradients)
         for args, saved, d_outputs, gradients in layers
-    )  # fmt: skip
+    )
     _native.gated_backward(b"".join(packed))

@@ -319,11 +319,12 @@ class _FusedBackward(torch.autograd.Function):
         ctx: Any,
         problem: _Problem,
         needs_grad: tuple[bool, ...],
-        episode_starts: Tensor | None,
-        noise: Tensor | None,
-        *tensors: Any,
+        *unpacked: Any,
     ) -> tuple[Tensor | None, ...]:
         shapes = problem.shapes
+        # Hooks on saved tensors may have changed their strides.
+        tensors: list[Any]
+        episode_starts, noise, *tensors = (t if t is None else t.contiguous() for t in unpacked)
         parts, others = len(shapes.parts), len(shapes.saved)
         saved = _SavedTensors(tensors[:parts], tensors[parts : parts + others])
         tensors = tensors[parts + others :]
@@ -331,7 +332,6 @@ class _FusedBackward(torch.autograd.Function):
         d_outputs, *d_final = tensors[len(needs_grad) :]
         if d_outputs is None:
             d_outputs = inputs.x.new_zeros(problem.steps, problem.batch_size, shapes.output_size)
-        d_outputs = d_outputs.contiguous()  # a local: the native call gets only its address
         empty, needs = inputs.x.new_empty(0), _Inputs.from_flat(problem, needs_grad)
         d = _Inputs(
             torch.empty_like(inputs.x) if needs_grad[0] or not shapes.projects_input else empty,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,16 +16,31 @@ from rlgates.kernels.cpu.abi import GatedArgs, Inputs, Outputs, SavedTensors, Si
 from rlgates.kernels.spec import GatedLayer, State
 
 
+class LayerInputs(NamedTuple):
+    """A layer, its inputs (T, B, I), its state h, and c of an LSTM, each (B, H), and, unless it is
+    zero, the state at the start of an episode."""
+
+    layer: GatedLayer
+    x: Tensor
+    state: State
+    initial: State = ()
+
+
 def run(
-    x: Tensor, state: State, episode_starts: Tensor | None, layer: GatedLayer
+    layer: GatedLayer,
+    x: Tensor,
+    state: State,
+    episode_starts: Tensor | None,
+    initial: State = (),
 ) -> tuple[Tensor, State]:
     """Run a layer over a sequence, all float32 on the CPU.
 
     Args:
+        layer: the cell, its gate and its weights.
         x: its inputs (T, B, I).
         state: h, and c of an LSTM, each (B, H).
-        episode_starts: (T, B) bool; the state is zero where an episode starts.
-        layer: the cell, its gate and its weights.
+        episode_starts: (T, B) bool, true where an episode starts.
+        initial: the state there, as `state`; zeros by default.
 
     Returns:
         outputs (T, B, H) and the final state.
@@ -33,15 +48,15 @@ def run(
     Raises:
         ValueError: shapes or dtypes do not fit together.
     """
-    return run_together([(x, state, layer)], episode_starts)[0]
+    return run_together([LayerInputs(layer, x, state, initial)], episode_starts)[0]
 
 
 def run_together(
-    layers: Sequence[tuple[Tensor, State, GatedLayer]], episode_starts: Tensor | None
+    layers: Sequence[LayerInputs], episode_starts: Tensor | None
 ) -> list[tuple[Tensor, State]]:
     """As `run`, of one layer, or of two independent ones with a thread each."""
     episode_starts = None if episode_starts is None else episode_starts.contiguous()
-    checked = [_checked(x, state, layer) for x, state, layer in layers]
+    checked = [_checked(*layer) for layer in layers]
     sizes = [layer_sizes for layer_sizes, _ in checked]
     if len(sizes) > 1:
         sizes = [layer_sizes._replace(threads=1) for layer_sizes in sizes]
@@ -121,10 +136,11 @@ class _GatedBackward(torch.autograd.Function):
         ctx: Any,
         sizes: Sequence[Sizes],
         needs_grad: tuple[bool, ...],
-        episode_starts: Tensor | None,
-        *tensors: Tensor | None,
+        *unpacked: Tensor | None,
     ) -> tuple[Tensor | None, ...]:
         num_inputs, num_outputs = len(needs_grad), len(sizes) * len(Outputs._fields)
+        # Hooks on saved tensors may have changed their strides.
+        episode_starts, *tensors = (t if t is None else t.contiguous() for t in unpacked)
         layers = zip(
             _args(sizes, episode_starts, tensors[:num_inputs]),
             _split(needs_grad, len(Inputs._fields)),
@@ -137,7 +153,6 @@ class _GatedBackward(torch.autograd.Function):
         for args, needs, saved, (d_outputs, d_h, d_c) in layers:
             gradients = _new_gradients(args.inputs, needs, d_h, d_c)
             layer_sizes = args.sizes._replace(needs_state_grad=needs[5], threads=threads)
-            d_outputs = None if d_outputs is None else d_outputs.contiguous()
             args = args._replace(sizes=layer_sizes)
             calls.append((args, SavedTensors._make(saved), d_outputs, gradients))
             result += [d if need else None for d, need in zip(gradients, needs, strict=True)]
@@ -158,13 +173,17 @@ NOT_TWICE_DIFFERENTIABLE = (
 def _new_gradients(
     inputs: Inputs, needs_grad: Sequence[bool], d_h: Tensor | None, d_c: Tensor | None
 ) -> Inputs:
-    needs_x, *needs_weights, _, _ = needs_grad
+    needs_x, needs_weights, needs_initial = needs_grad[0], needs_grad[1:5], needs_grad[7:]
     return Inputs._make(
         (
             torch.empty_like(inputs.x) if needs_x else None,
             *(torch.empty_like(w) if any(needs_weights) else None for w in inputs[1:5]),
             writable_gradient(inputs.h_0, d_h),
             None if inputs.c_0 is None else writable_gradient(inputs.c_0, d_c),
+            *(
+                writable_gradient(p, None) if p is not None and any(needs_initial) else None
+                for p in inputs[7:]
+            ),
         )
     )
 
@@ -192,24 +211,32 @@ def layout(
     return ids, columns, columns - units * ("reset" in cell_maps)
 
 
-def _checked(x: Tensor, state: State, layer: GatedLayer) -> tuple[Sizes, Inputs]:
+def _rows(state: State) -> tuple[Tensor | None, Tensor | None]:
+    """h and c (or None), with contiguous rows."""
+    h, c, *_ = (*state, None, None)
+    return tuple(
+        part if part is None or part.stride(1) == 1 else part.contiguous() for part in (h, c)
+    )  # type: ignore[return-value]
+
+
+def _checked(layer: GatedLayer, x: Tensor, state: State, initial: State) -> tuple[Sizes, Inputs]:
     """The arguments of the kernel, with all shapes checked: it gets addresses, without bounds."""
     steps, batch_size, input_size = x.shape
     units = layer.weight_hh.shape[1]
     ids, columns, joint_columns = layout(
         layer.cell, layer.activation, layer.auxiliary, units, layer.chunk_size
     )
-    h, *c = (part if part.stride(1) == 1 else part.contiguous() for part in state)
+    h, c = _rows(state)
+    initial_h, initial_c = _rows(initial)
     weights = (weight.contiguous() for weight in layer.weights)
-    inputs = Inputs._make((x.contiguous(), *weights, h, c[0] if c else None))
+    inputs = Inputs._make((x.contiguous(), *weights, h, c, initial_h, initial_c))
     shapes = (
         (steps, batch_size, input_size),
         (columns, input_size),
         (columns, units),
         (columns,),
         (columns,),
-        (batch_size, units),
-        (batch_size, units),
+        *[(batch_size, units)] * 4,
     )
     for name, tensor, shape in zip(Inputs._fields, inputs, shapes, strict=True):
         if tensor is not None and (tensor.shape != shape or tensor.dtype != torch.float32):
@@ -228,7 +255,5 @@ def _checked(x: Tensor, state: State, layer: GatedLayer) -> tuple[Sizes, Inputs]
         units=units,
         columns=columns,
         joint_columns=joint_columns,
-        h_0_stride=h.stride(0),
-        c_0_stride=c[0].stride(0) if c else 0,
     )
     return sizes, inputs

@@ -78,16 +78,6 @@ def test_a_learned_state_learns_from_episode_starts(name: str) -> None:
     assert all(p.grad is None or not p.grad.any() for p in core.learned.parameters())
 
 
-def test_native_code_requires_zero_initial_states() -> None:
-    core = make_core("lstm", 3, 4, learned_state=True)
-    episode_starts = torch.zeros(5, 2, dtype=torch.bool)
-    core(torch.randn(5, 2, 3), None, episode_starts)
-    assert core.backend_used == "plain"
-    core.backend = "native"
-    with pytest.raises(ValueError, match="from zeros, not from a learned state"):
-        core(torch.randn(5, 2, 3), None, episode_starts)
-
-
 def test_parts_that_mean_something_are_not_learned() -> None:
     assert set(make_core("rma", 3, 4, learned_state=True, **small("rma")).learned) == {
         f"{part}_0" for part in ("h1", "c1", "h2", "c2")

@@ -62,7 +62,7 @@ assert process.exitcode == 0
 @pytest.mark.parametrize(
     ("name", "kernel"),
     [
-        ("ur_lstm", "gated.run(x, (zeros, zeros), None, core.cells[0].recurrence())"),
+        ("ur_lstm", "gated.run(core.cells[0].recurrence(), x, (zeros, zeros), None)"),
         ("lru", "scan.scan(problem, numbers, cpu_scan)"),
     ],
 )

@@ -226,6 +226,31 @@ def test_episode_starts_anywhere(kernel: Kernel, layer: Layer, where: str) -> No
     kernel.check(core, x, state, episode_starts)
 
 
+@each(NATIVE, lambda kernel: kernel.some)
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_episodes_start_from_a_learned_state(kernel: Kernel, layer: Layer, num_layers: int) -> None:
+    core = kernel.make(layer, num_layers, learned_state=True)
+    x, state, episode_starts = kernel.sequence(core, *kernel.shape[1:])
+    kernel.check(core, x, state, episode_starts)
+    kernel.check(core, x, core.initial_state(x.shape[1]), episode_starts)
+
+
+@each(NATIVE, lambda kernel: kernel.some)
+def test_hooks_may_change_the_strides_of_saved_tensors(kernel: Kernel, layer: Layer) -> None:
+    core, (x, state, episode_starts) = kernel.problem(layer)
+    expected = run_with_gradients(core, x, state, episode_starts)
+
+    def pack(tensor: Tensor) -> Tensor:
+        return tensor.detach().transpose(0, -1).contiguous()
+
+    def unpack(tensor: Tensor) -> Tensor:
+        return tensor.transpose(0, -1)
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        results = run_with_gradients(core, x, state, episode_starts)
+    torch.testing.assert_close(results, expected)
+
+
 @each(GATED, lambda kernel: kernel.layers, slow=True)
 @pytest.mark.parametrize("size", [8.0, 40.0, 1e4])
 def test_large_pre_activations(kernel: Kernel, layer: Layer, size: float) -> None:

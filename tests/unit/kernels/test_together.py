@@ -76,6 +76,19 @@ def test_two_cores_together_equal_them_in_turn(second: str, joint: list[int]) ->
     assert [core.backend_used for core in problem[0]] == ["native", "native"]
 
 
+def test_together_from_learned_states(joint: list[int]) -> None:
+    cores, x, states, episode_starts = pair()
+    cores[1] = make_core("lstm", 5, 8, learned_state=True)
+    torch.nn.init.uniform_(cores[1].learned["h_0"])
+    states[1] = cores[1].initial_state(1).detach().requires_grad_()
+    result, expected = (
+        everything(cores, x, states, episode_starts, way) for way in (run_together, in_turn)
+    )
+    assert joint[0] == 2
+    for one, other in zip(result, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
 def test_only_one_of_them_is_trained(joint: list[int]) -> None:
     cores, x, states, episode_starts = pair()
     for way in (run_together, in_turn):
@@ -101,7 +114,7 @@ def test_one_step(rows: int, joint: list[int]) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    ["many rows", "one thread", "a core without", "plain", "layers", "learned", "debug", "float64"],
+    ["many rows", "one thread", "a core without", "plain", "layers", "debug", "float64"],
 )
 def test_falls_back_to_one_core_after_the_other(change: str, joint: list[int]) -> None:
     cores, x, states, episode_starts = pair(rows=2 if change == "many rows" else 1)
@@ -114,7 +127,6 @@ def test_falls_back_to_one_core_after_the_other(change: str, joint: list[int]) -
     others: dict[str, tuple[str, dict[str, Any]]] = {
         "a core without": ("dnc", {"num_slots": 3}),
         "layers": ("lstm", {"num_layers": 2}),
-        "learned": ("lstm", {"learned_state": True}),
     }
     if change in others:
         name, options = others[change]

@@ -15,20 +15,22 @@ struct GatedArgs {
   double beta;
   int64_t threads, steps, batch_size, input_size, units, columns;
   int64_t joint_columns;  // columns whose product with h is one product: all but u of a GRU
-  int64_t h_0_stride, c_0_stride;  // between rows of the batch
   int64_t needs_state_grad;  // whether the state before the first step needs a gradient
+  int64_t h_0_stride, c_0_stride, initial_h_stride, initial_c_stride;  // between rows of the batch
   const unsigned char *episode_starts;                     // (T, B)
   const float *x;                                          // (T, B, I)
   const float *weight_ih, *weight_hh, *bias_ih, *bias_hh;  // (C, I), (C, H), (C), (C)
   const float *h_0, *c_0;                                  // (B, H), before the first step
+  const float *initial_h, *initial_c;                      // (B, H) at episode starts, null: zeros
   float *outputs, *h_n, *c_n;                              // (T, B, H), (B, H), (B, H)
   // Saved for the backward pass, null without one: activated maps (T, B, C), h before each step,
   // cell states, and what else the cell saves (T, B, H).
   float *gates, *h_prev, *cells, *extra;
   // Gradients; of the weights all or none. d_h and d_c hold those of the final state, and become
-  // those of the state before the first step.
+  // those of the state before the first step; those of the initial state are accumulated into.
   const float *d_outputs;
   float *d_x, *d_weight_ih, *d_weight_hh, *d_bias_ih, *d_bias_hh, *d_h, *d_c;
+  float *d_initial_h, *d_initial_c;  // (B, H)
 };
 
 // A linear recurrence h_t = a_t h_{t-1} + b_t over T steps of a batch of B with `units` numbers:

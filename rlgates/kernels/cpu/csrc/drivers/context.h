@@ -63,11 +63,11 @@ struct GatedContext {
   // h and c before the step. At an episode start the old state is not read, rather than multiplied
   // by zero: it may be NaN.
   const float *h_before(long row) const {
-    if (starts_episode(row)) return zeros;
+    if (starts_episode(row)) return c.initial_h ? c.initial_h + row * c.initial_h_stride : zeros;
     return t ? outputs.row(t - 1, row) : c.h_0 + row * c.h_0_stride;
   }
   const float *c_before(long row) const {
-    if (starts_episode(row)) return zeros;
+    if (starts_episode(row)) return c.initial_c ? c.initial_c + row * c.initial_c_stride : zeros;
     return t ? cells.row(t - 1, row) : c.c_0 + row * c.c_0_stride;
   }
 
@@ -75,7 +75,13 @@ struct GatedContext {
     return c.d_outputs ? c.d_outputs + (t * c.batch_size + row) * c.units : zeros;
   }
   // Whether the gradient of the state before this step is needed.
-  bool needs_d_state() const { return t || c.needs_state_grad; }
+  bool needs_d_state() const { return t || c.needs_state_grad || c.d_initial_h; }
+  // At an episode start the state before the step is the initial state: its gradient ends there.
+  void end_gradient(long row, Rows<float> d, float *d_initial) const {
+    if (!d.data) return;
+    if (d_initial) add(d_initial + row * c.units, d.row(row), c.units);
+    memset(d.row(row), 0, c.units * sizeof(float));
+  }
 
   // out (+)= a * matrix for the thread's rows, of one step or of several from t on.
   void product(const PackedMatrix &matrix, Rows<const float> a, Rows<float> out, WriteMode mode,

@@ -78,10 +78,11 @@ static void gated_backward(const GatedArgs &c, const Plan &plan, GatedWeightGrad
   if (!workspace.data) return;
   for (ctx.t = c.steps - 1; ctx.t >= 0; ctx.t--) {
     cell.backward(ctx);
-    for (long row = first; row < last; row++)
-      if (ctx.starts_episode(row))
-        for (Rows<float> d : {ctx.d_h, ctx.d_c})
-          if (d.data) memset(d.row(row), 0, c.units * sizeof(float));
+    for (long row = first; row < last; row++) {
+      if (!ctx.starts_episode(row)) continue;
+      ctx.end_gradient(row, ctx.d_h, c.d_initial_h);
+      ctx.end_gradient(row, ctx.d_c, c.d_initial_c);
+    }
     const long steps = ctx.slab_length();
     if (!steps) continue;
     const Rows<float> d = ctx.d_gates.rows(ctx.t);
