@@ -23,6 +23,8 @@ from rlgates.gates import timescale
 
 __all__ = ["Cell", "Core", "GateTrace", "State", "run_together"]
 
+DTYPES = (torch.float32, torch.float64)  # of parameters
+
 __getattr__ = renamed(__name__, {"Observation": "rlgates.core.GateTrace"})
 
 
@@ -243,6 +245,32 @@ class Core(nn.Module):
             _check_finite(outputs=outputs, state=final)
         return GateTrace(outputs, final, forget)
 
+    def explain_backend(
+        self, x: Tensor, episode_starts: Tensor | None = None
+    ) -> list[kernels.Explanation]:
+        """Which backend would run each layer, and why the others would not.
+
+        Nothing is computed: only shapes, dtypes and devices count.
+
+        Args:
+            x, episode_starts: as in `forward`.
+
+        Returns:
+            for each layer an `Explanation`, whose text is for people.
+        """
+        self._check(x, None, episode_starts)
+        steps, batch_size = x.shape[:2]
+        layers = zip(self._layers(), self._split(self.initial_state(batch_size)), strict=True)
+        explanations = []
+        for layer, (cell, parts) in enumerate(layers):
+            below = x.new_zeros(steps, batch_size, cell.input_size) if layer else x
+            initial = partial(self._initial_parts, layer, batch_size)
+            learned = bool(self.learned)
+            explanations.append(
+                kernels.explain(cell, below, parts, episode_starts, initial, self.backend, learned)
+            )
+        return explanations
+
     def _split(self, state: Tensor) -> list[State]:
         """The parts of each layer's state, as views of the packed tensor."""
         parts = iter(state.split(self._widths, dim=-1) if self.state_size else ())
@@ -283,6 +311,11 @@ class Core(nn.Module):
                 f"x must be (T, B, {self.input_size}) with T >= 1, got {tuple(x.shape)}."
             )
         dtype = self._dtype()
+        if dtype not in DTYPES:
+            raise ValueError(
+                f"the parameters must be float32 or float64, got {dtype}: gates and states lose "
+                "what they remember in half precision. Use torch.autocast instead."
+            )
         check_dtype("x", x, dtype)
         if state is not None:
             self._check_state(check_tensor("state", state), x.shape[1])

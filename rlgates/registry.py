@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from rlgates.cell import Cell
-from rlgates.core import Core
+from rlgates.core import DTYPES, Core
 from rlgates.cores.dnc import DNC
 from rlgates.cores.feedforward import FeedForward
 from rlgates.cores.gato import GATO
@@ -274,7 +274,7 @@ def make_core(
     row, gate = _rows(name)
     input_size = check_size("input_size", input_size)
     hidden_size = check_size("hidden_size", hidden_size)
-    if dtype not in (None, torch.float32, torch.float64):
+    if dtype not in (None, *DTYPES):
         raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}.")
     skip_connections = check_flag("skip_connections", skip_connections)
     kwargs: dict[str, Any] = {key: options[key] for key in options if key in row.cell.options}

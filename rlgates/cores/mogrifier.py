@@ -9,7 +9,7 @@ from rlgates.cell import State, widened
 from rlgates.cores.stacked import Stacked, lstm_update
 from rlgates.errors import check_flag, check_size
 from rlgates.gates import Gate
-from rlgates.kernels import FusedCell
+from rlgates.kernels import FusedCell, LoopOnly
 
 
 class MogrifierLSTM(Stacked):
@@ -162,10 +162,10 @@ class MogrifierLSTM(Stacked):
         h, c = lstm_update(self, state, (f, i), u, o)
         return h, (h, c)
 
-    def recurrence(self) -> FusedCell | None:
+    def recurrence(self) -> FusedCell | LoopOnly:
         layer = self.layer("mogrifier")
-        if layer is None:
-            return None
+        if isinstance(layer, LoopOnly):
+            return layer
         d, inputs = self.hidden_size, self.input_size
         bias = layer.bias_ih + layer.bias_hh
         weights = [layer.weight_ih, layer.weight_hh, bias]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from rlgates.cell import Cell, State, named_rows, widened
 from rlgates.errors import check_number, check_probability, check_size
 from rlgates.gates import Gate
-from rlgates.kernels import GatedLayer
+from rlgates.kernels import GatedLayer, LoopOnly
 
 
 class Stacked(Cell):
@@ -79,11 +79,12 @@ class Stacked(Cell):
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.weight_ih, self.bias_ih + self.bias_hh)
 
-    def layer(self, cell: str, beta: float = 0.0) -> GatedLayer | None:
-        """The layer as data for the fast paths, with the name of its cell; None with noise."""
-        dropout = self.training and self.recurrent_dropout
-        if self.zoneout_cell or self.zoneout_hidden or dropout:
-            return None
+    def layer(self, cell: str, beta: float = 0.0) -> GatedLayer | LoopOnly:
+        """The layer as data for the fast paths, with the name of its cell."""
+        if self.zoneout_cell or self.zoneout_hidden:
+            return LoopOnly("it has no zoneout")
+        if self.training and self.recurrent_dropout:
+            return LoopOnly("it has no recurrent dropout")
         return GatedLayer(
             cell,
             self.gate.row.activation,

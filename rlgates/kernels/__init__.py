@@ -7,21 +7,33 @@ where no kernel can run, the loop does. `rlgates.kernels.dispatch` chooses.
 from rlgates.deprecation import renamed
 from rlgates.kernels.dispatch import (
     BACKENDS,
+    Explanation,
     Result,
+    explain,
     run,
     run_together,
     side_by_side_is_faster,
 )
-from rlgates.kernels.spec import FusedCell, GatedLayer, LayerSpec, LinearScan, LinearStep
+from rlgates.kernels.spec import (
+    FusedCell,
+    GatedLayer,
+    LayerSpec,
+    LinearScan,
+    LinearStep,
+    LoopOnly,
+)
 
 __all__ = [
     "BACKENDS",
+    "Explanation",
     "FusedCell",
     "GatedLayer",
     "LayerSpec",
     "LinearScan",
     "LinearStep",
+    "LoopOnly",
     "Result",
+    "explain",
     "run",
     "run_together",
     "side_by_side_is_faster",

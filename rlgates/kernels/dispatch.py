@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 from rlgates.kernels import scan
 from rlgates.kernels.cpu import abi, fused, gated
 from rlgates.kernels.cpu import scan as cpu_scan
-from rlgates.kernels.spec import FusedCell, GatedLayer, Layer, LinearScan, State
+from rlgates.kernels.spec import FusedCell, GatedLayer, Layer, LinearScan, LoopOnly, State
 from rlgates.kernels.triton import op as triton
 
 BACKENDS = ("auto", "plain", "native", "scan", "triton")
@@ -66,6 +66,26 @@ class Backend(NamedTuple):
     is_worthwhile: Callable[[LayerCall], bool] = lambda call: True
 
 
+class Explanation(NamedTuple):
+    """Which backend runs a layer, and why the others do not.
+
+    Attributes:
+        backend: the one that runs it.
+        passed_over: why others do not: they cannot, or would not pay. Backends slower than the
+            chosen one are left out.
+    """
+
+    backend: str
+    passed_over: dict[str, str]
+
+    def __str__(self) -> str:
+        names: dict[str, list[str]] = {}
+        for name, reason in self.passed_over.items():
+            names.setdefault(reason, []).append(name)
+        reasons = (f"{', '.join(who)}: {reason}" for reason, who in names.items())
+        return "; ".join([self.backend, *reasons])
+
+
 class Result(NamedTuple):
     """Outputs (T, B, O), the parts of the final state, and the backend that computed them."""
 
@@ -89,12 +109,6 @@ def _gate_unsupported_reason(activation: str, auxiliary: str) -> str | None:
     return None if auxiliary in abi.AUXILIARIES else f"it has no {auxiliary} gates"
 
 
-def _cpu_unsupported_reason(call: LayerCall) -> str | None:
-    if torch.is_autocast_enabled("cpu"):
-        return "it does not follow autocast"
-    return _cpu_scan_unsupported_reason(call)
-
-
 def _triton_gated_unsupported_reason(call: LayerCall) -> str | None:
     if call.episode_starts is not None and call.learned_initial_state:
         return _LEARNED_INITIAL_STATE
@@ -112,7 +126,7 @@ def _cpu_fused_unsupported_reason(call: LayerCall) -> str | None:
 # ---- layers that are linear in their state -----------------------------------------------------
 
 
-def _cpu_scan_unsupported_reason(call: LayerCall) -> str | None:
+def _cpu_unsupported_reason(call: LayerCall) -> str | None:
     for tensor in call.tensors:
         if not tensor.is_cpu or tensor.dtype is not torch.float32:
             return f"it takes float32 on the CPU, got {tensor.dtype} on {tensor.device}"
@@ -183,7 +197,7 @@ _BACKENDS: dict[type, dict[str, Backend]] = {
         )
     },
     LinearScan: {
-        "native": Backend(_cpu_scan_unsupported_reason, lambda call: _scan(call, cpu_scan)),
+        "native": Backend(_cpu_unsupported_reason, lambda call: _scan(call, cpu_scan)),
         "triton": Backend(_triton_scan_unsupported_reason, _triton_scan),
         "scan": Backend(
             lambda call: None, lambda call: _scan(call, None), _torch_scan_is_worthwhile
@@ -221,7 +235,12 @@ def _call(
     initial_state: Callable[[], State],
     learned: bool,
 ) -> LayerCall:
-    spec = layer.recurrence()
+    if x.is_cpu and torch.is_autocast_enabled("cpu"):  # the kernels compute in float32 all the same
+        with torch.autocast("cpu", enabled=False):
+            spec = layer.recurrence()
+        x = x if isinstance(spec, LinearScan) else x.to(torch.promote_types(x.dtype, torch.float32))
+    else:
+        spec = layer.recurrence()
     tensors = (x, *state, *getattr(spec, "weights", ()))
     return LayerCall(spec, x, state, episode_starts, initial_state, learned, tensors)
 
@@ -255,19 +274,51 @@ def run(
     if backend == "plain":
         return None
     call = _call(layer, x, state, episode_starts, initial_state, learned_initial_state)
+    chosen = _choose(call, backend)
+    fastest = "triton" if x.is_cuda else "native"
+    if backend != "auto" and chosen.backend == "plain":
+        raise ValueError(f"the {backend} backend cannot run this: {chosen.passed_over[backend]}.")
+    slow = backend == "auto" and fastest in chosen.passed_over and call.spec is not None
+    if slow and not torch.compiler.is_compiling():
+        _log_once(chosen.backend, fastest, chosen.passed_over[fastest])
+    if chosen.backend == "plain":
+        return None
+    return Result(*_BACKENDS[type(call.spec)][chosen.backend].run(call), chosen.backend)
+
+
+def explain(
+    layer: Layer,
+    x: Tensor,
+    state: State,
+    episode_starts: Tensor | None,
+    initial_state: Callable[[], State],
+    backend: str,
+    learned_initial_state: bool = False,
+) -> Explanation:
+    """Which backend `run` would take for the same arguments, and why not the others."""
+    if backend == "plain":
+        return Explanation("plain", {})
+    call = _call(layer, x, state, episode_starts, initial_state, learned_initial_state)
+    return _choose(call, backend)
+
+
+def _choose(call: LayerCall, backend: str) -> Explanation:
     candidates = _BACKENDS.get(type(call.spec), {})
-    reason = "this core has no such fast path"
-    for name in candidates if backend == "auto" else {backend} & candidates.keys():
-        candidate = candidates[name]
-        unsupported = _call_unsupported_reason(call) or candidate.unsupported_reason(call)
-        if unsupported is None and (backend == name or candidate.is_worthwhile(call)):
-            return Result(*candidate.run(call), name)
-        reason = unsupported or reason
-        if unsupported is _NOT_BUILT and backend == "auto":
-            _warn_once(f"this is several times slower than native code: {unsupported}.")
-    if backend != "auto":
-        raise ValueError(f"the {backend} backend cannot run this: {reason}.")
-    return None
+    never = _call_unsupported_reason(call)
+    passed_over: dict[str, str] = {}
+    for name, candidate in candidates.items():
+        if backend not in ("auto", name):
+            continue
+        reason = never or candidate.unsupported_reason(call)
+        if reason is None:
+            if backend == name or candidate.is_worthwhile(call):
+                return Explanation(name, passed_over)
+            reason = "it would not be faster here"
+        passed_over[name] = reason
+    unknown = (
+        call.spec.reason if isinstance(call.spec, LoopOnly) else "this core has no such fast path"
+    )
+    return Explanation("plain", {**dict.fromkeys(BACKENDS[2:], unknown), **passed_over})
 
 
 def side_by_side_is_faster(steps: int, batch_size: int) -> bool:
@@ -305,5 +356,6 @@ def run_together(
 
 
 @cache
-def _warn_once(message: str) -> None:
-    _logger.warning(message)
+def _log_once(backend: str, faster: str, reason: str) -> None:
+    running = "the plain loop" if backend == "plain" else f"the {backend} backend"
+    _logger.warning("%s runs, several times slower than %s code: %s.", running, faster, reason)

@@ -86,11 +86,21 @@ class LinearScan(NamedTuple):
     read: Callable[[Tensor, Tensor | None], Tensor]
 
 
-LayerSpec = GatedLayer | FusedCell | LinearScan
+class LoopOnly(NamedTuple):
+    """A layer with options that no kernel has.
+
+    Attributes:
+        reason: which, in words.
+    """
+
+    reason: str
+
+
+LayerSpec = GatedLayer | FusedCell | LinearScan | LoopOnly
 
 
 class Layer(Protocol):
     """What `rlgates.kernels.run` needs of a cell."""
 
     def recurrence(self) -> LayerSpec | None:
-        """The specification of the layer; None if only the plain loop can run it."""
+        """The specification of the layer; None if no kernel knows such layers."""

@@ -7,13 +7,15 @@ import torch
 from support.cases import build, every_core
 from support.equivalence import inputs_and_state, typical_episode_starts
 
+from rlgates.cell import LinearCell
+
 half = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bf16", "fp16"])
 
 
 @every_core
 @half
 def test_outputs_and_state_stay_in_float32(name: str, dtype: torch.dtype) -> None:
-    core = build(name, num_layers=2)
+    core = build(name, num_layers=2, backend="plain")
     x, state = inputs_and_state(core)
     episode_starts = typical_episode_starts()
     with torch.autocast("cpu", dtype):
@@ -27,6 +29,29 @@ def test_outputs_and_state_stay_in_float32(name: str, dtype: torch.dtype) -> Non
     assert not torch.equal(outputs, exact_outputs), "autocast did nothing"
     torch.testing.assert_close(outputs, exact_outputs, rtol=0.05, atol=0.05)
     torch.testing.assert_close(final, exact_final, rtol=0.05, atol=0.05)
+
+
+@every_core
+def test_kernels_compute_in_float32_under_autocast(name: str) -> None:
+    core = build(name, num_layers=2)
+    x, state = inputs_and_state(core)
+    expected = core(x, state, typical_episode_starts())
+    if core.backend_used != "native":
+        pytest.skip("it has no native code")
+    with torch.autocast("cpu", torch.bfloat16):
+        results = core(x, state, typical_episode_starts())
+    assert core.backend_used == "native"
+    tolerance = 0.05 if isinstance(core.cells[0], LinearCell) else 0.0  # whose maps are not ours
+    torch.testing.assert_close(results, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_in_half_precision_are_refused(dtype: torch.dtype) -> None:
+    core = build("ur_lstm").to(dtype)
+    x = torch.ones(2, 3, core.input_size, dtype=dtype)
+    with pytest.raises(ValueError, match="must be float32 or float64"):
+        core(x)
+    core.float()(x.float())
 
 
 @every_core

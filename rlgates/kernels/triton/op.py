@@ -10,7 +10,6 @@ in bfloat16 under autocast to it. Sums, gates and states are always float32.
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -28,8 +27,6 @@ ACTIVATIONS = ("sigmoid", "fast", "iterated_fast", "softsign", "cumax")
 CELLS = ("lstm", "gru_after", "gru_before", "janet")
 
 Tensors = tuple[Tensor | None, ...]
-
-_logger = logging.getLogger(__name__)
 
 
 def _launch() -> Any:
@@ -69,7 +66,7 @@ def unsupported_reason(
 
 @cache
 def device_unsupported_reason(device: torch.device) -> str | None:
-    """Why no kernel can run on a device, also logged once for a GPU; None if some can."""
+    """Why no kernel can run on a device; None if some can."""
     interpreted = device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
     if device.type != "cuda" and not interpreted:
         return f"it runs on CUDA devices, got {device}"
@@ -81,27 +78,18 @@ def device_unsupported_reason(device: torch.device) -> str | None:
         if launch.INTERPRETED or (device.type == "cuda" and torch.version.hip is None):
             return None
         reason = f"it runs on CUDA devices, got {device}"
-    if device.type == "cuda":
-        _warn(reason)
     return reason
 
 
 @cache
 def _launch_error(problem: GatedProblem, device: torch.device) -> str | None:
-    """Why the kernels of a problem fail on a device, also logged once; None if they run.
+    """Why the kernels of a problem fail on a device; None if they run.
 
     They are tried with a batch of one: they are compiled for any batch size.
     """
     launch = _launch()
-    reason = None if launch.INTERPRETED else launch.launch_error(problem, device)
-    if reason is not None:
-        _warn(reason)
-    return reason
-
-
-@cache
-def _warn(reason: str) -> None:
-    _logger.warning("the plain loop runs, many times slower on a GPU than kernels: %s.", reason)
+    error: str | None = None if launch.INTERPRETED else launch.launch_error(problem, device)
+    return error
 
 
 def _precision(device: torch.device) -> str:

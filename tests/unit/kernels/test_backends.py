@@ -94,16 +94,6 @@ def test_other_numbers_run_the_loop() -> None:
         double(torch.ones(2, 3, 5, dtype=torch.float64))
 
 
-def test_autocast_runs_the_loop() -> None:
-    core = seeded_core("lstm", 4)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        core(torch.ones(2, 3, 5))
-        assert core.backend_used == "plain"
-        core.backend = "native"
-        with pytest.raises(ValueError, match="autocast"):
-            core(torch.ones(2, 3, 5))
-
-
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 @pytest.mark.parametrize("name", ["lstm", "minlstm"])
 def test_transforms_run_the_loop(name: str) -> None:
@@ -172,12 +162,15 @@ def test_a_missing_extension_is_logged_once(
     name: str, used: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(abi, "_native", None)
-    dispatch._warn_once.cache_clear()
+    dispatch._log_once.cache_clear()
     core = seeded_core(name, 4)
     with caplog.at_level(logging.WARNING, logger="rlgates.kernels"):
         for _ in range(3):
             core(torch.ones(9, 3, 5))
     assert core.backend_used == used
+    (explanation,) = core.explain_backend(torch.ones(9, 3, 5))
+    assert explanation.backend == used
+    assert "not built" in explanation.passed_over["native"]
     assert [record.name for record in caplog.records] == ["rlgates.kernels.dispatch"]
     assert "not built" in caplog.text
     core.backend = "native"

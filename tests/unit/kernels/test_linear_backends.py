@@ -226,15 +226,6 @@ def test_autocast_is_supported(name: str, backend: str, low_precision: str) -> N
         torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-2)
 
 
-def test_weights_in_half_precision() -> None:
-    core = build("mingru", learned_state=True).bfloat16()
-    x, _, episode_starts = random_sequence(core, 3, 9, 0.3)
-    result = core(x.bfloat16(), None, episode_starts)
-    assert core.backend_used == "scan"
-    core.backend = "plain"
-    torch.testing.assert_close(result, core(x.bfloat16(), None, episode_starts))
-
-
 def test_failing_triton_falls_back_to_the_scan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where Triton fails, the scan in PyTorch runs (with the CPU in place of a GPU)."""
     backends = dispatch._BACKENDS[LinearScan]

@@ -1,0 +1,45 @@
+"""`rlgates doctor`: what is installed, and which backend runs each core here."""
+
+from __future__ import annotations
+
+import platform
+from collections import defaultdict
+
+import torch
+
+import rlgates
+from rlgates.experiments.cli.exits import FINISHED
+from rlgates.experiments.runs.provenance import instruction_set
+from rlgates.registry import core_names, make_core
+
+
+def doctor(steps: int = 16, batch_size: int = 8) -> int:
+    """Show versions and devices, and which backend runs each core, with the reasons.
+
+    Args:
+        steps: length of the sequences that the cores would run over.
+        batch_size: number of sequences.
+    """
+    print(f"rlgates {rlgates.__version__}, torch {torch.__version__}", end=", ")
+    print(f"Python {platform.python_version()}, {platform.platform()}")
+    print(f"native code: {instruction_set() or 'not built'}", end=", ")
+    print(f"{torch.get_num_threads()} threads")
+    devices = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+    for device in devices:
+        name = "" if device == "cpu" else f" ({torch.cuda.get_device_name(device)})"
+        print(f"\n{device}{name}, {steps} steps, batch of {batch_size}, float32:")
+        for answer, cores in _answers(device, steps, batch_size).items():
+            print(f"  {answer}\n    {' '.join(cores)}")
+    return FINISHED
+
+
+def _answers(device: str, steps: int, batch_size: int) -> dict[str, list[str]]:
+    """What `explain_backend` says, and the cores of which it says so."""
+    x = torch.zeros(steps, batch_size, 4, device=device)
+    episode_starts = torch.zeros(steps, batch_size, dtype=torch.bool, device=device)
+    cores = defaultdict(list)
+    for name in core_names():
+        core = make_core(name, 4, 16, device=device)
+        (explanation,) = core.explain_backend(x, episode_starts)
+        cores[str(explanation)].append(name)
+    return cores

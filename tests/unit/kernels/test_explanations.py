@@ -1,0 +1,63 @@
+"""No slow path is silent: why a backend does not run is said, and logged once."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from support.cases import build, every_core
+from support.equivalence import random_inputs, typical_episode_starts
+
+from rlgates import make_core
+from rlgates.experiments.cli.main import main
+from rlgates.kernels import BACKENDS, dispatch
+
+
+@every_core
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_explanation_names_what_runs(name: str, dtype: torch.dtype) -> None:
+    core = build(name, num_layers=2, dtype=dtype)
+    x = random_inputs(core, 7)
+    core(x, None, typical_episode_starts())
+    explanations = core.explain_backend(x, typical_episode_starts())
+    assert len(explanations) == 2
+    for explanation in explanations:
+        assert explanation.backend == core.backend_used
+        if explanation.backend == "plain":
+            assert set(explanation.passed_over) == set(BACKENDS) - {"auto", "plain"}
+        assert all(explanation.passed_over.values())
+
+
+def test_reasons() -> None:
+    core = make_core("lstm", 3, 4, zoneout_cell=0.1)
+    x = torch.zeros(2, 1, 3)
+    (explanation,) = core.explain_backend(x)
+    assert str(explanation) == "plain; native, scan, triton: it has no zoneout"
+    core = make_core("lstm", 3, 4, dtype=torch.float64)
+    (explanation,) = core.explain_backend(x.double())
+    assert "float64" in explanation.passed_over["native"]
+    assert "CUDA" in explanation.passed_over["triton"]
+    core.backend = "plain"
+    assert str(core.explain_backend(x.double())[0]) == "plain"
+
+
+def test_each_reason_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    dispatch._log_once.cache_clear()
+    x = torch.zeros(2, 1, 3)
+    with caplog.at_level(logging.WARNING, logger="rlgates.kernels"):
+        for _ in range(3):
+            make_core("lstm", 3, 4, zoneout_cell=0.1)(x)
+            make_core("gru", 3, 4).double()(x.double())
+            make_core("gru", 3, 4)(x)
+    assert len(caplog.records) == 2
+    assert "the plain loop runs, several times slower than native code: it has no zoneout" in (
+        caplog.text
+    )
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor"]) == 0
+    output = capsys.readouterr().out
+    assert "ur_lstm" in output
+    assert f"torch {torch.__version__}" in output
