@@ -237,7 +237,8 @@ class Core(nn.Module):
                 forget.extend(gates)
             finals.extend(parts)
             layer_outputs.append(below)
-        if used != self.backend_used:  # setting an attribute of a module is slow
+        # Setting an attribute of a module is slow; torch.compile would guard on one that is read.
+        if torch.compiler.is_compiling() or used != self.backend_used:
             self.backend_used = used
         outputs = torch.cat(layer_outputs, dim=-1) if self.skip_connections else below
         final = self._pack(finals, batch_size)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from rlgates.kernels import scan
+from rlgates.kernels import ops, scan
 from rlgates.kernels.cpu import abi, fused, gated
 from rlgates.kernels.cpu import scan as cpu_scan
 from rlgates.kernels.spec import FusedCell, GatedLayer, Layer, LinearScan, LoopOnly, State
@@ -103,6 +103,11 @@ def _cpu_gated_unsupported_reason(call: LayerCall) -> str | None:
     ) or _cpu_unsupported_reason(call)
 
 
+def _cpu_gated(call: LayerCall) -> tuple[Tensor, State]:
+    run = ops.run_gated if torch.compiler.is_compiling() else gated.run
+    return run(call.spec, call.x, call.state, call.episode_starts, call.learned_initial_at_starts)
+
+
 def _gate_unsupported_reason(activation: str, auxiliary: str) -> str | None:
     if activation not in abi.ACTIVATIONS:
         return f"it has no gates of {activation}"
@@ -121,6 +126,11 @@ def _triton_gated_unsupported_reason(call: LayerCall) -> str | None:
 def _cpu_fused_unsupported_reason(call: LayerCall) -> str | None:
     gate = call.spec.gate
     return (gate and _gate_unsupported_reason(*gate[:2])) or _cpu_unsupported_reason(call)
+
+
+def _cpu_fused(call: LayerCall) -> tuple[Tensor, State]:
+    run = ops.run_fused if torch.compiler.is_compiling() else fused.run
+    return run(call.spec, call.x, call.state, call.episode_starts, call.initial_at_starts)
 
 
 # ---- layers that are linear in their state -----------------------------------------------------
@@ -152,16 +162,21 @@ def _triton_scan_error() -> str | None:
     return None
 
 
-def _scan(call: LayerCall, kernel: scan.ScanKernel | None) -> tuple[Tensor, State]:
+def _scan(call: LayerCall, function: Any = scan.scan) -> tuple[Tensor, State]:
     return scan.run(
-        call.spec, call.x, call.state, call.episode_starts, call.initial_at_starts, kernel
+        call.spec, call.x, call.state, call.episode_starts, call.initial_at_starts, function
     )
+
+
+def _cpu_scan(call: LayerCall) -> tuple[Tensor, State]:
+    compiles = torch.compiler.is_compiling()
+    return _scan(call, ops.scan if compiles else partial(scan.scan, kernel=cpu_scan))
 
 
 def _triton_scan(call: LayerCall) -> tuple[Tensor, State]:
     from rlgates.kernels.triton import scan as triton_scan
 
-    return _scan(call, triton_scan)
+    return _scan(call, partial(scan.scan, kernel=triton_scan))
 
 
 def _torch_scan_is_worthwhile(call: LayerCall) -> bool:
@@ -178,9 +193,7 @@ _BACKENDS: dict[type, dict[str, Backend]] = {
     GatedLayer: {
         "native": Backend(
             _cpu_gated_unsupported_reason,
-            lambda call: gated.run(
-                call.spec, call.x, call.state, call.episode_starts, call.learned_initial_at_starts
-            ),
+            _cpu_gated,
         ),
         "triton": Backend(
             _triton_gated_unsupported_reason,
@@ -191,25 +204,23 @@ _BACKENDS: dict[type, dict[str, Backend]] = {
     FusedCell: {
         "native": Backend(
             _cpu_fused_unsupported_reason,
-            lambda call: fused.run(
-                call.spec, call.x, call.state, call.episode_starts, call.initial_at_starts
-            ),
+            _cpu_fused,
         )
     },
     LinearScan: {
-        "native": Backend(_cpu_unsupported_reason, lambda call: _scan(call, cpu_scan)),
+        "native": Backend(_cpu_unsupported_reason, _cpu_scan),
         "triton": Backend(_triton_scan_unsupported_reason, _triton_scan),
-        "scan": Backend(
-            lambda call: None, lambda call: _scan(call, None), _torch_scan_is_worthwhile
-        ),
+        "scan": Backend(lambda call: None, _scan, _torch_scan_is_worthwhile),
     },
 }
 
 
 def _call_unsupported_reason(call: LayerCall) -> str | None:
     """Why only the plain loop can run this call; None if a backend may."""
+    if torch.compiler.is_exporting():
+        return "exported programs contain the plain loop alone"
     if torch.compiler.is_compiling():
-        return "torch.compile traces the plain loop"
+        return None if call.x.is_cpu else "torch.compile traces the plain loop on this device"
     # Private names of torch, as of 2.13: whoever traces or transforms its operations needs them.
     if (
         torch._C._get_tracing_state() is not None

@@ -7,6 +7,7 @@ Both compute what a loop over `rlgates.cell.LinearCell.step` does.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -89,7 +90,7 @@ def run(
     state: State,
     episode_starts: Tensor | None,
     initial: State | None,
-    kernel: ScanKernel | None,
+    scan: Callable[[ScanProblem, Tensor], tuple[Tensor, Tensor]],
 ) -> tuple[Tensor, State]:
     """Run a linear layer over x (T, B, I): outputs (T, B, O) and the parts of the final state.
 
@@ -99,7 +100,7 @@ def run(
         state: the parts of its state before the first step: h, or its real and imaginary parts.
         episode_starts: (T, B) bool, or None; true where an episode starts.
         initial: the parts of the state there; None without episode starts.
-        kernel: as for `scan`.
+        scan: gives the states after each step and the last one, as `scan` below.
 
     Raises:
         ValueError: a and b do not fit the state.
@@ -111,14 +112,16 @@ def run(
     h_0 = _packed(state).to(dtype)
     h_initial = None if initial is None else _packed(initial).to(dtype)
     problem = ScanProblem(a.to(dtype), h_0, h_initial, episode_starts, is_complex)
-    states, final = scan(problem, b.to(dtype), kernel)
+    states, final = scan(problem, b.to(dtype))
     outputs = layer.read(states, extra)
     if outputs is states and states.requires_grad:
         outputs = states.clone()  # the backward pass needs the states unchanged
     return outputs, tuple(final.chunk(2, dim=-1)) if is_complex else (final,)
 
 
-def scan(problem: ScanProblem, b: Tensor, kernel: ScanKernel | None) -> tuple[Tensor, Tensor]:
+def scan(
+    problem: ScanProblem, b: Tensor, kernel: ScanKernel | None = None
+) -> tuple[Tensor, Tensor]:
     """The states (T, B, S) after each step of h_t = a_t h_{t-1} + b_t, and the last one (B, S).
 
     Args:
@@ -201,25 +204,10 @@ class _KernelScanBackward(torch.autograd.Function):
         h_0: Tensor,
         initial: Tensor | None,
         episode_starts: Tensor | None,
-        states: Tensor,
-        d_states: Tensor | None,
-        d_final: Tensor | None,
+        *others: Any,
     ) -> tuple[Tensor | None, ...]:
-        needs_b, needs_a, needs_h_0, needs_initial = needs_grad
-        constant = a.ndim == 1
-        last = states[-1]
-        d = ScanGradients(
-            None if d_states is None else d_states.contiguous(),
-            torch.zeros_like(last) if d_final is None else torch.empty_like(last).copy_(d_final),
-            torch.empty_like(states) if needs_a and not constant else None,
-            torch.zeros_like(last, dtype=torch.float64) if needs_a and constant else None,
-            torch.empty_like(states) if needs_b else None,
-            torch.zeros_like(last) if needs_initial else None,
-        )
         problem = ScanProblem(a, h_0, initial, episode_starts, is_complex)
-        kernel.backward(problem.with_dense_rows(), states, d)
-        d_a = d.a if d.a_sums is None else d.a_sums.sum(0).to(a.dtype)
-        return d.b, d_a, d.carry if needs_h_0 else None, d.initial
+        return backward(kernel, needs_grad, problem, *others)
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> None:
@@ -227,6 +215,39 @@ class _KernelScanBackward(torch.autograd.Function):
             "this kernel is not twice differentiable: give the core backend='scan' for a "
             "second derivative."
         )
+
+
+def backward(
+    kernel: ScanKernel,
+    needs_grad: Sequence[bool],
+    problem: ScanProblem,
+    states: Tensor,
+    d_states: Tensor | None,
+    d_final: Tensor | None,
+) -> tuple[Tensor | None, ...]:
+    """The gradients of b, a, h_0 and initial, None where none is needed.
+
+    Args:
+        kernel: runs it.
+        needs_grad: of each of the four.
+        problem, states: arguments and result of `scan`.
+        d_states, d_final: the gradients of its results; None for zeros.
+    """
+    needs_b, needs_a, needs_h_0, needs_initial = needs_grad
+    constant = problem.a.ndim == 1
+    states = states.contiguous()  # hooks on saved tensors may have changed its strides
+    last = states[-1]
+    d = ScanGradients(
+        None if d_states is None else d_states.contiguous(),
+        torch.zeros_like(last) if d_final is None else torch.empty_like(last).copy_(d_final),
+        torch.empty_like(states) if needs_a and not constant else None,
+        torch.zeros_like(last, dtype=torch.float64) if needs_a and constant else None,
+        torch.empty_like(states) if needs_b else None,
+        torch.zeros_like(last) if needs_initial else None,
+    )
+    kernel.backward(problem.with_dense_rows(), states, d)
+    d_a = d.a if d.a_sums is None else d.a_sums.sum(0).to(problem.a.dtype)
+    return d.b, d_a, d.carry if needs_h_0 else None, d.initial
 
 
 def _kernel_states(kernel: ScanKernel, problem: ScanProblem, b: Tensor) -> Tensor:

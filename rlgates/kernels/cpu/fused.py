@@ -112,10 +112,8 @@ def run(
     Raises:
         ValueError: shapes or dtypes do not fit together.
     """
-    problem = _problem(layer, x)
-    inputs = _Inputs(x, state, initial or (), layer.weights)
-    inputs = _Inputs.from_flat(problem, [tensor.contiguous() for tensor in inputs.flat])
-    _check(problem, inputs)
+    problem = problem_of(layer, x)
+    inputs = check(problem, Inputs(x, state, initial or (), layer.weights))
     if episode_starts is not None and not initial:
         raise ValueError("episode starts need an initial state, got none.")
     episode_starts = None if episode_starts is None else episode_starts.contiguous()
@@ -126,14 +124,16 @@ def run(
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs.flat):
         outputs, *final = _Fused.apply(problem, episode_starts, noise, *inputs.flat)  # type: ignore[no-untyped-call]
     else:
-        outputs, final = _forward(problem, episode_starts, noise, inputs, _SavedTensors())
+        results = new_outputs(problem, x)
+        forward(problem, episode_starts, noise, inputs, results, SavedTensors())
+        outputs, final = results
     return outputs, tuple(final)
 
 
 # ---- arguments ---------------------------------------------------------------------------------
 
 
-class _Problem(NamedTuple):
+class Problem(NamedTuple):
     """A layer over a sequence: all arguments but the tensors."""
 
     cell: int
@@ -145,7 +145,7 @@ class _Problem(NamedTuple):
     batch_size: int
 
 
-class _Inputs(NamedTuple):
+class Inputs(NamedTuple):
     """All tensors that may need a gradient, or these gradients.
 
     `state` is that before the first step, `initial` that at the start of an episode.
@@ -157,7 +157,7 @@ class _Inputs(NamedTuple):
     weights: Sequence[Tensor]
 
     @classmethod
-    def from_flat(cls, problem: _Problem, tensors: Sequence[Any]) -> _Inputs:
+    def from_flat(cls, problem: Problem, tensors: Sequence[Any]) -> Inputs:
         """From a flat sequence, in which the initial state may be missing."""
         parts, weights = len(problem.shapes.parts), len(problem.shapes.weights)
         states = tensors[1 : len(tensors) - weights]
@@ -168,18 +168,26 @@ class _Inputs(NamedTuple):
         return self.x, *self.state, *self.initial, *self.weights
 
 
-class _Outputs(NamedTuple):
+class Outputs(NamedTuple):
     """The outputs (T, B, O) and the final state, or their gradients."""
 
     outputs: Tensor | None
     final: Sequence[Tensor] = ()
 
+    @property
+    def flat(self) -> tuple[Any, ...]:
+        return self.outputs, *self.final
 
-class _SavedTensors(NamedTuple):
+
+class SavedTensors(NamedTuple):
     """What the forward pass saves: the states (T + 1, B, width), and what else the cell needs."""
 
     states: Sequence[Tensor] = ()
     others: Sequence[Tensor] = ()
+
+    @property
+    def flat(self) -> tuple[Tensor, ...]:
+        return *self.states, *self.others
 
 
 _PARTS, _SIZES, _WEIGHTS, _SAVED = 2, 8, 10, 6  # lengths of the arrays in `FusedArgs` of csrc/abi.h
@@ -195,15 +203,15 @@ def _pointers(*tensors: Tensor | None, length: int = 1) -> list[int]:
 
 
 def _pack(
-    problem: _Problem,
+    problem: Problem,
     needs_grad: tuple[bool, bool],
     episode_starts: Tensor | None,
     noise: Tensor | None,
-    inputs: _Inputs,
-    outputs: _Outputs,
-    saved: _SavedTensors,
-    d_outputs: _Outputs,
-    d: _Inputs | None,
+    inputs: Inputs,
+    outputs: Outputs,
+    saved: SavedTensors,
+    d_outputs: Outputs,
+    d: Inputs | None,
 ) -> bytes:
     """The bytes of a `FusedArgs` of csrc/abi.h; None is a null pointer."""
     shapes = problem.shapes
@@ -230,7 +238,8 @@ def _pack(
     )
 
 
-def _problem(layer: FusedCell, x: Tensor) -> _Problem:
+def problem_of(layer: FusedCell, x: Tensor) -> Problem:
+    """The problem of a layer on its inputs x (T, B, I); its weights do not matter."""
     sizes = layer.sizes
     if layer.gate is not None:
         activation, auxiliary, chunk_size = layer.gate
@@ -239,11 +248,15 @@ def _problem(layer: FusedCell, x: Tensor) -> _Problem:
     steps, batch_size, input_size = x.shape
     shapes = CELLS[layer.cell](input_size, *sizes)
     cell = list(CELLS).index(layer.cell)
-    return _Problem(cell, sizes, layer.dropout, layer.decay, shapes, steps, batch_size)
+    return Problem(cell, sizes, layer.dropout, layer.decay, shapes, steps, batch_size)
 
 
-def _check(problem: _Problem, inputs: _Inputs) -> None:
-    """Check all shapes: the kernel gets addresses, without bounds."""
+def check(problem: Problem, inputs: Inputs) -> Inputs:
+    """The inputs, contiguous, with all shapes checked: the kernel gets addresses, without bounds.
+
+    Raises:
+        ValueError: shapes or dtypes do not fit together.
+    """
     shapes = problem.shapes
     state = [(problem.batch_size, width) for width in shapes.parts]
     expected = [(problem.steps, problem.batch_size, shapes.input_size), *state]
@@ -254,54 +267,65 @@ def _check(problem: _Problem, inputs: _Inputs) -> None:
                 f"the tensors of native code must be float32 of shape {shape}, "
                 f"got {tensor.dtype} of shape {tuple(tensor.shape)}."
             )
+    return Inputs.from_flat(problem, [tensor.contiguous() for tensor in inputs.flat])
 
 
 # ---- the kernels in autograd -------------------------------------------------------------------
 
 
-def _forward(
-    problem: _Problem,
+def new_outputs(problem: Problem, x: Tensor) -> Outputs:
+    """Where the forward pass writes."""
+    new, shapes = x.new_empty, problem.shapes
+    return Outputs(
+        new(problem.steps, problem.batch_size, shapes.output_size),
+        [new(problem.batch_size, width) for width in shapes.parts],
+    )
+
+
+def new_saved_tensors(problem: Problem, x: Tensor) -> SavedTensors:
+    """Where it writes what the backward pass reads."""
+    new, shapes = x.new_empty, problem.shapes
+    steps, batch_size = problem.steps, problem.batch_size
+    return SavedTensors(
+        [new(steps + 1, batch_size, width) for width in shapes.parts],
+        [new(steps, batch_size, width) for width in shapes.saved],
+    )
+
+
+def forward(
+    problem: Problem,
     episode_starts: Tensor | None,
     noise: Tensor | None,
-    inputs: _Inputs,
-    saved: _SavedTensors,
-) -> _Outputs:
-    new = inputs.x.new_empty
-    outputs = _Outputs(
-        new(problem.steps, problem.batch_size, problem.shapes.output_size),
-        [new(problem.batch_size, width) for width in problem.shapes.parts],
-    )
+    inputs: Inputs,
+    outputs: Outputs,
+    saved: SavedTensors,
+) -> None:
+    """Run the kernel, which fills in outputs and saved tensors."""
     args = _pack(
-        problem, (False, False), episode_starts, noise, inputs, outputs, saved, _Outputs(None), None
+        problem, (False, False), episode_starts, noise, inputs, outputs, saved, Outputs(None), None
     )
     abi._native.fused_forward(args)
-    return outputs
 
 
 class _Fused(torch.autograd.Function):
-    """`_forward` with gradients for all inputs."""
+    """`forward` with gradients for all inputs."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        problem: _Problem,
+        problem: Problem,
         episode_starts: Tensor | None,
         noise: Tensor | None,
         *tensors: Tensor,
     ) -> tuple[Tensor | None, ...]:
-        shapes, new = problem.shapes, tensors[0].new_empty
-        steps, batch_size = problem.steps, problem.batch_size
-        saved = _SavedTensors(
-            [new(steps + 1, batch_size, width) for width in shapes.parts],
-            [new(steps, batch_size, width) for width in shapes.saved],
-        )
+        outputs = new_outputs(problem, tensors[0])
+        saved = new_saved_tensors(problem, tensors[0])
         ctx.set_materialize_grads(False)
         ctx.problem = problem
         # Saving the episode starts too lets autograd detect a change in place.
-        ctx.save_for_backward(episode_starts, noise, *saved.states, *saved.others, *tensors)
-        inputs = _Inputs.from_flat(problem, tensors)
-        outputs = _forward(problem, episode_starts, noise, inputs, saved)
-        return outputs.outputs, *outputs.final
+        ctx.save_for_backward(episode_starts, noise, *saved.flat, *tensors)
+        forward(problem, episode_starts, noise, Inputs.from_flat(problem, tensors), outputs, saved)
+        return outputs.flat
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -315,47 +339,56 @@ class _FusedBackward(torch.autograd.Function):
     """The backward pass, which is not differentiable: a second derivative raises an error."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        problem: _Problem,
-        needs_grad: tuple[bool, ...],
-        *unpacked: Any,
-    ) -> tuple[Tensor | None, ...]:
-        shapes = problem.shapes
-        # Hooks on saved tensors may have changed their strides.
-        tensors: list[Any]
-        episode_starts, noise, *tensors = (t if t is None else t.contiguous() for t in unpacked)
-        parts, others = len(shapes.parts), len(shapes.saved)
-        saved = _SavedTensors(tensors[:parts], tensors[parts : parts + others])
-        tensors = tensors[parts + others :]
-        inputs = _Inputs.from_flat(problem, tensors[: len(needs_grad)])
-        d_outputs, *d_final = tensors[len(needs_grad) :]
-        if d_outputs is None:
-            d_outputs = inputs.x.new_zeros(problem.steps, problem.batch_size, shapes.output_size)
-        empty, needs = inputs.x.new_empty(0), _Inputs.from_flat(problem, needs_grad)
-        d = _Inputs(
-            torch.empty_like(inputs.x) if needs_grad[0] or not shapes.projects_input else empty,
-            [
-                gated.writable_gradient(part, d_part)
-                for part, d_part in zip(inputs.state, d_final, strict=True)
-            ],
-            [torch.zeros_like(part) for part in inputs.initial],
-            [torch.zeros_like(weight) for weight in inputs.weights],
-        )
-        args = _pack(
-            problem,
-            (any(needs.state), any(needs.weights)),
-            episode_starts,
-            noise,
-            inputs,
-            _Outputs(None),
-            saved,
-            _Outputs(d_outputs),
-            d,
-        )
-        abi._native.fused_backward(args)
-        return tuple(d if need else None for d, need in zip(d.flat, needs_grad, strict=True))
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor | None, ...]:
+        return backward(*arguments)
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> None:
         raise RuntimeError(gated.NOT_TWICE_DIFFERENTIABLE)
+
+
+def backward(
+    problem: Problem, needs_grad: Sequence[bool], *unpacked: Any
+) -> tuple[Tensor | None, ...]:
+    """The gradients of all `Inputs`, flat, None where none is needed.
+
+    Args:
+        problem: the layer and its sizes.
+        needs_grad: of each tensor of `Inputs`.
+        unpacked: episode starts, noise, the `SavedTensors`, the `Inputs`, and the gradients of the
+            `Outputs`, flat.
+    """
+    shapes = problem.shapes
+    # Hooks on saved tensors may have changed their strides.
+    tensors: list[Any]
+    episode_starts, noise, *tensors = (t if t is None else t.contiguous() for t in unpacked)
+    parts, others = len(shapes.parts), len(shapes.saved)
+    saved = SavedTensors(tensors[:parts], tensors[parts : parts + others])
+    tensors = tensors[parts + others :]
+    inputs = Inputs.from_flat(problem, tensors[: len(needs_grad)])
+    d_outputs, *d_final = tensors[len(needs_grad) :]
+    if d_outputs is None:
+        d_outputs = inputs.x.new_zeros(problem.steps, problem.batch_size, shapes.output_size)
+    empty, needs = inputs.x.new_empty(0), Inputs.from_flat(problem, needs_grad)
+    d = Inputs(
+        torch.empty_like(inputs.x) if needs_grad[0] or not shapes.projects_input else empty,
+        [
+            gated.writable_gradient(part, d_part)
+            for part, d_part in zip(inputs.state, d_final, strict=True)
+        ],
+        [torch.zeros_like(part) for part in inputs.initial],
+        [torch.zeros_like(weight) for weight in inputs.weights],
+    )
+    args = _pack(
+        problem,
+        (any(needs.state), any(needs.weights)),
+        episode_starts,
+        noise,
+        inputs,
+        Outputs(None),
+        saved,
+        Outputs(d_outputs),
+        d,
+    )
+    abi._native.fused_backward(args)
+    return tuple(d if need else None for d, need in zip(d.flat, needs_grad, strict=True))

@@ -56,7 +56,7 @@ def run_together(
 ) -> list[tuple[Tensor, State]]:
     """As `run`, of one layer, or of two independent ones with a thread each."""
     episode_starts = None if episode_starts is None else episode_starts.contiguous()
-    checked = [_checked(*layer) for layer in layers]
+    checked = [check(*layer) for layer in layers]
     sizes = [layer_sizes for layer_sizes, _ in checked]
     if len(sizes) > 1:
         sizes = [layer_sizes._replace(threads=1) for layer_sizes in sizes]
@@ -73,16 +73,20 @@ def run_together(
 
 
 def _forward(layers: Sequence[GatedArgs], saved: Sequence[SavedTensors | None]) -> list[Outputs]:
-    results = []
-    for sizes, _, inputs in layers:
-        new, state = inputs.x.new_empty, (sizes.batch_size, sizes.units)
-        c_n = None if inputs.c_0 is None else new(state)
-        results.append(Outputs(new(sizes.steps, *state), new(state), c_n))
+    results = [new_outputs(layer.sizes, layer.inputs) for layer in layers]
     abi.forward(list(zip(layers, results, saved, strict=True)))
     return results
 
 
-def _new_saved_tensors(sizes: Sizes, inputs: Inputs) -> SavedTensors:
+def new_outputs(sizes: Sizes, inputs: Inputs) -> Outputs:
+    """Where the forward pass writes."""
+    new, state = inputs.x.new_empty, (sizes.batch_size, sizes.units)
+    c_n = None if inputs.c_0 is None else new(state)
+    return Outputs(new(sizes.steps, *state), new(state), c_n)
+
+
+def new_saved_tensors(sizes: Sizes, inputs: Inputs) -> SavedTensors:
+    """Where it writes what the backward pass reads."""
     new, state = inputs.x.new_empty, (sizes.steps, sizes.batch_size, sizes.units)
     return SavedTensors(
         gates=new(sizes.steps, sizes.batch_size, sizes.columns),
@@ -114,7 +118,7 @@ class _Gated(torch.autograd.Function):
         ctx: Any, sizes: Sequence[Sizes], episode_starts: Tensor | None, *tensors: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         layers = _args(sizes, episode_starts, tensors)
-        saved = [_new_saved_tensors(layer.sizes, layer.inputs) for layer in layers]
+        saved = [new_saved_tensors(layer.sizes, layer.inputs) for layer in layers]
         ctx.set_materialize_grads(False)
         ctx.sizes = sizes
         # Saving the episode starts too lets autograd detect a change in place.
@@ -132,36 +136,45 @@ class _GatedBackward(torch.autograd.Function):
     """The backward pass, which is not differentiable: a second derivative raises an error."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        sizes: Sequence[Sizes],
-        needs_grad: tuple[bool, ...],
-        *unpacked: Tensor | None,
-    ) -> tuple[Tensor | None, ...]:
-        num_inputs, num_outputs = len(needs_grad), len(sizes) * len(Outputs._fields)
-        # Hooks on saved tensors may have changed their strides.
-        episode_starts, *tensors = (t if t is None else t.contiguous() for t in unpacked)
-        layers = zip(
-            _args(sizes, episode_starts, tensors[:num_inputs]),
-            _split(needs_grad, len(Inputs._fields)),
-            _split(tensors[num_inputs:-num_outputs], len(SavedTensors._fields)),
-            _split(tensors[-num_outputs:], len(Outputs._fields)),
-            strict=True,
-        )
-        threads = abi.num_threads() if len(sizes) == 1 else 1
-        calls, result = [], []
-        for args, needs, saved, (d_outputs, d_h, d_c) in layers:
-            gradients = _new_gradients(args.inputs, needs, d_h, d_c)
-            layer_sizes = args.sizes._replace(needs_state_grad=needs[5], threads=threads)
-            args = args._replace(sizes=layer_sizes)
-            calls.append((args, SavedTensors._make(saved), d_outputs, gradients))
-            result += [d if need else None for d, need in zip(gradients, needs, strict=True)]
-        abi.backward(calls)
-        return tuple(result)
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor | None, ...]:
+        return backward(*arguments)
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> None:
         raise RuntimeError(NOT_TWICE_DIFFERENTIABLE)
+
+
+def backward(
+    sizes: Sequence[Sizes], needs_grad: Sequence[bool], *unpacked: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    """The gradients of all `Inputs` of the layers, None where none is needed.
+
+    Args:
+        sizes: of each layer.
+        needs_grad: of each field of `Inputs`, layer by layer.
+        unpacked: the episode starts, then the `Inputs` of all layers, their `SavedTensors`, and the
+            gradients of their `Outputs`.
+    """
+    num_inputs, num_outputs = len(needs_grad), len(sizes) * len(Outputs._fields)
+    # Hooks on saved tensors may have changed their strides.
+    episode_starts, *tensors = (t if t is None else t.contiguous() for t in unpacked)
+    layers = zip(
+        _args(sizes, episode_starts, tensors[:num_inputs]),
+        _split(needs_grad, len(Inputs._fields)),
+        _split(tensors[num_inputs:-num_outputs], len(SavedTensors._fields)),
+        _split(tensors[-num_outputs:], len(Outputs._fields)),
+        strict=True,
+    )
+    threads = abi.num_threads() if len(sizes) == 1 else 1
+    calls, result = [], []
+    for args, needs, saved, (d_outputs, d_h, d_c) in layers:
+        gradients = _new_gradients(args.inputs, needs, d_h, d_c)
+        layer_sizes = args.sizes._replace(needs_state_grad=needs[5], threads=threads)
+        args = args._replace(sizes=layer_sizes)
+        calls.append((args, SavedTensors._make(saved), d_outputs, gradients))
+        result += [d if need else None for d, need in zip(gradients, needs, strict=True)]
+    abi.backward(calls)
+    return tuple(result)
 
 
 NOT_TWICE_DIFFERENTIABLE = (
@@ -219,7 +232,7 @@ def _rows(state: State) -> tuple[Tensor | None, Tensor | None]:
     )  # type: ignore[return-value]
 
 
-def _checked(layer: GatedLayer, x: Tensor, state: State, initial: State) -> tuple[Sizes, Inputs]:
+def check(layer: GatedLayer, x: Tensor, state: State, initial: State) -> tuple[Sizes, Inputs]:
     """The arguments of the kernel, with all shapes checked: it gets addresses, without bounds."""
     steps, batch_size, input_size = x.shape
     units = layer.weight_hh.shape[1]

@@ -116,18 +116,6 @@ def test_transforms_run_the_loop(name: str) -> None:
     torch.testing.assert_close(slope, expected.sum())
 
 
-@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0:RuntimeWarning")
-@pytest.mark.parametrize("name", ["ur_lstm", "minlstm"])
-def test_compilation_traces_the_loop(name: str) -> None:
-    core = seeded_core(name, 4)
-    x, _, episode_starts = random_sequence(core, 3, 2)
-    expected = core(x, None, episode_starts)
-    assert core.backend_used == "native"
-    compiled = torch.compile(core, backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(x, None, episode_starts), expected)
-    assert core.backend_used == "plain"
-
-
 def test_tracing_runs_the_loop() -> None:
     core = seeded_core("ur_lstm", 4, backend="native")
     x, state, episode_starts = random_sequence(core, 3, 2)
