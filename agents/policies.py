@@ -27,15 +27,17 @@ from rlgates.agents.encoders import GridEncoder, MixedEncoder, is_small_image
 from rlgates.agents.sequences.core_module import CoreModule, StatePair
 from rlgates.agents.sequences.distributions import LogCategorical
 from rlgates.agents.sequences.policy import SequencePolicy
+from rlgates.cell import Cell
 from rlgates.errors import check_choice, check_size
-from rlgates.registry import check_options, core_options, make_core
+from rlgates.registry import check_options, core_name, make_core
 
 
 class MlpLstmPolicy(SequencePolicy):
     """Recurrent policy with any core, for flat observations.
 
     Args:
-        core: a name from `rlgates.list_cores()`, such as "ur_lstm"; "none" has no memory.
+        core: a name from `rlgates.list_cores()`, such as "ur_lstm"; "none" has no memory. A class
+            that is registered (`rlgates.register_core`) stands for its name, which files store.
         core_kwargs: options of the core, such as {"input_scale": 4.0}. Dropout and zoneout are
             off in an agent: an update must compute the same as the rollout.
         lstm_hidden_size, n_lstm_layers: units of a layer, and layers of the core. They determine
@@ -63,7 +65,7 @@ class MlpLstmPolicy(SequencePolicy):
         action_space: spaces.Space[Any],
         lr_schedule: Schedule,
         *args: Any,
-        core: str = "lstm",
+        core: str | type[Cell] = "lstm",
         core_kwargs: dict[str, Any] | None = None,
         lstm_hidden_size: int = 256,
         n_lstm_layers: int = 1,
@@ -74,7 +76,7 @@ class MlpLstmPolicy(SequencePolicy):
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
         **kwargs: Any,
     ) -> None:
-        core_options(core)  # raises if the name is unknown
+        core = core_name(core)
         lstm_hidden_size = check_size("lstm_hidden_size", lstm_hidden_size)
         check_size("n_lstm_layers", n_lstm_layers)
         check_choice("shared_gradient", shared_gradient, ("actor", "both"))

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from rlgates.agents import TVT as TVT
     from rlgates.agents import CnnLstmPolicy as CnnLstmPolicy
     from rlgates.agents import GateCallback as GateCallback
+    from rlgates.agents import MaskableCnnLstmPolicy as MaskableCnnLstmPolicy
+    from rlgates.agents import MaskableMlpLstmPolicy as MaskableMlpLstmPolicy
+    from rlgates.agents import MaskableMultiInputLstmPolicy as MaskableMultiInputLstmPolicy
     from rlgates.agents import MaskableRecurrentPPO as MaskableRecurrentPPO
     from rlgates.agents import MlpLstmPolicy as MlpLstmPolicy
     from rlgates.agents import MultiInputLstmPolicy as MultiInputLstmPolicy
@@ -23,26 +26,50 @@ if TYPE_CHECKING:
     from rlgates.agents import RecurrentPPO as RecurrentPPO
     from rlgates.agents import RMAPolicy as RMAPolicy
     from rlgates.core import Cell, Core, GateTrace
-    from rlgates.gates import timescale
-    from rlgates.registry import list_cores, make_core
+    from rlgates.gates import GATES, Activation, Auxiliary, Gate, register_gate, timescale
+    from rlgates.registry import core_options, list_cores, make_core, register_core
 
 __version__ = "0.1.0"
 
 # Without the agents, so that `from rlgates import *` needs torch alone.
-__all__ = ["Cell", "Core", "GateTrace", "list_cores", "make_core", "timescale"]
+__all__ = [
+    "GATES",
+    "Activation",
+    "Auxiliary",
+    "Cell",
+    "Core",
+    "Gate",
+    "GateTrace",
+    "core_options",
+    "list_cores",
+    "make_core",
+    "register_core",
+    "register_gate",
+    "timescale",
+]
 
 _EXPORTS = {
+    "GATES": "gates",
+    "Activation": "gates",
+    "Auxiliary": "gates",
     "Cell": "core",
     "Core": "core",
+    "Gate": "gates",
     "GateTrace": "core",
+    "core_options": "registry",
     "list_cores": "registry",
     "make_core": "registry",
+    "register_core": "registry",
+    "register_gate": "gates",
     "timescale": "gates",
 }
-_MODULES = ("cell", "core", "cores", "errors", "gates", "kernels", "registry")
+_MODULES = ("cell", "core", "cores", "envs", "errors", "gates", "kernels", "registry")
 _AGENTS = (
     "CnnLstmPolicy",
     "GateCallback",
+    "MaskableCnnLstmPolicy",
+    "MaskableMlpLstmPolicy",
+    "MaskableMultiInputLstmPolicy",
     "MaskableRecurrentPPO",
     "MlpLstmPolicy",
     "MultiInputLstmPolicy",

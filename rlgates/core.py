@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -295,6 +295,36 @@ class Core(nn.Module):
             zip(names, map(torch.stack, zip(*self._split(state), strict=True)), strict=True)
         )
 
+    def pack(self, parts: Mapping[str, Tensor]) -> Tensor:
+        """The state (B, state_size) of named parts, each (num_layers, B, *shape), as in `unpack`.
+
+        Raises:
+            ValueError: other names or shapes, or layers whose states have different parts.
+        """
+        names, *others = (cell.state_shapes for cell in self._layers())
+        if any(other != names for other in others):
+            raise ValueError("the layers differ in the parts of their states: join it by hand.")
+        if set(parts) != set(names):
+            raise ValueError(f"the parts must be {', '.join(names)}, got {', '.join(parts)}.")
+        batch_size = next(iter(parts.values())).shape[1] if parts else 0
+        for name, shape in names.items():
+            if parts[name].shape != (self.num_layers, batch_size, *shape):
+                raise ValueError(
+                    f"{name} must be (num_layers, B, *shape) = "
+                    f"{(self.num_layers, batch_size, *shape)}, got {tuple(parts[name].shape)}."
+                )
+        layers = zip(*(parts[name].unbind(0) for name in names), strict=True)
+        return self._pack([part for layer in layers for part in layer], batch_size)
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Sample the initial parameters of all layers again, and reset a learned state."""
+        for cell in self._layers():
+            cell.reset_parameters(generator)
+        if self.learned:
+            with torch.no_grad():
+                for name, value in self._learnable_parts().items():
+                    self.learned[name].copy_(value)
+
     def gate_weights(self, layer: int = 0) -> dict[str, Tensor]:
         """The weights of one layer by gate name, as views: copying into them changes it.
 
@@ -304,6 +334,23 @@ class Core(nn.Module):
         if not 0 <= layer < self.num_layers:
             raise ValueError(f"layer must be 0 to {self.num_layers - 1}, got {layer}.")
         return self._layers()[layer].gate_weights()
+
+    def gate_gradients(self, layer: int = 0) -> dict[str, Tensor | None]:
+        """The gradients of `gate_weights`, by the same names; None where there is none.
+
+        Raises:
+            ValueError: a layer that does not exist.
+        """
+        weights = self.gate_weights(layer)
+        parameters = {
+            parameter.untyped_storage().data_ptr(): parameter
+            for parameter in self._layers()[layer].parameters()
+        }
+        owners = {
+            name: parameters[weight.untyped_storage().data_ptr()]
+            for name, weight in weights.items()
+        }
+        return {name: _same_view(weight, owners[name]) for name, weight in weights.items()}
 
     def _check(self, x: Tensor, state: Tensor | None, episode_starts: Tensor | None) -> None:
         check_tensor("x", x)
@@ -411,6 +458,15 @@ def _loop(
         output, parts = cell.step(projected, parts)
         outputs.append(output)
     return torch.stack(outputs), parts, [torch.stack(forget)] if forget else []
+
+
+def _same_view(view: Tensor, parameter: Tensor) -> Tensor | None:
+    """The view of a parameter's gradient that `view` is of the parameter."""
+    if parameter.grad is None:
+        return None
+    grad = parameter.grad.contiguous()
+    offset = view.storage_offset() - parameter.storage_offset()
+    return grad.as_strided(view.shape, view.stride(), grad.storage_offset() + offset)
 
 
 def _reset(mask: Tensor, initial: Tensor, part: Tensor) -> Tensor:

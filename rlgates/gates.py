@@ -9,9 +9,10 @@ Gates and their gradients are finite for every finite pre-activation.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,12 +31,13 @@ class Activation(NamedTuple):
         forget, input: the gates from their pre-activations. An untied input gate is a sigmoid,
             except beside a cumax: the functions of Ohno et al. replace that of the forget gate.
         from_logit: maps a logit to the z with forget(z) = sigmoid(logit), without first rounding
-            the gate to 0 or 1; None where a unit's gate depends on the other units.
+            the gate to 0 or 1; None where there is no such z, as where a unit's gate depends on
+            the other units: then only the initializations "zero" and "chrono" are possible.
     """
 
     forget: Callable[[Tensor], Tensor]
-    input: Callable[[Tensor], Tensor]
-    from_logit: Callable[[Tensor], Tensor] | None
+    input: Callable[[Tensor], Tensor] = torch.sigmoid
+    from_logit: Callable[[Tensor], Tensor] | None = None
 
 
 def fast(z: Tensor) -> Tensor:
@@ -83,12 +85,50 @@ INITS: dict[str, str | None] = {
     "zero": None,  # b_f = b_i = 0
 }
 
-# The auxiliary gates: the maps each one needs, in stacking order.
-AUXILIARIES: dict[str, tuple[str, ...]] = {
-    "untied": ("i", "f"),
-    "tied": ("f",),
-    "refine": ("r", "f"),
-    "master": ("i", "f", "mi", "mf"),
+
+class Auxiliary(NamedTuple):
+    """One way to make the effective gates.
+
+    Attributes:
+        maps: the maps it needs, in stacking order. "f" is the forget gate, "i" the input gate;
+            those of names beginning with m have one unit a chunk.
+        effective: forget and input gate, each (..., d), from the activation, the chunk size, and
+            the pre-activations of the maps.
+    """
+
+    maps: tuple[str, ...]
+    effective: Callable[..., tuple[Tensor, Tensor]]
+
+
+def _untied(phi: Activation, chunk_size: int, i: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
+    return phi.forget(f), phi.input(i)
+
+
+def _tied(phi: Activation, chunk_size: int, z: Tensor) -> tuple[Tensor, Tensor]:
+    f = phi.forget(z)
+    return f, 1 - f
+
+
+def _refined(phi: Activation, chunk_size: int, r: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
+    g = refine(phi.forget(f), torch.sigmoid(r))
+    return g, 1 - g
+
+
+def _mastered(
+    phi: Activation, chunk_size: int, i: Tensor, f: Tensor, mi: Tensor, mf: Tensor
+) -> tuple[Tensor, Tensor]:
+    master_i, master_f = phi.input(mi), phi.forget(mf)
+    if chunk_size > 1:
+        master_i = master_i.repeat_interleave(chunk_size, dim=-1)
+        master_f = master_f.repeat_interleave(chunk_size, dim=-1)
+    return master(torch.sigmoid(f), torch.sigmoid(i), master_f, master_i)
+
+
+AUXILIARIES: dict[str, Auxiliary] = {
+    "untied": Auxiliary(("i", "f"), _untied),
+    "tied": Auxiliary(("f",), _tied),
+    "refine": Auxiliary(("r", "f"), _refined),
+    "master": Auxiliary(("i", "f", "mi", "mf"), _mastered),
 }
 
 
@@ -130,6 +170,73 @@ GATES: dict[str, Row] = {
     "ff": Row("iterated_fast", "constant", "tied", "iterated fast", _OHNO),
     "s": Row("softsign", "constant", "tied", "softsign", _OHNO),
 }
+
+
+def register_gate(
+    prefix: str,
+    *,
+    activation: str | Activation = "sigmoid",
+    init: str = "constant",
+    auxiliary: str | Auxiliary = "untied",
+    title: str = "",
+    source: str = "",
+) -> Row:
+    """Add a gate to `GATES`: every gated core takes it, as `<prefix>_<core>`.
+
+    The plain loop runs a new activation or auxiliary gate, and autograd gives its gradients;
+    kernels say that they do not know it.
+
+    Args:
+        prefix: of the names of cores; lower-case letters and digits.
+        activation: how raw gates are computed: a key of `ACTIVATIONS`, or a new `Activation`.
+        init: a key of `INITS`.
+        auxiliary: how the effective gates are made: a key of `AUXILIARIES`, or a new `Auxiliary`.
+        title, source: for tables.
+
+    Raises:
+        ValueError: a prefix that is taken or no such word, an unknown name on an axis, an
+            initialization that the activation has no `from_logit` for, or an auxiliary gate without
+            a forget map. Registering the same gate again is allowed.
+        TypeError: something else on an axis.
+    """
+    if not re.fullmatch("[a-z][a-z0-9]*", prefix):
+        raise ValueError(f"prefix must be lower-case letters and digits, got {prefix!r}.")
+    known = GATES.get(prefix)
+    phi = _from_table("activation", activation, ACTIVATIONS, Activation)
+    made = _from_table("auxiliary", auxiliary, AUXILIARIES, Auxiliary)
+    row = Row(
+        activation if isinstance(activation, str) else prefix,
+        check_choice("init", init, INITS),
+        auxiliary if isinstance(auxiliary, str) else prefix,
+        title or prefix,
+        source,
+    )
+    if known is not None and known != row:
+        raise ValueError(f"the prefix {prefix!r} is taken: {known.title}. Choose another.")
+    if phi.from_logit is None and init not in ("zero", "chrono"):
+        raise ValueError(
+            f"init {init!r} needs an activation with from_logit; without one, init is 'zero' or "
+            "'chrono'."
+        )
+    if not {"f", "mf"} & {*made.maps}:
+        raise ValueError(f"an auxiliary gate needs a map 'f' or 'mf', got {made.maps}.")
+    if not isinstance(activation, str):
+        ACTIVATIONS[prefix] = activation
+    if not isinstance(auxiliary, str):
+        AUXILIARIES[prefix] = auxiliary
+    GATES[prefix] = row
+    return row
+
+
+_Axis = TypeVar("_Axis", Activation, Auxiliary)
+
+
+def _from_table(kind: str, value: Any, table: dict[str, _Axis], wanted: type[_Axis]) -> _Axis:
+    if isinstance(value, str):
+        return table[check_choice(kind, value, table)]
+    if not isinstance(value, wanted):
+        raise TypeError(f"{kind} must be a name or an {wanted.__name__}, got {value!r}.")
+    return value
 
 
 class Gate:
@@ -199,13 +306,13 @@ class Gate:
             self.auxiliary = "tied" if check_flag("tied", tied) else "untied"
         self.maps: dict[str, int] = {
             key: size // self.chunk_size if key.startswith("m") else size
-            for key in AUXILIARIES[self.auxiliary]
+            for key in AUXILIARIES[self.auxiliary].maps
         }
 
     def initial_biases(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
         """The initial bias of each map; random ones are sampled from `generator`."""
         biases = {key: torch.zeros(width) for key, width in self.maps.items()}
-        forget, opposite = ("mf", "mi") if self.auxiliary == "master" else ("f", "i")
+        forget, opposite = ("mf", "mi") if "mf" in self.maps else ("f", "i")
         forget_bias = self._initial_forget_bias(self.maps[forget], generator)
         biases[forget] = forget_bias
         if opposite in biases and self.row.init != "constant":
@@ -215,14 +322,15 @@ class Gate:
         return biases
 
     def _initial_forget_bias(self, width: int, generator: torch.Generator | None) -> Tensor:
-        from_logit = ACTIVATIONS[self.row.activation].from_logit
-        if self.row.init == "zero" or from_logit is None:
+        if self.row.init == "zero":
             return torch.zeros(width)
+        if self.row.init == "chrono":
+            return torch.log(1 + (self.t_max - 2) * torch.rand(width, generator=generator))
+        from_logit = ACTIVATIONS[self.row.activation].from_logit
+        assert from_logit is not None, "register_gate refuses such a gate"
         if self.row.init == "constant":
             return from_logit(torch.full((width,), self.forget_bias))
         uniform = torch.rand(width, generator=generator)
-        if self.row.init == "chrono":
-            return torch.log(1 + (self.t_max - 2) * uniform)
         low = 1 / max(self.size, 2)
         return from_logit(torch.logit(low + (1 - 2 * low) * uniform))
 
@@ -235,20 +343,8 @@ class Gate:
         Returns:
             forget and input gate, each (..., size), in [0, 1].
         """
-        act = ACTIVATIONS[self.row.activation]
-        if self.auxiliary == "untied":
-            return act.forget(pre[1]), act.input(pre[0])
-        if self.auxiliary == "tied":
-            f = act.forget(pre[0])
-            return f, 1 - f
-        if self.auxiliary == "refine":
-            g = refine(act.forget(pre[1]), torch.sigmoid(pre[0]))
-            return g, 1 - g
-        master_i, master_f = act.input(pre[2]), act.forget(pre[3])
-        if self.chunk_size > 1:
-            master_i = master_i.repeat_interleave(self.chunk_size, dim=-1)
-            master_f = master_f.repeat_interleave(self.chunk_size, dim=-1)
-        return master(torch.sigmoid(pre[1]), torch.sigmoid(pre[0]), master_f, master_i)
+        auxiliary = AUXILIARIES[self.auxiliary]
+        return auxiliary.effective(ACTIVATIONS[self.row.activation], self.chunk_size, *pre)
 
     def __repr__(self) -> str:
         options = "".join(f", {key}={value!r}" for key, value in self.options.items())

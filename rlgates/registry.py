@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -22,8 +24,8 @@ from rlgates.cores.nru import NRU
 from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
-from rlgates.errors import check_flag, check_size, suggestion, unknown_choice
-from rlgates.gates import GATES, Gate
+from rlgates.errors import check_choice, check_flag, check_size, suggestion, unknown_choice
+from rlgates.gates import GATES, Gate, Row
 
 __all__ = [
     "ALIASES",
@@ -31,11 +33,27 @@ __all__ = [
     "CORES",
     "CoreRow",
     "check_options",
+    "core_name",
     "core_names",
     "core_options",
     "list_cores",
     "make_core",
+    "register_core",
 ]
+
+
+def _no_gate(name: str, gate: Row) -> bool:
+    return False
+
+
+def _every_gate(name: str, gate: Row) -> bool:
+    return True
+
+
+def _janet_gate(name: str, gate: Row) -> bool:
+    """JANET's input gate is 1 - its forget gate, shifted by beta: no map for it, and no cumax."""
+    elementwise = gate.activation != "cumax"
+    return name != "" and elementwise and gate.auxiliary in ("untied", "tied", "refine")
 
 
 class CoreRow(NamedTuple):
@@ -44,7 +62,8 @@ class CoreRow(NamedTuple):
     Attributes:
         cell: the class of its layers.
         title, equation, source: its full name, its update in a line, and its paper.
-        gates: the keys of GATES that it takes; empty if its gates are part of its definition.
+        takes: whether it takes a row of GATES, by its name and row; none if its gates are part of
+            its definition.
         tied: whether gates without an auxiliary gate are tied (i = 1 - f) by default.
         plain: the key of GATES that the name without a prefix stands for.
         fixed: gate options that the core sets itself.
@@ -54,15 +73,16 @@ class CoreRow(NamedTuple):
     title: str
     equation: str
     source: str
-    gates: tuple[str, ...] = ()
+    takes: Callable[[str, Row], bool] = _no_gate
     tied: bool = False
     plain: str = ""
     fixed: tuple[str, ...] = ()
 
+    @property
+    def gates(self) -> tuple[str, ...]:
+        """The keys of GATES that it takes."""
+        return tuple(name for name, gate in GATES.items() if self.takes(name, gate))
 
-_ALL_GATES = tuple(GATES)
-# JANET's input gate is 1 - its forget gate, shifted by beta: no map for it, and no cumax.
-_JANET = ("c", "u", "r", "ur", "f", "uf", "ff", "s")
 
 CORES: dict[str, CoreRow] = {
     "lstm": CoreRow(
@@ -70,14 +90,14 @@ CORES: dict[str, CoreRow] = {
         "LSTM",
         "c' = f c + i tanh(L_u), h' = o tanh(c')",
         "Hochreiter and Schmidhuber 1997",
-        _ALL_GATES,
+        _every_gate,
     ),
     "gru": CoreRow(
         GRU,
         "GRU",
         "h' = f h + i tanh(W_x x + reset * W_h h)",
         "Cho et al. 2014",
-        _ALL_GATES,
+        _every_gate,
         tied=True,
     ),
     "janet": CoreRow(
@@ -85,7 +105,7 @@ CORES: dict[str, CoreRow] = {
         "JANET",
         "h' = f(z) h + (1 - f(z - beta)) tanh(L_u)",
         "van der Westhuizen and Lasenby 2018",
-        _JANET,
+        _janet_gate,
         tied=True,
         plain="c",
         fixed=("tied",),
@@ -95,7 +115,7 @@ CORES: dict[str, CoreRow] = {
         "Mogrifier LSTM",
         "x and h gate each other in rounds, then the LSTM",
         "Melis et al. 2020",
-        _ALL_GATES,
+        _every_gate,
     ),
     "nru": CoreRow(
         NRU,
@@ -120,7 +140,7 @@ CORES: dict[str, CoreRow] = {
         "minGRU",
         "h' = f h + i g(W_u x + b_u), gates of x alone",
         "Feng et al. 2024",
-        _ALL_GATES,
+        _every_gate,
         tied=True,
     ),
     "gilr": CoreRow(
@@ -128,7 +148,7 @@ CORES: dict[str, CoreRow] = {
         "GILR",
         "h' = f h + i tanh(W_u x + b_u), gates of x alone",
         "Martin and Cundy 2017",
-        _ALL_GATES,
+        _every_gate,
         tied=True,
     ),
     "minlstm": CoreRow(
@@ -148,21 +168,21 @@ CORES: dict[str, CoreRow] = {
         "RMC",
         "M' = f M + i tanh(attention(M, x))",
         "Santoro et al. 2018",
-        _ALL_GATES,
+        _every_gate,
     ),
     "dnc": CoreRow(
         DNC,
         "DNC (differentiable neural computer)",
         "an LSTM that writes and reads a memory by content, free slot and order",
         "Graves et al. 2016",
-        _ALL_GATES,
+        _every_gate,
     ),
     "rma": CoreRow(
         RMA,
         "RMA (reconstructive memory agent)",
         "a table of past latents, read by the two LSTM layers that they drive",
         "Hung et al. 2019",
-        _ALL_GATES,
+        _every_gate,
     ),
     "none": CoreRow(FeedForward, "no memory (the floor)", "h' = tanh(W x + b)", ""),
 }
@@ -172,6 +192,86 @@ COMMON_OPTIONS = ("skip_connections", "learned_state", "backend", "debug")
 
 # Other names of the same cores, which `make_core` takes too.
 ALIASES: dict[str, str] = {"on_lstm": "om_lstm", "c_janet": "janet"}
+
+
+_CellClass = TypeVar("_CellClass", bound=type[Cell])
+
+
+def register_core(
+    name: str,
+    cell: _CellClass,
+    *,
+    gates: bool | None = None,
+    tied: bool = False,
+    title: str = "",
+    equation: str = "",
+    source: str = "",
+) -> _CellClass:
+    """Add a core to `CORES`: its name works wherever a core is named, such as in `policy_kwargs`.
+
+    Files name a core; whoever loads one has to register its core first, best in the module that
+    defines the class.
+
+    Args:
+        name: lower-case letters, digits and underscores.
+        cell: its layers: a concrete `Cell`, whose constructor takes `input_size`, `hidden_size`, a
+            `gate` if it has one, and options.
+        gates: whether it takes every gate, as `<gate>_<name>`; by default whether its constructor
+            has a `gate`.
+        tied: whether gates without an auxiliary gate are tied (i = 1 - f) by default.
+        title, equation, source: for tables.
+
+    Returns:
+        `cell`.
+
+    Raises:
+        ValueError: a name that is taken by another class, or that is no such word, a constructor
+            without these parameters.
+        TypeError: `cell` is not a concrete subclass of `Cell`.
+    """
+    if not re.fullmatch("[a-z][a-z0-9_]*", name):
+        raise ValueError(
+            f"the name of a core must be lower-case letters, digits and underscores, got {name!r}."
+        )
+    given: Any = cell
+    concrete = isinstance(given, type) and issubclass(given, Cell) and not inspect.isabstract(given)
+    if not concrete:
+        raise TypeError(f"cell must be a concrete subclass of rlgates.Cell, got {cell!r}.")
+    parameters = inspect.signature(cell).parameters
+    needed = ["input_size", "hidden_size", *(["gate"] if gates else [])]
+    if missing := [parameter for parameter in needed if parameter not in parameters]:
+        raise ValueError(f"the constructor of {cell.__name__} lacks {', '.join(missing)}.")
+    takes = _every_gate if "gate" in parameters and gates is not False else _no_gate
+    row = CoreRow(cell, title or name, equation, source, takes, tied)
+    known = CORES.get(name)
+    if known is None or _path(known.cell) != _path(cell):  # a notebook's cell may run twice
+        names = {f"{gate}_{name}" if gate else name for gate in (*row.gates, "")}
+        if taken := sorted(names & {*core_names(), *ALIASES}):
+            raise ValueError(f"the name {taken[0]!r} is taken. Choose another.")
+    CORES[name] = row
+    return cell
+
+
+def core_name(core: str | type[Cell]) -> str:
+    """The name of a core that is given by its name or by its registered class.
+
+    Raises:
+        ValueError: a class that is not registered, or an unknown name.
+    """
+    if isinstance(core, str):
+        _rows(core)
+        return core
+    for name, row in CORES.items():
+        if row.cell is core:
+            return name
+    raise ValueError(
+        f"core must be a name or a registered class, got {core!r}: call "
+        "rlgates.register_core(name, cell) first. Files store the name."
+    )
+
+
+def _path(cell: type[Cell]) -> tuple[str, str]:
+    return cell.__module__, cell.__qualname__
 
 
 def core_names() -> dict[str, tuple[str, str]]:
@@ -210,7 +310,8 @@ def _rows(name: str) -> tuple[CoreRow, str]:
         raise ValueError(
             f"unknown core {name!r}.{suggestion(name, (*names, *ALIASES), most=3)} "
             f"Cores: {', '.join(CORES)}. Gates to put before most of them: {prefixes}. "
-            "rlgates.list_cores() gives all names."
+            "rlgates.list_cores() gives all names. A core or gate of your own has to be registered "
+            "first (rlgates.register_core, rlgates.register_gate): import the module that does so."
         )
     core, gate = names[ALIASES.get(name, name)]
     return CORES[core], gate
@@ -231,6 +332,27 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
             raise unknown_choice(f"option for core {name!r}", option, allowed, owners)
 
 
+def _with_gate(name: str, gate: str) -> str:
+    """The name of a core with a gate; its own may have none."""
+    row, prefix = _rows(name)
+    core = core_names()[ALIASES.get(name, name)][0]
+    if prefix != row.plain:
+        raise ValueError(f"core {name!r} has gate {prefix!r} already: give gate or the prefix.")
+    check_choice(f"gate of {core}", gate, row.gates)
+    return core if gate == row.plain else f"{gate}_{core}"
+
+
+def _check_gate(name: str, gate: Gate, options: Mapping[str, Any]) -> None:
+    """Raise if a core does not take this gate, or if there are options of another."""
+    if not isinstance(gate, Gate):
+        raise TypeError(f"gate must be a name or a Gate, got {gate!r}.")
+    row, prefix = _rows(name)
+    if not row.gates or prefix != row.plain:
+        raise ValueError(f"core {name!r} has gates of its own: it takes no other gate.")
+    if extra := [option for option in options if option in GATES[prefix].options]:
+        raise ValueError(f"{gate} has its options already, got {', '.join(extra)} as well.")
+
+
 def make_core(
     name: str,
     input_size: int,
@@ -244,6 +366,7 @@ def make_core(
     skip_connections: bool = False,
     learned_state: bool = False,
     debug: bool = False,
+    gate: str | Gate | None = None,
     **options: Any,
 ) -> Core:
     """Build a memory core by name.
@@ -262,6 +385,8 @@ def make_core(
             layers: see `Core`.
         learned_state: the initial state is learned: see `Core`.
         debug: check that all numbers are finite: see `Core`.
+        gate: in place of the prefix of the name: a key of `rlgates.gates.GATES`, or a `Gate` of
+            `hidden_size` units, which has its options already.
         options: options of the gate (see `rlgates.gates.Gate`) and of the core (see its class
             in `rlgates.cores`); `core_options(name)` lists them.
 
@@ -270,8 +395,12 @@ def make_core(
             or another dtype.
         TypeError: a size that is not an integer.
     """
+    if isinstance(gate, str):
+        name, gate = _with_gate(name, gate), None
+    row, prefix = _rows(name)
+    if gate is not None:
+        _check_gate(name, gate, options)
     check_options(name, options)
-    row, gate = _rows(name)
     input_size = check_size("input_size", input_size)
     hidden_size = check_size("hidden_size", hidden_size)
     if dtype not in (None, *DTYPES):
@@ -280,14 +409,14 @@ def make_core(
     kwargs: dict[str, Any] = {key: options[key] for key in options if key in row.cell.options}
     if row.gates:
         gate_options = {key: options[key] for key in options if key not in row.cell.options}
-        if row.tied and GATES[gate].auxiliary == "untied":
+        if row.tied and GATES[prefix].auxiliary == "untied":
             gate_options.setdefault("tied", True)
     cells: list[Cell] = []
     for layer in range(check_size("num_layers", num_layers)):
         if layer:
             kwargs = {k: v for k, v in kwargs.items() if k not in row.cell.first_layer_options}
         if row.gates:
-            kwargs["gate"] = Gate(gate, hidden_size, **gate_options)
+            kwargs["gate"] = gate or Gate(prefix, hidden_size, **gate_options)
         width = cells[-1].output_size + input_size * skip_connections if cells else input_size
         # Constructors of cells and of torch.nn layers use the global generator.
         with torch.random.fork_rng(devices=[], enabled=generator is not None):

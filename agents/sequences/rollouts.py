@@ -21,6 +21,7 @@ from rlgates.agents.sequences.policy import ActionEvaluation, Observations, Sequ
 from rlgates.agents.sequences.tensor_vec_env import TensorVecEnv, is_tensor_env
 from rlgates.agents.tvt import TVT, check_whole_episodes, recompute_reads, rma_cell
 from rlgates.errors import nearest_divisor
+from rlgates.registry import core_name
 
 _LOAD_ERRORS = (
     zipfile.BadZipFile,
@@ -99,6 +100,9 @@ class SequenceRollouts(OnPolicyAlgorithm):
         return chunk
 
     def _setup_model(self) -> None:
+        if "core" in self.policy_kwargs:  # files store its name, not its class
+            core = core_name(self.policy_kwargs["core"])
+            self.policy_kwargs = {**self.policy_kwargs, "core": core}
         super()._setup_model()
         if not isinstance(self.policy, SequencePolicy):
             raise TypeError(

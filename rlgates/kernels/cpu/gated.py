@@ -218,7 +218,7 @@ def layout(
         abi.ACTIVATIONS.index(activation),
         abi.AUXILIARIES.index(auxiliary),
     )
-    cell_maps, gate_maps = abi.CELLS[cell], AUXILIARIES[auxiliary]
+    cell_maps, gate_maps = abi.CELLS[cell], AUXILIARIES[auxiliary].maps
     masters = sum(name.startswith("m") for name in gate_maps)
     columns = (len(cell_maps) + len(gate_maps) - masters) * units + masters * units // chunk_size
     return ids, columns, columns - units * ("reset" in cell_maps)

@@ -46,7 +46,7 @@ class GatedProblem(NamedTuple):
     @property
     def width(self) -> int:
         """The number of columns of all maps."""
-        return (len(AUXILIARIES[self.auxiliary]) + len(CELLS[self.cell])) * self.units
+        return (len(AUXILIARIES[self.auxiliary].maps) + len(CELLS[self.cell])) * self.units
 
     @property
     def first_columns(self) -> int:

@@ -156,7 +156,7 @@ def run(
 def _expanded_masters(stacked: Tensor, layer: GatedLayer, dim: int) -> Tensor:
     """Stacked maps with the columns (or rows) of the master maps repeated for each unit."""
     chunk, units = layer.chunk_size, layer.weight_hh.shape[1]
-    maps = AUXILIARIES[layer.auxiliary]
+    maps = AUXILIARIES[layer.auxiliary].maps
     if chunk == 1 or "mi" not in maps:
         return stacked
     begin = units * (maps.index("mi") + layer.cell.startswith("gru"))

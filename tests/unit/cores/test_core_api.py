@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from support.equivalence import count, seeded
+from support.cases import build, every_core
+from support.equivalence import count, inputs_and_state, random_inputs, seeded
 from torch import Tensor, nn
 
 from rlgates import Cell, Core, make_core
@@ -235,3 +236,45 @@ def test_forget_gates_by_hand() -> None:
     expected = 1 - torch.tensor([0.99, 0.25]) ** 3
     torch.testing.assert_close(core.unpack(trace.state)["c"][0, 0], expected)
     torch.testing.assert_close(trace.outputs[-1, 0], 0.5 * torch.tanh(expected))
+
+
+@every_core
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_pack_inverts_unpack(name: str, num_layers: int) -> None:
+    core = build(name, num_layers)
+    if len({str(cell.state_shapes) for cell in core.cells}) > 1:
+        pytest.skip("its layers have different states")
+    _, state = inputs_and_state(core)
+    parts = core.unpack(state)
+    if parts:
+        assert torch.equal(core.pack(parts), state)
+        with pytest.raises(ValueError, match="the parts must be"):
+            core.pack({**parts, "other": state})
+        with pytest.raises(ValueError, match=r"must be \(num_layers, B"):
+            core.pack({part: value[:, :, :-1] for part, value in parts.items()})
+
+
+@every_core
+def test_gradients_by_gate_name(name: str) -> None:
+    core = build(name)
+    assert set(core.gate_gradients().values()) == {None}
+    outputs, _ = core(random_inputs(core))
+    outputs.sum().backward()
+    weights, gradients = core.gate_weights(), core.gate_gradients()
+    assert weights.keys() == gradients.keys()
+    with torch.no_grad():
+        for parameter in core.parameters():
+            if parameter.grad is not None:
+                parameter.copy_(parameter.grad)
+    for key, gradient in gradients.items():
+        assert gradient is None or torch.equal(gradient, weights[key])
+
+
+@every_core
+def test_reset_parameters_samples_them_again(name: str) -> None:
+    core = build(name, learned_state=True, seed=3)
+    again = build(name, learned_state=True, seed=4)
+    core.reset_parameters(seeded(5))
+    again.reset_parameters(seeded(5))
+    for one, other in zip(core.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, other)

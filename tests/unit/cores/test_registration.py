@@ -1,0 +1,227 @@
+"""Gates and cores that users register: plain-first, in every core, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from support.cases import HIDDEN, INPUTS, small
+from support.equivalence import inputs_and_state, typical_episode_starts
+from torch import Tensor, nn
+
+from rlgates import (
+    Activation,
+    Auxiliary,
+    Cell,
+    Gate,
+    core_options,
+    list_cores,
+    make_core,
+    register_core,
+    register_gate,
+)
+from rlgates.core import State
+from rlgates.gates import ACTIVATIONS, AUXILIARIES, GATES
+from rlgates.registry import CORES, core_name
+
+
+@pytest.fixture(autouse=True)
+def _tables() -> Iterator[None]:
+    """The tables as they were."""
+    tables: list[dict[str, Any]] = [ACTIVATIONS, AUXILIARIES, GATES, CORES]
+    before = [dict(table) for table in tables]
+    yield
+    for table, rows in zip(tables, before, strict=True):
+        table.clear()
+        table.update(rows)
+
+
+def hard(z: Tensor) -> Tensor:
+    return nn.functional.hardsigmoid(z)
+
+
+HARD = Activation(hard, hard, lambda y: 6 * torch.sigmoid(y) - 3)
+
+
+class Leaky(Cell):
+    """h' = a h + (1 - a) tanh(W x)."""
+
+    def __init__(self, input_size: int, hidden_size: int, rate: float = 0.5) -> None:
+        super().__init__()
+        self.input_size, self.hidden_size = input_size, hidden_size
+        self.output_size, self.rate = hidden_size, rate
+        self.state_shapes = {"h": (hidden_size,)}
+        self.weight = nn.Parameter(torch.empty(hidden_size, input_size))
+        self.reset_parameters()
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        nn.init.uniform_(self.weight, -0.5, 0.5, generator=generator)
+
+    def project(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight)
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        h = self.rate * state[0] + (1 - self.rate) * torch.tanh(projected)
+        return h, (h,)
+
+
+def gated_names(prefix: str) -> list[str]:
+    return [name for name in list_cores() if name.startswith(f"{prefix}_")]
+
+
+def check_core(name: str) -> None:
+    """It runs in the plain loop, with finite gradients."""
+    options = small(name.partition("_")[2])
+    core = make_core(name, INPUTS, HIDDEN, dtype=torch.float64, **options)
+    x, state = inputs_and_state(core)
+    outputs, _ = core(x, state, typical_episode_starts())
+    assert core.backend_used == "plain"
+    outputs.sum().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in core.parameters())
+
+
+def test_an_activation_of_a_user_works_in_every_gated_core() -> None:
+    register_gate("hard", activation=HARD, init="uniform", title="hard sigmoid")
+    names = gated_names("hard")
+    assert {name.removeprefix("hard_") for name in names} == {
+        core for core, row in CORES.items() if row.gates
+    }
+    for name in names:
+        check_core(name)
+    core = make_core("hard_lstm", INPUTS, HIDDEN)
+    (explanation,) = core.explain_backend(torch.zeros(3, 2, INPUTS))
+    assert explanation.passed_over["native"] == "it has no gates of hard"
+    biases = hard(core.gate_weights()["b_f"])
+    assert ((biases >= 1 / HIDDEN - 1e-6) & (biases <= 1 - 1 / HIDDEN + 1e-6)).all()
+    with pytest.raises(ValueError, match="it has no gates of hard"):
+        make_core("hard_lstm", INPUTS, HIDDEN, backend="native")(torch.zeros(3, 2, INPUTS))
+
+
+def test_an_auxiliary_gate_of_a_user_works_in_every_core_that_is_not_made_from_one_map() -> None:
+    def squared(phi: Activation, chunk_size: int, f: Tensor) -> tuple[Tensor, Tensor]:
+        gate = phi.forget(f).square()
+        return gate, 1 - gate
+
+    register_gate("sq", auxiliary=Auxiliary(("f",), squared))
+    names = gated_names("sq")
+    assert "sq_lstm" in names
+    assert "sq_janet" not in names
+    for name in names:
+        check_core(name)
+    trace = make_core("sq_lstm", 3, 4).trace_gates(torch.zeros(2, 1, 3))
+    assert trace.forget[0].shape == (2, 1, 4)
+
+
+def test_a_row_of_known_parts_runs_natively() -> None:
+    register_gate("cr", init="chrono", auxiliary="refine")
+    core = make_core("cr_lstm", 3, 4, t_max=20)
+    core(torch.zeros(2, 1, 3))
+    assert core.backend_used in ("native", "plain")
+    assert core.explain_backend(torch.zeros(2, 1, 3))[0].backend == core.backend_used
+    assert "t_max" in core_options("cr_gru")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"prefix": "ur"}, ValueError, "'ur' is taken"),
+        ({"prefix": "my_gate"}, ValueError, "lower-case letters and digits"),
+        ({"prefix": "x", "activation": "fsat"}, ValueError, "Did you mean 'fast'"),
+        (
+            {"prefix": "x", "activation": torch.sigmoid},
+            TypeError,
+            "must be a name or an Activation",
+        ),
+        ({"prefix": "x", "activation": Activation(hard)}, ValueError, "needs an activation with"),
+        ({"prefix": "x", "init": "chron"}, ValueError, "Did you mean 'chrono'"),
+        ({"prefix": "x", "auxiliary": Auxiliary(("r",), hard)}, ValueError, "needs a map 'f'"),
+    ],
+)
+def test_gates_are_checked(arguments: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        register_gate(**arguments)
+    assert "x" not in GATES
+
+
+def test_a_gate_may_be_registered_twice() -> None:
+    for _ in range(2):
+        register_gate("hard", activation=HARD)
+    with pytest.raises(ValueError, match="is taken"):
+        register_gate("hard", auxiliary="refine")
+
+
+def test_a_core_of_a_user_is_one_of_them() -> None:
+    assert register_core("leaky", Leaky, title="leaky integrator") is Leaky
+    register_core("leaky", Leaky)
+    assert "leaky" in list_cores()
+    assert "rate" in core_options("leaky")
+    core = make_core("leaky", 3, 4, 2, rate=0.25)
+    x, state = inputs_and_state(core)
+    outputs, final = core(x, state, typical_episode_starts())
+    assert outputs.shape == (*x.shape[:2], 4)
+    assert final.shape == state.shape
+    assert core_name(Leaky) == "leaky"
+    with pytest.raises(ValueError, match="unknown option for core 'leaky'"):
+        make_core("leaky", 3, 4, rat=0.5)
+
+
+class NoSizes(Leaky):
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__(1, hidden_size)
+
+
+@pytest.mark.parametrize(
+    ("name", "cell", "error", "message"),
+    [
+        ("lstm", Leaky, ValueError, "the name 'lstm' is taken"),
+        ("ur_lstm", Leaky, ValueError, "the name 'ur_lstm' is taken"),
+        ("on_lstm", Leaky, ValueError, "is taken"),
+        ("Leaky", Leaky, ValueError, "lower-case"),
+        ("leaky", nn.LSTM, TypeError, "must be a concrete subclass of rlgates.Cell"),
+        ("leaky", Cell, TypeError, "must be a concrete subclass"),
+        ("leaky", NoSizes, ValueError, "NoSizes lacks input_size"),
+    ],
+)
+def test_cores_are_checked(name: str, cell: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        register_core(name, cell)
+
+
+def test_what_is_not_registered_is_named() -> None:
+    with pytest.raises(ValueError, match=r"unknown core 'leaky'.*has to be registered first"):
+        make_core("leaky", 3, 4)
+    with pytest.raises(ValueError, match="register_core"):
+        core_name(Leaky)
+
+
+def test_gates_by_name_and_as_instances() -> None:
+    generator = torch.Generator()
+    x = torch.randn(5, 2, 3)
+    expected = make_core("ur_lstm", 3, 4, generator=generator.manual_seed(0))(x)
+    for gate in ("ur", Gate("ur", 4)):
+        core = make_core("lstm", 3, 4, gate=gate, generator=generator.manual_seed(0))
+        torch.testing.assert_close(core(x), expected, rtol=0, atol=0)
+    assert make_core("janet", 3, 4, gate="c").name == "janet"
+    custom = make_core("gru", 3, 4, gate=Gate("", 4, tied=True, forget_bias=3.0))
+    assert (custom.gate_weights()["b_f"] == 3).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "gate", "options", "message"),
+    [
+        ("ur_lstm", "c", {}, "has gate 'ur' already"),
+        ("ur_lstm", Gate("c", 4), {}, "takes no other gate"),
+        ("lstm", Gate("ur", 5), {}, "must have 4 units"),
+        ("lstm", "uu", {}, "unknown gate of lstm 'uu'"),
+        ("lstm", Gate("c", 4), {"tied": True}, "has its options already"),
+        ("nru", "c", {}, "unknown gate of nru"),
+        ("rru", Gate("c", 4), {}, "takes no other gate"),
+    ],
+)
+def test_gates_are_refused(name: str, gate: Any, options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_core(name, 3, 4, gate=gate, **options)
+    with pytest.raises(TypeError, match="must be a name or a Gate"):
+        make_core("lstm", 3, 4, gate=3)  # type: ignore[arg-type]
