@@ -63,7 +63,7 @@ _EXPORTS = {
     "register_gate": "gates",
     "timescale": "gates",
 }
-_MODULES = ("cell", "core", "cores", "envs", "errors", "gates", "kernels", "registry")
+_MODULES = ("cell", "core", "cores", "envs", "errors", "gates", "kernels", "nn", "registry")
 _AGENTS = (
     "CnnLstmPolicy",
     "GateCallback",
