@@ -1,8 +1,10 @@
-"""The README is up to date: its code runs, and its tables match the code and the results."""
+"""README and CONTRIBUTING are up to date: their code runs, their tables match code and results."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,13 @@ from rlgates.registry import CORES
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
+BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+BLOCKS = BLOCK.findall(README)
+EXAMPLES = [
+    code
+    for language, code in BLOCK.findall((ROOT / "CONTRIBUTING.md").read_text())
+    if language == "python"
+]
 PYTHON = [code for language, code in BLOCKS if language == "python"]
 SHELL = [
     line.split("  #")[0].strip()
@@ -27,6 +35,16 @@ SHELL = [
 def test_code_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "README.md", "exec"), {})
+
+
+@pytest.mark.parametrize("code", EXAMPLES, ids=range(len(EXAMPLES)))
+def test_examples_for_contributors_run(code: str, tmp_path: Path) -> None:
+    """Each in a process of its own, because it registers what it defines."""
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    finished = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert finished.returncode == 0, finished.stderr
 
 
 def test_tables_match_the_code_and_the_results() -> None:

@@ -9,6 +9,7 @@ from support.equivalence import seeded, seeded_core
 
 from rlgates import Core
 from rlgates.gates import GATES
+from rlgates.kernels.cpu import abi
 from rlgates.registry import CORES
 
 Layer = tuple[str, dict[str, Any]]
@@ -18,11 +19,18 @@ def core_name(gate: str, core: str) -> str:
     return core if gate == CORES[core].plain else f"{gate}_{core}"
 
 
+def in_kernels(gate: str) -> bool:
+    """Whether the kernels know a gate; else the plain loop runs it, and says so."""
+    row = GATES[gate]
+    return row.activation in abi.ACTIVATIONS and row.auxiliary in abi.AUXILIARIES
+
+
 def layers_of(core: str, *choices: dict[str, Any]) -> list[Layer]:
-    """Every gate of a core with each set of options, tied and untied where allowed."""
+    """Every gate of a core that kernels know with each set of options, tied and untied where
+    allowed."""
     row = CORES[core]
     layers: list[Layer] = []
-    for gate in row.gates:
+    for gate in filter(in_kernels, row.gates):
         free = "tied" in GATES[gate].options and "tied" not in row.fixed
         for tied in ({"tied": False}, {"tied": True}) if free else ({},):
             layers += [(core_name(gate, core), {**tied, **options}) for options in choices]
