@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import stable_baselines3
+import torch
+from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import GymEnv
+from stable_baselines3.common.type_aliases import GymEnv, Schedule
 
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.rma.policy import RMAPolicy
@@ -55,18 +57,69 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
         self,
         policy: str | type[SequencePolicy],
         env: GymEnv | str,
-        *args: Any,
+        learning_rate: float | Schedule = 7e-4,
+        n_steps: int = 5,
+        gamma: float = 0.99,
+        gae_lambda: float = 1.0,
+        ent_coef: float = 0.0,
+        vf_coef: float = 0.5,
+        max_grad_norm: float = 0.5,
+        rms_prop_eps: float = 1e-5,
+        use_rms_prop: bool = True,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        rollout_buffer_class: type[RolloutBuffer] | None = None,
+        rollout_buffer_kwargs: dict[str, Any] | None = None,
+        normalize_advantage: bool = False,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: torch.device | str = "auto",
+        _init_setup_model: bool = True,
+        *,
         chunk_len: int | None = None,
         burn_in: int = 0,
         sum_over_time: bool = False,
         tvt: TVT | None = None,
-        **kwargs: Any,
     ) -> None:
+        for name, value in (
+            ("rollout_buffer_class", rollout_buffer_class),
+            ("rollout_buffer_kwargs", rollout_buffer_kwargs),
+        ):
+            if value is not None:
+                raise ValueError(
+                    f"{name} must be None, got {value!r}: rollouts are sequences, kept by a buffer "
+                    "of rlgates."
+                )
         self.chunk_len = None if chunk_len is None else check_size("chunk_len", chunk_len)
         self.burn_in = check_size("burn_in", burn_in, minimum=0)
         self.sum_over_time = check_flag("sum_over_time", sum_over_time)
         self.tvt = check_tvt(tvt)
-        super().__init__(policy, env, *args, **kwargs)
+        super().__init__(
+            policy,
+            env,
+            learning_rate=learning_rate,
+            n_steps=n_steps,
+            gamma=gamma,
+            gae_lambda=gae_lambda,
+            ent_coef=ent_coef,
+            vf_coef=vf_coef,
+            max_grad_norm=max_grad_norm,
+            rms_prop_eps=rms_prop_eps,
+            use_rms_prop=use_rms_prop,
+            use_sde=use_sde,
+            sde_sample_freq=sde_sample_freq,
+            normalize_advantage=normalize_advantage,
+            stats_window_size=stats_window_size,
+            tensorboard_log=tensorboard_log,
+            policy_kwargs=policy_kwargs,
+            verbose=verbose,
+            seed=seed,
+            device=device,
+            _init_setup_model=_init_setup_model,
+        )
         if self.env is not None:
             self._valid_chunk_len()
 

@@ -96,9 +96,7 @@ class MaskableRecurrentPPO(RecurrentPPO):
         "MultiInputLstmPolicy": MaskableMultiInputLstmPolicy,
     }
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.use_masking = True
-        super().__init__(*args, **kwargs)
+    use_masking = True
 
     def _setup_learn(self, *args: Any, **kwargs: Any) -> Any:
         assert self.env is not None

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from stable_baselines3.common.torch_layers import (
     NatureCNN,
 )
 from stable_baselines3.common.type_aliases import Schedule
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlgates.agents.encoders import GridEncoder, MixedEncoder, is_small_image
 from rlgates.agents.sequences.core_module import CoreModule, StatePair
@@ -64,17 +64,29 @@ class MlpLstmPolicy(SequencePolicy):
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
         lr_schedule: Schedule,
-        *args: Any,
+        net_arch: list[int] | dict[str, list[int]] | None = None,
+        activation_fn: type[nn.Module] = nn.Tanh,
+        ortho_init: bool = True,
+        use_sde: bool = False,
+        log_std_init: float = 0.0,
+        full_std: bool = True,
+        use_expln: bool = False,
+        squash_output: bool = False,
+        *,
         core: str | type[Cell] = "lstm",
         core_kwargs: dict[str, Any] | None = None,
         lstm_hidden_size: int = 256,
         n_lstm_layers: int = 1,
         shared_lstm: bool = False,
-        shared_gradient: str = "actor",
+        shared_gradient: Literal["actor", "both"] = "actor",
         enable_critic_lstm: bool = True,
         lstm_kwargs: dict[str, Any] | None = None,
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
-        **kwargs: Any,
+        features_extractor_kwargs: dict[str, Any] | None = None,
+        share_features_extractor: bool = True,
+        normalize_images: bool = True,
+        optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
+        optimizer_kwargs: dict[str, Any] | None = None,
     ) -> None:
         core = core_name(core)
         lstm_hidden_size = check_size("lstm_hidden_size", lstm_hidden_size)
@@ -93,15 +105,30 @@ class MlpLstmPolicy(SequencePolicy):
         options["num_layers"] = n_lstm_layers
         # sb3-contrib sizes the layers behind the core by its hidden size, not its output size.
         probe = make_core(core, 1, lstm_hidden_size, generator=torch.Generator(), **options)
-        kwargs.update(
+        super().__init__(
+            observation_space,
+            action_space,
+            lr_schedule,
+            net_arch=net_arch,
+            activation_fn=activation_fn,
+            ortho_init=ortho_init,
+            use_sde=use_sde,
+            log_std_init=log_std_init,
+            full_std=full_std,
+            use_expln=use_expln,
+            squash_output=squash_output,
             features_extractor_class=features_extractor_class
             or self._default_extractor(observation_space),
+            features_extractor_kwargs=features_extractor_kwargs,
+            share_features_extractor=share_features_extractor,
+            normalize_images=normalize_images,
+            optimizer_class=optimizer_class,
+            optimizer_kwargs=optimizer_kwargs,
             lstm_hidden_size=probe.output_size,
             n_lstm_layers=n_lstm_layers,
             shared_lstm=shared_lstm,
             enable_critic_lstm=enable_critic_lstm,
         )
-        super().__init__(observation_space, action_space, lr_schedule, *args, **kwargs)
         self.core = core
         self.core_kwargs = core_kwargs or {}
         self.shared_gradient = shared_gradient

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import sb3_contrib
 import sb3_contrib.ppo_recurrent.policies as contrib_policies
 import torch
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import GymEnv
+from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from torch import Tensor
 
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
@@ -57,6 +57,7 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         kl_stop: end the epochs when the KL divergence exceeds 1.5 target_kl: that of a
             "minibatch", without a gradient step on it, as in SB3; or the mean of an "epoch".
         tvt: as in `rlgates.RecurrentA2C`.
+        sequences: deprecated, "whole" is the only behaviour.
 
     Raises:
         ValueError: an unknown core or option; sizes that do not divide each other (the message
@@ -77,22 +78,69 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         self,
         policy: str | type[RecurrentActorCriticPolicy],
         env: GymEnv | str,
-        *args: Any,
+        learning_rate: float | Schedule = 3e-4,
+        n_steps: int = 128,
+        batch_size: int | None = 128,
+        n_epochs: int = 10,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+        clip_range: float | Schedule = 0.2,
+        clip_range_vf: float | Schedule | None = None,
+        normalize_advantage: bool = True,
+        ent_coef: float = 0.0,
+        vf_coef: float = 0.5,
+        max_grad_norm: float = 0.5,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        target_kl: float | None = None,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: torch.device | str = "auto",
+        _init_setup_model: bool = True,
+        *,
         chunk_len: int | None = None,
         burn_in: int = 0,
         refresh_states: bool = False,
-        kl_stop: str = "minibatch",
+        kl_stop: Literal["minibatch", "epoch"] = "minibatch",
         tvt: TVT | None = None,
-        **kwargs: Any,
+        sequences: str | None = None,
     ) -> None:
-        if "sequences" in kwargs:
-            _check_removed_sequences(kwargs.pop("sequences"))
+        if sequences is not None:
+            _check_removed_sequences(sequences)
         self.chunk_len = None if chunk_len is None else check_size("chunk_len", chunk_len)
         self.burn_in = check_size("burn_in", burn_in, minimum=0)
         self.refresh_states = check_flag("refresh_states", refresh_states)
         self.kl_stop = check_choice("kl_stop", kl_stop, ("minibatch", "epoch"))
         self.tvt = check_tvt(tvt)
-        super().__init__(policy, env, *args, **kwargs)
+        super().__init__(
+            policy,
+            env,
+            learning_rate=learning_rate,
+            n_steps=n_steps,
+            batch_size=batch_size,
+            n_epochs=n_epochs,
+            gamma=gamma,
+            gae_lambda=gae_lambda,
+            clip_range=clip_range,
+            clip_range_vf=clip_range_vf,
+            normalize_advantage=normalize_advantage,
+            ent_coef=ent_coef,
+            vf_coef=vf_coef,
+            max_grad_norm=max_grad_norm,
+            use_sde=use_sde,
+            sde_sample_freq=sde_sample_freq,
+            target_kl=target_kl,
+            stats_window_size=stats_window_size,
+            tensorboard_log=tensorboard_log,
+            policy_kwargs=policy_kwargs,
+            verbose=verbose,
+            seed=seed,
+            device=device,
+            _init_setup_model=_init_setup_model,
+        )
         if self.env is not None:
             self._valid_chunk_len()
 

@@ -1,0 +1,47 @@
+"""Constructors show every option, those of upstream with its defaults, in its order."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+import sb3_contrib
+import stable_baselines3
+from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
+
+import rlgates
+from rlgates.agents import MlpLstmPolicy
+
+OTHER_DEFAULTS = {"features_extractor_class"}  # it depends on the observations
+
+
+@pytest.mark.parametrize(
+    ("ours", "upstream"),
+    [
+        (rlgates.RecurrentPPO, sb3_contrib.RecurrentPPO),
+        (rlgates.MaskableRecurrentPPO, sb3_contrib.RecurrentPPO),
+        (rlgates.RecurrentA2C, stable_baselines3.A2C),
+        (MlpLstmPolicy, RecurrentActorCriticPolicy),
+    ],
+)
+def test_signatures(ours: Any, upstream: Any) -> None:
+    parameters = inspect.signature(ours).parameters
+    kinds = {parameter.kind for parameter in parameters.values()}
+    assert inspect.Parameter.VAR_KEYWORD not in kinds
+    expected = inspect.signature(upstream).parameters
+    assert set(expected) <= set(parameters)
+    positional = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    ]
+    assert positional == list(expected)[: len(positional)]
+    for name in expected.keys() - OTHER_DEFAULTS:
+        assert parameters[name].default == expected[name].default, name
+
+
+@pytest.mark.parametrize("name", ["rollout_buffer_class", "rollout_buffer_kwargs"])
+def test_a_buffer_of_another_kind_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be None"):
+        rlgates.RecurrentA2C("MlpLstmPolicy", "CartPole-v1", **{name: dict})  # type: ignore[arg-type]
