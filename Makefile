@@ -19,7 +19,7 @@ help:  ## show this list
 
 setup: $(ready)  ## create the virtual environment; every other target does so too
 
-$(ready): pyproject.toml constraints.txt setup.py $(wildcard $(addprefix rlgates/kernels/cpu/csrc/,*.cpp *.h */*.h))
+$(ready): pyproject.toml constraints.txt setup.py rlgates/kernels/layout.py $(wildcard $(addprefix rlgates/kernels/cpu/csrc/,*.cpp *.h */*.h))
 	@$(PYTHON) -c 'import sys; sys.exit("rlgates needs Python 3.11 or newer: make PYTHON=..." if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(venv)
 	$(bin)/python -m pip install -q -c constraints.txt setuptools
@@ -50,7 +50,7 @@ sanitize: $(ready)  ## test the native code under sanitizers; needs g++
 	  ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=. \
 	  $(bin)/pytest -c ../../pyproject.toml --rootdir ../.. -p no:cacheprovider --capture sys \
 	  --log-file cases.log --log-file-level DEBUG --random-cases $(CASES) \
-	  ../../tests/unit/kernels/test_{gated,fused,scan}.py ../../tests/unit/cores/test_random_shapes.py
+	  ../../tests/unit/kernels/test_{cells,layers,scan}.py ../../tests/unit/cores/test_random_shapes.py
 
 lint: $(ready)  ## check style, types and imports between the folders
 	$(bin)/ruff check

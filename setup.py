@@ -5,6 +5,7 @@ It is optional: without a compiler the package installs all the same, and the pl
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
@@ -28,6 +29,10 @@ class BuildNative(build_ext):
     """With threads where the compiler has OpenMP, else without."""
 
     def build_extension(self, ext: Extension) -> None:
+        table = runpy.run_path("rlgates/kernels/layout.py")
+        Path(self.build_temp).mkdir(parents=True, exist_ok=True)
+        Path(self.build_temp, "layout.h").write_text(table["header"](), encoding="utf-8")
+        ext.include_dirs.append(self.build_temp)
         plain = list(ext.extra_compile_args), list(ext.extra_link_args)
         try:
             ext.extra_compile_args = [*plain[0], "-fopenmp"]
@@ -45,7 +50,10 @@ setup(
         Extension(
             "rlgates.kernels.cpu._native",
             ["rlgates/kernels/cpu/csrc/module.cpp"],
-            depends=sorted(map(str, Path("rlgates/kernels/cpu/csrc").rglob("*.h"))),
+            depends=[
+                "rlgates/kernels/layout.py",
+                *sorted(map(str, Path("rlgates/kernels/cpu/csrc").rglob("*.h"))),
+            ],
             include_dirs=["rlgates/kernels/cpu/csrc"],
             define_macros=[("Py_LIMITED_API", "0x030B0000")],  # one binary from Python 3.11 on
             py_limited_api=True,

@@ -130,7 +130,7 @@ class LinearCell(Cell):
         return self.read(torch.cat([h_re, h_im], dim=-1), extra), (h_re, h_im)
 
     def recurrence(self) -> kernels.LinearScan:
-        return kernels.LinearScan(self.linear, self.read)
+        return kernels.LinearScan(self.linear, self.read, len(self.state_shapes) == 2)
 
 
 def full_precision(device: str) -> AbstractContextManager[object]:

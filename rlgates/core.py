@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -111,8 +110,9 @@ class Core(nn.Module):
         )
         self.num_layers = len(cells)
         self._shapes = [list(cell.state_shapes.values()) for cell in cells]
-        self._widths = [math.prod(shape) for shapes in self._shapes for shape in shapes]
-        self.state_size = sum(self._widths)
+        self._widths = [[math.prod(shape) for shape in shapes] for shapes in self._shapes]
+        self._layer_widths = [sum(widths) for widths in self._widths]
+        self.state_size = sum(self._layer_widths)
         self.learned = None
         if check_flag("learned_state", learned_state) and (parts := self._learnable_parts()):
             self.learned = nn.ParameterDict(parts.items())
@@ -136,27 +136,28 @@ class Core(nn.Module):
         self._backend = check_choice("backend", backend, kernels.BACKENDS)
 
     def _layers(self) -> list[Cell]:
-        return [cell for cell in self.cells if isinstance(cell, Cell)]
+        # Without the checks of `self.cells`, which take as long as a small step.
+        return list(self._modules["cells"]._modules.values())  # type: ignore[union-attr, arg-type]
 
     def initial_state(self, batch_size: int) -> Tensor:
         """The state (B, state_size) at the start of an episode."""
         check_size("batch_size", batch_size, minimum=0)
-        layers = [self._initial_parts(layer, batch_size) for layer in range(self.num_layers)]
-        return self._pack([part for parts in layers for part in parts], batch_size)
+        layers = [self._initial(layer, batch_size) for layer in range(self.num_layers)]
+        return torch.cat(layers, dim=-1)
 
-    def _initial_parts(self, layer: int, batch_size: int) -> State:
-        """The parts of one layer's state at the start of an episode."""
+    def _initial(self, layer: int, batch_size: int) -> Tensor:
+        """One layer's state (B, S) at the start of an episode."""
         cell = self._layers()[layer]
         parts = cell.initial_state(batch_size)
-        if not self.learned:
-            return parts
-        keys = [f"{name}_{layer}" for name in cell.state_shapes]
-        return tuple(
-            self.learned[key].expand_as(part) if key in self.learned else part
-            for key, part in zip(keys, parts, strict=True)
-        )
+        if self.learned:
+            keys = [f"{name}_{layer}" for name in cell.state_shapes]
+            parts = tuple(
+                self.learned[key].expand_as(part) if key in self.learned else part
+                for key, part in zip(keys, parts, strict=True)
+            )
+        return self._pack(parts, batch_size)
 
-    def _pack(self, parts: list[Tensor], batch_size: int) -> Tensor:
+    def _pack(self, parts: Sequence[Tensor], batch_size: int) -> Tensor:
         if not parts:  # a core without memory
             return next(self.parameters()).new_zeros(batch_size, 0)
         return torch.cat([part.flatten(1) for part in parts], dim=-1)
@@ -214,37 +215,53 @@ class Core(nn.Module):
         self, x: Tensor, state: Tensor | None, episode_starts: Tensor | None, *, trace: bool
     ) -> GateTrace:
         self._check(x, state, episode_starts)
-        batch_size = x.shape[1]
-        cells = self._layers()
         if state is None:
-            state = self.initial_state(batch_size)
-        finals: list[Tensor] = []
+            state = self.initial_state(x.shape[1])
         forget: list[Tensor] = []
-        layer_outputs: list[Tensor] = []
+        outputs: list[Tensor] = []
+        finals: list[Tensor] = []
         used, below = "plain", x
-        backend = "plain" if trace else self.backend
-        for layer, (cell, parts) in enumerate(zip(cells, self._split(state), strict=True)):
+        for layer, before in enumerate(self._split(state)):
             if layer and self.skip_connections:
                 below = torch.cat([x, below], dim=-1)
-            initial = partial(self._initial_parts, layer, batch_size)
-            learned = bool(self.learned)
-            fast = kernels.run(cell, below, parts, episode_starts, initial, backend, learned)
-            if fast is not None:
-                below, parts, used = fast
-            else:
-                restart = None if episode_starts is None else initial()
-                below, parts, gates = _loop(cell, below, parts, episode_starts, restart, trace)
+            request = self._request(layer, below, before, episode_starts)
+            result = None if trace else kernels.run(request)
+            if result is None:
+                below, final, gates = self._loop(layer, below, before, episode_starts, trace)
                 forget.extend(gates)
-            finals.extend(parts)
-            layer_outputs.append(below)
+            else:
+                below, final, used = result
+            outputs.append(below)
+            finals.append(final)
+        together = torch.cat(outputs, dim=-1) if self.skip_connections else below
+        final = finals[0] if len(finals) == 1 else torch.cat(finals, dim=-1)
+        return GateTrace(*self._finish(together, final, used), forget)
+
+    def _request(
+        self, layer: int, x: Tensor, state: Tensor, episode_starts: Tensor | None
+    ) -> kernels.LayerRequest:
+        cell = self._layers()[layer]
+
+        def initial() -> Tensor | None:
+            zeros = type(cell).initial_state is Cell.initial_state and not self.learned
+            return None if zeros else self._initial(layer, x.shape[1])
+
+        return kernels.LayerRequest(cell, x, state, episode_starts, initial, self._backend)
+
+    def _is_plain_layer(self) -> bool:
+        """Whether a call runs one layer and nothing else: no hook, no compiled code, no check."""
+        hooks = self._forward_pre_hooks or self._forward_hooks
+        hooks = hooks or self._backward_pre_hooks or self._backward_hooks
+        return self.num_layers == 1 and not (hooks or self._compiled_call_impl or self.debug)
+
+    def _finish(self, outputs: Tensor, final: Tensor, used: str) -> tuple[Tensor, Tensor]:
+        """The results of a call, noted and, for debugging, checked."""
         # Setting an attribute of a module is slow; torch.compile would guard on one that is read.
         if torch.compiler.is_compiling() or used != self.backend_used:
             self.backend_used = used
-        outputs = torch.cat(layer_outputs, dim=-1) if self.skip_connections else below
-        final = self._pack(finals, batch_size)
         if self.debug:
             _check_finite(outputs=outputs, state=final)
-        return GateTrace(outputs, final, forget)
+        return outputs, final
 
     def explain_backend(
         self, x: Tensor, episode_starts: Tensor | None = None
@@ -261,24 +278,51 @@ class Core(nn.Module):
         """
         self._check(x, None, episode_starts)
         steps, batch_size = x.shape[:2]
-        layers = zip(self._layers(), self._split(self.initial_state(batch_size)), strict=True)
         explanations = []
-        for layer, (cell, parts) in enumerate(layers):
+        for layer, (cell, state) in enumerate(
+            zip(self._layers(), self._split(self.initial_state(batch_size)), strict=True)
+        ):
             below = x.new_zeros(steps, batch_size, cell.input_size) if layer else x
-            initial = partial(self._initial_parts, layer, batch_size)
-            learned = bool(self.learned)
-            explanations.append(
-                kernels.explain(cell, below, parts, episode_starts, initial, self.backend, learned)
-            )
+            request = self._request(layer, below, state, episode_starts)
+            explanations.append(kernels.explain(request))
         return explanations
 
-    def _split(self, state: Tensor) -> list[State]:
-        """The parts of each layer's state, as views of the packed tensor."""
-        parts = iter(state.split(self._widths, dim=-1) if self.state_size else ())
-        return [
-            tuple(next(parts).unflatten(-1, s) if len(s) > 1 else next(parts) for s in shapes)
-            for shapes in self._shapes
-        ]
+    def _split(self, state: Tensor) -> Sequence[Tensor]:
+        """The state (B, S) of each layer, as views of that of all."""
+        return state.split(self._layer_widths, dim=-1) if self.num_layers > 1 else (state,)
+
+    def _parts(self, layer: int, state: Tensor) -> State:
+        """The parts of one layer's state (B, S), as views."""
+        shapes, widths = self._shapes[layer], self._widths[layer]
+        parts = state.split(widths, dim=-1) if widths else ()
+        return tuple(
+            part.unflatten(-1, shape) if len(shape) > 1 else part
+            for part, shape in zip(parts, shapes, strict=True)
+        )
+
+    def _loop(
+        self, layer: int, x: Tensor, state: Tensor, episode_starts: Tensor | None, trace: bool
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """One layer in plain PyTorch: outputs, final state, and the forget gates if traced."""
+        cell, batch_size = self._layers()[layer], x.shape[1]
+        parts = self._parts(layer, state)
+        initial: State = ()
+        masks: list[Tensor | None] = [None] * len(x)
+        if episode_starts is not None:
+            masks = _reset_masks(episode_starts)
+            initial = self._parts(layer, self._initial(layer, batch_size))
+        outputs: list[Tensor] = []
+        forget: list[Tensor] = []
+        for mask, projected in zip(masks, cell.project(x).unbind(0), strict=True):
+            if mask is not None:
+                parts = tuple(_reset(mask, i, p) for i, p in zip(initial, parts, strict=True))
+            gate = cell.forget_gate(projected, parts) if trace else None
+            if gate is not None:
+                forget.append(gate)
+            output, parts = cell.step(projected, parts)
+            outputs.append(output)
+        final = self._pack(parts, batch_size)
+        return torch.stack(outputs), final, [torch.stack(forget)] if forget else []
 
     def unpack(self, state: Tensor) -> dict[str, Tensor]:
         """The named parts of a state (B, state_size), each (num_layers, B, *shape).
@@ -291,9 +335,8 @@ class Core(nn.Module):
         names, *others = (cell.state_shapes for cell in self._layers())
         if any(other != names for other in others):
             raise ValueError("the layers differ in the parts of their states: split it by hand.")
-        return dict(
-            zip(names, map(torch.stack, zip(*self._split(state), strict=True)), strict=True)
-        )
+        layers = [self._parts(layer, part) for layer, part in enumerate(self._split(state))]
+        return dict(zip(names, map(torch.stack, zip(*layers, strict=True)), strict=True))
 
     def pack(self, parts: Mapping[str, Tensor]) -> Tensor:
         """The state (B, state_size) of named parts, each (num_layers, B, *shape), as in `unpack`.
@@ -406,58 +449,24 @@ def run_together(
     """Run independent cores over the same steps, in two threads where this is faster.
 
     Args:
-        cores: two cores, such as those of actor and critic, with their inputs
+        cores: one or two cores, such as those of actor and critic, with their inputs
             (T, B, input_size) and states (B, state_size).
         episode_starts: (T, B) bool, true where an episode starts.
 
     Returns:
         outputs and final state of each, as `core(x, state, episode_starts)` gives them.
     """
-    layers = []
-    for core, x, state in cores if kernels.side_by_side_is_faster(*episode_starts.shape) else ():
-        native = core.backend in ("auto", "native")
-        if core.num_layers > 1 or core.debug or not native:
-            break
-        core._check(x, state, episode_starts)
-        initial = partial(core._initial_parts, 0, x.shape[1])
-        parts = core._split(state)[0]
-        layers.append((core._layers()[0], x, parts, initial, bool(core.learned)))
-    results = None
-    if len(layers) == len(cores):
-        results = kernels.run_together(layers, episode_starts)
-    if results is None:
-        return [core(x, state, episode_starts) for core, x, state in cores]
-    for (core, _, _), result in zip(cores, results, strict=True):
-        core.backend_used = result.backend
-    return [
-        (result.outputs, core._pack(list(result.state), x.shape[1]))
-        for (core, x, _), result in zip(cores, results, strict=True)
-    ]
-
-
-def _loop(
-    cell: Cell,
-    x: Tensor,
-    parts: State,
-    episode_starts: Tensor | None,
-    initial: State | None,
-    trace: bool,
-) -> tuple[Tensor, State, list[Tensor]]:
-    """One layer in plain PyTorch: outputs, final state, and the forget gates if traced."""
-    masks = None if episode_starts is None else _reset_masks(episode_starts)
-    outputs: list[Tensor] = []
-    forget: list[Tensor] = []
-    for t, projected in enumerate(cell.project(x).unbind(0)):
-        if masks is not None and initial is not None:
-            mask = masks[t]
-            if mask is not None:
-                parts = tuple(_reset(mask, *pair) for pair in zip(initial, parts, strict=True))
-        gate = cell.forget_gate(projected, parts) if trace else None
-        if gate is not None:
-            forget.append(gate)
-        output, parts = cell.step(projected, parts)
-        outputs.append(output)
-    return torch.stack(outputs), parts, [torch.stack(forget)] if forget else []
+    if all(core._is_plain_layer() for core, _, _ in cores):
+        requests = []
+        for core, x, state in cores:
+            core._check(x, state, episode_starts)
+            requests.append(core._request(0, x, state, episode_starts))
+        results = kernels.run_together(requests)
+        if results is not None:
+            return [
+                core._finish(*result) for (core, *_), result in zip(cores, results, strict=True)
+            ]
+    return [core(x, state, episode_starts) for core, x, state in cores]
 
 
 def _same_view(view: Tensor, parameter: Tensor) -> Tensor | None:

@@ -304,6 +304,7 @@ class Gate:
         tied = options.get("tied")
         if tied is not None:
             self.auxiliary = "tied" if check_flag("tied", tied) else "untied"
+        self.key = row.activation, self.auxiliary, self.chunk_size
         self.maps: dict[str, int] = {
             key: size // self.chunk_size if key.startswith("m") else size
             for key in AUXILIARIES[self.auxiliary].maps

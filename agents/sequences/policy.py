@@ -127,7 +127,7 @@ class SequencePolicy(RecurrentActorCriticPolicy):
             )
             latent_vf = critic_outputs.flatten(0, 1)
         else:
-            outputs, pi_state = actor(x, states.pi, episode_starts)
+            ((outputs, pi_state),) = run_together([(actor, x, states.pi)], episode_starts)
         latent_pi = outputs.flatten(0, 1)
         last_states = States(pi_state, vf_state)
         if self.shared_lstm and self.shared_gradient == "both":

@@ -38,7 +38,7 @@ from rlgates.experiments.report.timings.ppo_speed import (
     SB3_TWO_CORES,
 )
 from rlgates.experiments.runs.files import read_json
-from rlgates.kernels.cpu import abi
+from rlgates.kernels.cpu import layer
 from rlgates.registry import check_options
 
 N_ENVS = 8
@@ -138,8 +138,8 @@ def profiled(model: RecurrentPPO) -> Iterator[Clock]:
         ("environments", model.env, "step"),
         ("act", model.policy, "act"),
         ("rollout", model, "collect_rollouts"),
-        ("cores", abi, "forward"),
-        ("cores", abi, "backward"),
+        ("cores", layer, "forward"),
+        ("cores", layer, "run_backward"),
         ("loss", model, "_loss"),
         ("step", model, "_step_optimizer"),
         ("optimizer", model.policy.optimizer, "step"),

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, widened
 from rlgates.errors import check_choice, check_number, check_size, unknown_choice
-from rlgates.kernels import FusedCell
+from rlgates.kernels import CellSpec
 
 # exp(-40) is lost in rounding next to 40 in float64; torch's default of 20 leaves a jump of 2e-9.
 _SOFTPLUS_IS_LINEAR = 40.0
@@ -150,13 +150,13 @@ class GATO(Cell):
         r = self.decay * torch.sigmoid(z[:, 0]) * r + torch.tanh(z[:, 1])
         return torch.cat([r, torch.cos(s)], dim=-1), (r, s)
 
-    def recurrence(self) -> FusedCell:
+    def recurrence(self) -> CellSpec:
         inner = self.inner_size if self.depth == 2 else 0
         empty = self.recurrent.new_empty
         out = (self.out_weight, self.out_bias) if inner else (empty(0, self.units), empty(0))
         weights = self.weight.flatten(0, 1), self.bias.flatten(), self.recurrent, *out
         sizes = self.units, inner, int(self.s_update == "sum"), int(self.s_update != "zero")
-        return FusedCell("gato", sizes, weights, decay=self.decay)
+        return CellSpec("gato", sizes, weights, constant=self.decay)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         z = self._pre_activations(projected, state[0])

@@ -9,7 +9,7 @@ from rlgates.cell import State, widened
 from rlgates.cores.stacked import Stacked, zoneout
 from rlgates.errors import check_choice
 from rlgates.gates import Gate
-from rlgates.kernels import GatedLayer, LoopOnly
+from rlgates.kernels import CellSpec
 
 
 class GRU(Stacked):
@@ -114,5 +114,5 @@ class GRU(Stacked):
         h = zoneout(f * h + i * u, h, self.zoneout_hidden, self.training)
         return h, (h,)
 
-    def recurrence(self) -> GatedLayer | LoopOnly:
-        return self.layer(f"gru_{self.reset}")
+    def recurrence(self) -> CellSpec:
+        return self.spec(f"gru_{self.reset}")

@@ -9,7 +9,7 @@ from rlgates.cell import State
 from rlgates.cores.stacked import Stacked
 from rlgates.errors import check_number
 from rlgates.gates import Gate
-from rlgates.kernels import GatedLayer, LoopOnly
+from rlgates.kernels import CellSpec
 
 
 class JANET(Stacked):
@@ -81,5 +81,5 @@ class JANET(Stacked):
         h = f * h + i * torch.tanh(u)
         return h, (h,)
 
-    def recurrence(self) -> GatedLayer | LoopOnly:
-        return self.layer("janet", self.beta)
+    def recurrence(self) -> CellSpec:
+        return self.spec("janet", self.beta)

@@ -7,7 +7,7 @@ from torch import Tensor
 from rlgates.cell import State
 from rlgates.cores.stacked import Stacked, lstm_update
 from rlgates.gates import Gate
-from rlgates.kernels import GatedLayer, LoopOnly
+from rlgates.kernels import CellSpec
 
 
 class LSTM(Stacked):
@@ -82,5 +82,5 @@ class LSTM(Stacked):
         h, c = lstm_update(self, state, (f, i), u, o)
         return h, (h, c)
 
-    def recurrence(self) -> GatedLayer | LoopOnly:
-        return self.layer("lstm")
+    def recurrence(self) -> CellSpec:
+        return self.spec("lstm")

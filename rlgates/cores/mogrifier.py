@@ -9,7 +9,7 @@ from rlgates.cell import State, widened
 from rlgates.cores.stacked import Stacked, lstm_update
 from rlgates.errors import check_flag, check_size
 from rlgates.gates import Gate
-from rlgates.kernels import FusedCell, LoopOnly
+from rlgates.kernels import CellSpec
 
 
 class MogrifierLSTM(Stacked):
@@ -162,13 +162,10 @@ class MogrifierLSTM(Stacked):
         h, c = lstm_update(self, state, (f, i), u, o)
         return h, (h, c)
 
-    def recurrence(self) -> FusedCell | LoopOnly:
-        layer = self.layer("mogrifier")
-        if isinstance(layer, LoopOnly):
-            return layer
+    def recurrence(self) -> CellSpec:
         d, inputs = self.hidden_size, self.input_size
-        bias = layer.bias_ih + layer.bias_hh
-        weights = [layer.weight_ih, layer.weight_hh, bias]
+        bias = self.bias_ih + self.bias_hh
+        weights = [self.weight_ih, self.weight_hh, bias]
         for n, shape in ((1, (inputs, d)), (2, (d, inputs))):
             rounds = range(n, self.rounds + 1, 2)
             if rounds:
@@ -176,8 +173,8 @@ class MogrifierLSTM(Stacked):
                 weights += [matrices, torch.stack([self.modulation[f"q_{k}"] for k in rounds])]
             else:
                 weights += [bias.new_empty(0, *shape), bias.new_empty(0, shape[0])]
-        sizes = d, len(bias), self.rounds, self.cap_input
-        return FusedCell(layer.cell, sizes, tuple(weights), gate=layer[1:4])
+        sizes = d, self.rounds, self.cap_input
+        return self.spec("mogrifier")._replace(sizes=sizes, weights=tuple(weights))
 
     def _matrix(self, n: int) -> Tensor:
         """Q_n, also where it is factored."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, named_rows, widened
 from rlgates.errors import check_flag, check_size
-from rlgates.kernels import FusedCell
+from rlgates.kernels import CellSpec
 
 
 class NRU(Cell):
@@ -136,13 +136,13 @@ class NRU(Cell):
         written, erased = (amounts.unsqueeze(-1) * rows).mean(dim=-2).unbind(1)
         return h, (h, m + (written - erased))
 
-    def recurrence(self) -> FusedCell:
+    def recurrence(self) -> CellSpec:
         maps = self.weight_ih, self.bias, self.weight_hh, self.weight_maps, self.bias_maps
         empty = self.bias.new_empty(0)
         norm = (empty, empty) if self.norm is None else (self.norm.weight, self.norm.bias)
         flags = self.relu, self.layer_norm
         sizes = self.hidden_size, self.memory_size, self.num_heads, self.side, *flags
-        return FusedCell("nru", sizes, (*maps, *norm))
+        return CellSpec("nru", sizes, (*maps, *norm))
 
 
 def unit_rows(v: Tensor) -> Tensor:

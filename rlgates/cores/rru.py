@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, widened
 from rlgates.errors import check_flag, check_number, check_probability, check_size
-from rlgates.kernels import FusedCell
+from rlgates.kernels import CellSpec
 
 # The decay is sigmoid(_SPEED * S), which makes S learn that many times faster.
 _SPEED = 10.0
@@ -177,7 +177,7 @@ class RRU(Cell):
             h = torch.sigmoid(_SPEED * self.S) * h
         return o, (torch.addcmul(h, self.Z, c),)
 
-    def recurrence(self) -> FusedCell:
+    def recurrence(self) -> CellSpec:
         d, g = self.hidden_size, self.inner_size
         upper = self.bias.new_empty(0, g, g), self.bias.new_empty(0, g)
         if self.weights:
@@ -188,7 +188,7 @@ class RRU(Cell):
         flags = self.normalize, self.relu_candidate, self.relu_output
         sizes = d, g, len(self.weights), self.output_size, *flags
         dropout = self.dropout if self.training else 0.0
-        return FusedCell("rru", sizes, weights, dropout=dropout)
+        return CellSpec("rru", sizes, weights, dropout=dropout)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         if self.S is None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from rlgates.cell import Cell, State, named_rows, widened
 from rlgates.errors import check_number, check_probability, check_size
 from rlgates.gates import Gate
-from rlgates.kernels import GatedLayer, LoopOnly
+from rlgates.kernels import CellSpec
 
 
 class Stacked(Cell):
@@ -79,22 +79,19 @@ class Stacked(Cell):
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.weight_ih, self.bias_ih + self.bias_hh)
 
-    def layer(self, cell: str, beta: float = 0.0) -> GatedLayer | LoopOnly:
-        """The layer as data for the fast paths, with the name of its cell."""
-        if self.zoneout_cell or self.zoneout_hidden:
-            return LoopOnly("it has no zoneout")
-        if self.training and self.recurrent_dropout:
-            return LoopOnly("it has no recurrent dropout")
-        return GatedLayer(
+    def spec(self, cell: str, constant: float = 0.0) -> CellSpec:
+        """The layer as data for the kernels, with the name of its cell."""
+        weights = self.weight_ih, self.bias_ih, self.weight_hh, self.bias_hh
+        zoneout = self.zoneout_hidden, self.zoneout_cell
+        return CellSpec(
             cell,
-            self.gate.row.activation,
-            self.gate.auxiliary,
-            self.gate.chunk_size,
-            self.weight_ih,
-            self.weight_hh,
-            self.bias_ih,
-            self.bias_hh,
-            beta,
+            (self.hidden_size,),
+            weights,
+            self.gate.key,
+            self.recurrent_dropout if self.training else 0.0,
+            zoneout if any(zoneout) else (),
+            self.training,
+            constant,
         )
 
     def pre_activations(self, projected: Tensor, h: Tensor) -> tuple[Tensor, ...]:

@@ -8,44 +8,36 @@ from rlgates.deprecation import renamed
 from rlgates.kernels.dispatch import (
     BACKENDS,
     Explanation,
+    LayerRequest,
     Result,
     explain,
     run,
     run_together,
-    side_by_side_is_faster,
 )
-from rlgates.kernels.spec import (
-    FusedCell,
-    GatedLayer,
-    LayerSpec,
-    LinearScan,
-    LinearStep,
-    LoopOnly,
-)
+from rlgates.kernels.spec import CellSpec, LayerSpec, LinearScan, LinearStep
 
 __all__ = [
     "BACKENDS",
+    "CellSpec",
     "Explanation",
-    "FusedCell",
-    "GatedLayer",
+    "LayerRequest",
     "LayerSpec",
     "LinearScan",
     "LinearStep",
-    "LoopOnly",
     "Result",
     "explain",
     "run",
     "run_together",
-    "side_by_side_is_faster",
 ]
 
 __getattr__ = renamed(
     __name__,
     {
         "Linear": "LinearStep",
-        "Loop": "FusedCell",
-        "Recurrence": "GatedLayer",
+        "FusedCell": "CellSpec",
+        "GatedLayer": "CellSpec",
+        "Loop": "CellSpec",
+        "Recurrence": "CellSpec",
         "Scan": "LinearScan",
-        "have_few_rows": "side_by_side_is_faster",
     },
 )

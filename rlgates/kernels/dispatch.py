@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from rlgates.kernels import ops, scan
-from rlgates.kernels.cpu import abi, fused, gated
+from rlgates.kernels import layout, ops, scan
+from rlgates.kernels.cpu import abi
+from rlgates.kernels.cpu import layer as cpu_layer
 from rlgates.kernels.cpu import scan as cpu_scan
-from rlgates.kernels.spec import FusedCell, GatedLayer, Layer, LinearScan, LoopOnly, State
+from rlgates.kernels.spec import CellSpec, Layer, LinearScan
 from rlgates.kernels.triton import op as triton
 
 BACKENDS = ("auto", "plain", "native", "scan", "triton")
@@ -24,32 +25,42 @@ _LEARNED_INITIAL_STATE = "it starts an episode from zeros, not from a learned st
 _logger = logging.getLogger(__name__)
 
 
+class LayerRequest(NamedTuple):
+    """One layer to run over a sequence.
+
+    Attributes:
+        layer: the layer.
+        x: its inputs (T, B, I).
+        state: its state before the first step, (B, S).
+        episode_starts: (T, B) bool, true where an episode starts; None for nowhere.
+        initial: gives the state there, (B, S), or None for zeros.
+        backend: one of `BACKENDS`.
+    """
+
+    layer: Layer
+    x: Tensor
+    state: Tensor
+    episode_starts: Tensor | None
+    initial: Callable[[], Tensor | None]
+    backend: str
+
+
 class LayerCall(NamedTuple):
-    """One layer to run over a sequence; see `run` for the arguments.
+    """A request with what its layer says about itself, which backends judge and run.
 
     Attributes:
         spec: what `Layer.recurrence` returned.
-        tensors: x, the state and the weights.
+        x, state, episode_starts: as in `LayerRequest`.
+        initial: the state at episode starts; None for zeros, or without episode starts.
+        tensors: all tensors, for checks.
     """
 
     spec: Any
     x: Tensor
-    state: State
+    state: Tensor
     episode_starts: Tensor | None
-    initial_state: Callable[[], State]
-    learned_initial_state: bool
+    initial: Tensor | None
     tensors: tuple[Tensor, ...]
-
-    @property
-    def initial_at_starts(self) -> State | None:
-        """The initial state; None without episode starts, where it is not needed."""
-        return None if self.episode_starts is None else self.initial_state()
-
-    @property
-    def learned_initial_at_starts(self) -> State:
-        """The initial state if it is learned and needed, else (): gated layers start from zeros."""
-        needed = self.learned_initial_state and self.episode_starts is not None
-        return self.initial_state() if needed else ()
 
 
 class Backend(NamedTuple):
@@ -62,7 +73,7 @@ class Backend(NamedTuple):
     """
 
     unsupported_reason: Callable[[LayerCall], str | None]
-    run: Callable[[LayerCall], tuple[Tensor, State]]
+    run: Callable[[LayerCall], tuple[Tensor, Tensor]]
     is_worthwhile: Callable[[LayerCall], bool] = lambda call: True
 
 
@@ -87,50 +98,35 @@ class Explanation(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Outputs (T, B, O), the parts of the final state, and the backend that computed them."""
+    """Outputs (T, B, O), the final state (B, S), and the backend that computed them."""
 
     outputs: Tensor
-    state: State
+    state: Tensor
     backend: str
 
 
-# ---- gated layers ------------------------------------------------------------------------------
+# ---- cells that run step by step ---------------------------------------------------------------
 
 
-def _cpu_gated_unsupported_reason(call: LayerCall) -> str | None:
-    return _gate_unsupported_reason(
-        call.spec.activation, call.spec.auxiliary
-    ) or _cpu_unsupported_reason(call)
-
-
-def _cpu_gated(call: LayerCall) -> tuple[Tensor, State]:
-    run = ops.run_gated if torch.compiler.is_compiling() else gated.run
-    return run(call.spec, call.x, call.state, call.episode_starts, call.learned_initial_at_starts)
-
-
-def _gate_unsupported_reason(activation: str, auxiliary: str) -> str | None:
-    if activation not in abi.ACTIVATIONS:
+def _cpu_cell_unsupported_reason(call: LayerCall) -> str | None:
+    activation, auxiliary, _ = call.spec.gate or (None, None, 1)
+    if activation is not None and activation not in layout.ACTIVATIONS:
         return f"it has no gates of {activation}"
-    return None if auxiliary in abi.AUXILIARIES else f"it has no {auxiliary} gates"
+    if auxiliary is not None and auxiliary not in layout.AUXILIARIES:
+        return f"it has no {auxiliary} gates"
+    return _cpu_unsupported_reason(call)
 
 
-def _triton_gated_unsupported_reason(call: LayerCall) -> str | None:
-    if call.episode_starts is not None and call.learned_initial_state:
+def _cpu_cell(call: LayerCall) -> tuple[Tensor, Tensor]:
+    if torch.compiler.is_compiling():
+        return ops.run(*call[:5])
+    return cpu_layer.run_layers([cpu_layer.prepare(*call[:5], abi.num_threads())])[0]
+
+
+def _triton_cell_unsupported_reason(call: LayerCall) -> str | None:
+    if call.initial is not None:
         return _LEARNED_INITIAL_STATE
     return triton.unsupported_reason(call.x, call.state, call.episode_starts, call.spec)
-
-
-# ---- fused cells -------------------------------------------------------------------------------
-
-
-def _cpu_fused_unsupported_reason(call: LayerCall) -> str | None:
-    gate = call.spec.gate
-    return (gate and _gate_unsupported_reason(*gate[:2])) or _cpu_unsupported_reason(call)
-
-
-def _cpu_fused(call: LayerCall) -> tuple[Tensor, State]:
-    run = ops.run_fused if torch.compiler.is_compiling() else fused.run
-    return run(call.spec, call.x, call.state, call.episode_starts, call.initial_at_starts)
 
 
 # ---- layers that are linear in their state -----------------------------------------------------
@@ -162,18 +158,16 @@ def _triton_scan_error() -> str | None:
     return None
 
 
-def _scan(call: LayerCall, function: Any = scan.scan) -> tuple[Tensor, State]:
-    return scan.run(
-        call.spec, call.x, call.state, call.episode_starts, call.initial_at_starts, function
-    )
+def _scan(call: LayerCall, function: Any = scan.scan) -> tuple[Tensor, Tensor]:
+    return scan.run(call.spec, call.x, call.state, call.episode_starts, call.initial, function)
 
 
-def _cpu_scan(call: LayerCall) -> tuple[Tensor, State]:
+def _cpu_scan(call: LayerCall) -> tuple[Tensor, Tensor]:
     compiles = torch.compiler.is_compiling()
     return _scan(call, ops.scan if compiles else partial(scan.scan, kernel=cpu_scan))
 
 
-def _triton_scan(call: LayerCall) -> tuple[Tensor, State]:
+def _triton_scan(call: LayerCall) -> tuple[Tensor, Tensor]:
     from rlgates.kernels.triton import scan as triton_scan
 
     return _scan(call, partial(scan.scan, kernel=triton_scan))
@@ -181,8 +175,7 @@ def _triton_scan(call: LayerCall) -> tuple[Tensor, State]:
 
 def _torch_scan_is_worthwhile(call: LayerCall) -> bool:
     """It replaces many operations by few: a gain where each is small, as always on a GPU."""
-    numbers = sum(part.numel() for part in call.state)
-    return len(call.x) >= 8 and (numbers <= 4096 or not call.x.is_cpu)
+    return len(call.x) >= 8 and (call.state.numel() <= 4096 or not call.x.is_cpu)
 
 
 # ---- the choice --------------------------------------------------------------------------------
@@ -190,22 +183,13 @@ def _torch_scan_is_worthwhile(call: LayerCall) -> bool:
 # The backends of each kind of layer, the fastest first. A new backend is a row here and a name in
 # BACKENDS.
 _BACKENDS: dict[type, dict[str, Backend]] = {
-    GatedLayer: {
-        "native": Backend(
-            _cpu_gated_unsupported_reason,
-            _cpu_gated,
-        ),
+    CellSpec: {
+        "native": Backend(_cpu_cell_unsupported_reason, _cpu_cell),
         "triton": Backend(
-            _triton_gated_unsupported_reason,
+            _triton_cell_unsupported_reason,
             lambda call: triton.run(call.x, call.state, call.episode_starts, call.spec),
             lambda call: call.x.is_cuda,  # on a CPU only Triton's slow interpreter runs
         ),
-    },
-    FusedCell: {
-        "native": Backend(
-            _cpu_fused_unsupported_reason,
-            _cpu_fused,
-        )
     },
     LinearScan: {
         "native": Backend(_cpu_unsupported_reason, _cpu_scan),
@@ -238,55 +222,34 @@ def _call_unsupported_reason(call: LayerCall) -> str | None:
     return None
 
 
-def _call(
-    layer: Layer,
-    x: Tensor,
-    state: State,
-    episode_starts: Tensor | None,
-    initial_state: Callable[[], State],
-    learned: bool,
-) -> LayerCall:
+def _call(request: LayerRequest) -> LayerCall:
+    layer, x, state, episode_starts, initial, _ = request
     if x.is_cpu and torch.is_autocast_enabled("cpu"):  # the kernels compute in float32 all the same
         with torch.autocast("cpu", enabled=False):
             spec = layer.recurrence()
         x = x if isinstance(spec, LinearScan) else x.to(torch.promote_types(x.dtype, torch.float32))
     else:
         spec = layer.recurrence()
-    tensors = (x, *state, *getattr(spec, "weights", ()))
-    return LayerCall(spec, x, state, episode_starts, initial_state, learned, tensors)
+    weights = spec.weights if isinstance(spec, CellSpec) else ()
+    starts = None if episode_starts is None else initial()
+    return LayerCall(spec, x, state, episode_starts, starts, (x, state, *weights))
 
 
-def run(
-    layer: Layer,
-    x: Tensor,
-    state: State,
-    episode_starts: Tensor | None,
-    initial_state: Callable[[], State],
-    backend: str,
-    learned_initial_state: bool = False,
-) -> Result | None:
+def run(request: LayerRequest) -> Result | None:
     """Run one layer over a sequence with a kernel.
-
-    Args:
-        layer: the layer.
-        x: its inputs (T, B, I).
-        state: the parts of its state before the first step.
-        episode_starts: (T, B) bool, true where an episode starts.
-        initial_state: gives the parts of the state at the start of an episode.
-        backend: one of `BACKENDS`.
-        learned_initial_state: whether that state is learned, and not the layer's own.
 
     Returns:
         the result; None if the plain loop has to run.
 
     Raises:
-        ValueError: `backend` names a kernel that cannot run this, with the reason.
+        ValueError: the backend cannot run this, with the reason.
     """
+    backend = request.backend
     if backend == "plain":
         return None
-    call = _call(layer, x, state, episode_starts, initial_state, learned_initial_state)
+    call = _call(request)
     chosen = _choose(call, backend)
-    fastest = "triton" if x.is_cuda else "native"
+    fastest = "triton" if call.x.is_cuda else "native"
     if backend != "auto" and chosen.backend == "plain":
         raise ValueError(f"the {backend} backend cannot run this: {chosen.passed_over[backend]}.")
     slow = backend == "auto" and fastest in chosen.passed_over and call.spec is not None
@@ -297,20 +260,11 @@ def run(
     return Result(*_BACKENDS[type(call.spec)][chosen.backend].run(call), chosen.backend)
 
 
-def explain(
-    layer: Layer,
-    x: Tensor,
-    state: State,
-    episode_starts: Tensor | None,
-    initial_state: Callable[[], State],
-    backend: str,
-    learned_initial_state: bool = False,
-) -> Explanation:
-    """Which backend `run` would take for the same arguments, and why not the others."""
-    if backend == "plain":
+def explain(request: LayerRequest) -> Explanation:
+    """Which backend `run` would take, and why not the others."""
+    if request.backend == "plain":
         return Explanation("plain", {})
-    call = _call(layer, x, state, episode_starts, initial_state, learned_initial_state)
-    return _choose(call, backend)
+    return _choose(_call(request), request.backend)
 
 
 def _choose(call: LayerCall, backend: str) -> Explanation:
@@ -326,44 +280,27 @@ def _choose(call: LayerCall, backend: str) -> Explanation:
                 return Explanation(name, passed_over)
             reason = "it would not be faster here"
         passed_over[name] = reason
-    unknown = (
-        call.spec.reason if isinstance(call.spec, LoopOnly) else "this core has no such fast path"
-    )
+    unknown = "this core has no such fast path"
     return Explanation("plain", {**dict.fromkeys(BACKENDS[2:], unknown), **passed_over})
 
 
-def side_by_side_is_faster(steps: int, batch_size: int) -> bool:
-    """Whether two layers run faster with a thread each than one by one with all threads."""
-    threads = abi.num_threads()
-    return threads > 1 and (steps == 1 or batch_size < threads)
+def run_together(requests: Sequence[LayerRequest]) -> list[Result] | None:
+    """Run one or two layers in one call of native code; None if they cannot run like this.
 
-
-def run_together(
-    layers: Sequence[tuple[Layer, Tensor, State, Callable[[], State], bool]],
-    episode_starts: Tensor | None,
-) -> list[Result] | None:
-    """Run two layers side by side, with a thread each.
-
-    Args:
-        layers: layers, their inputs (T, B, I), the parts of their states, what gives the parts of
-            their initial states, and whether these are learned: see `run`.
-        episode_starts: (T, B) bool, or None.
-
-    Returns:
-        the result of each; None if they cannot run like this.
+    With few rows two layers run faster with a thread each than one by one with all threads.
     """
-    arguments = []
-    for layer, x, state, initial_state, learned in layers:
-        call = _call(layer, x, state, episode_starts, initial_state, learned)
-        if (
-            type(call.spec) is not GatedLayer
-            or _call_unsupported_reason(call)
-            or _cpu_gated_unsupported_reason(call)
-        ):
+    if torch.compiler.is_compiling():
+        return None
+    calls = [_call(request) for request in requests]
+    for call, request in zip(calls, requests, strict=True):
+        native = request.backend in ("auto", "native") and type(call.spec) is CellSpec
+        if not native or _call_unsupported_reason(call) or _cpu_cell_unsupported_reason(call):
             return None
-        initial = call.learned_initial_at_starts
-        arguments.append(gated.LayerInputs(call.spec, x, state, initial))
-    return [Result(*result, "native") for result in gated.run_together(arguments, episode_starts)]
+    threads, (steps, batch_size, _) = abi.num_threads(), requests[0].x.shape
+    if len(calls) > 1 and (steps == 1 or batch_size < threads):
+        threads = 1
+    layers = [cpu_layer.prepare(*call[:5], threads) for call in calls]
+    return [Result(*result, "native") for result in cpu_layer.run_layers(layers)]
 
 
 @cache

@@ -18,126 +18,19 @@ from torch import Tensor
 from torch.library import custom_op
 
 from rlgates.kernels import scan as scans
-from rlgates.kernels.cpu import abi, fused, gated
+from rlgates.kernels.cpu import abi, layer
 from rlgates.kernels.cpu import scan as cpu_scan
-from rlgates.kernels.spec import FusedCell, GatedLayer, State
+from rlgates.kernels.cpu.cells import shapes_of
+from rlgates.kernels.spec import CellSpec
 
-_GATED = "str cell, str activation, str auxiliary, int chunk_size, float beta"
-_FUSED = "str cell, int[] sizes, str activation, str auxiliary, int chunk_size, "
-_FUSED += "float dropout, float decay"  # without a gate, activation is ""
+# A `CellSpec` without its weights. Without a gate, activation is "".
+_SCHEMA = "str cell, int[] sizes, str activation, str auxiliary, int chunk_size, float dropout, "
+_SCHEMA += "float[] zoneout, bool training, float constant"
+_SCHEMA_SIZE = _SCHEMA.count(",") + 1
 
 
 def _needs_grad(tensors: Sequence[Tensor]) -> bool:
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-
-
-def _contiguous(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.contiguous()
-
-
-def _raise(*_: Any) -> None:
-    raise RuntimeError(gated.NOT_TWICE_DIFFERENTIABLE)
-
-
-# ---- gated layers ------------------------------------------------------------------------------
-
-
-def run_gated(
-    layer: GatedLayer, x: Tensor, state: State, episode_starts: Tensor | None, initial: State
-) -> tuple[Tensor, State]:
-    """As `rlgates.kernels.cpu.gated.run`."""
-    inputs = [x, *layer.weights, *state, *initial]
-    options = *layer[:4], layer.beta
-    outputs, *others = _gated(inputs, episode_starts, *options, _needs_grad(inputs))
-    return outputs, tuple(others[: len(state)])
-
-
-def _gated_problem(
-    inputs: Sequence[Tensor], cell: str, activation: str, auxiliary: str, chunk: int, beta: float
-) -> tuple[abi.Sizes, abi.Inputs]:
-    x, w_ih, w_hh, b_ih, b_hh, *states = inputs
-    parts = _num_parts(cell)
-    layer = GatedLayer(cell, activation, auxiliary, chunk, w_ih, w_hh, b_ih, b_hh, beta)
-    return gated.check(layer, x, tuple(states[:parts]), tuple(states[parts:]))
-
-
-def _num_parts(cell: str) -> int:
-    return 2 if cell == "lstm" else 1
-
-
-@custom_op(
-    "rlgates::gated",
-    mutates_args=(),
-    schema=f"(Tensor[] inputs, Tensor? episode_starts, {_GATED}, bool saves) -> Tensor[]",
-)
-def _gated(inputs: Sequence[Tensor], episode_starts: Tensor | None, *options: Any) -> list[Tensor]:
-    *layer, saves = options
-    sizes, checked = _gated_problem(inputs, *layer)
-    outputs = gated.new_outputs(sizes, checked)
-    saved = gated.new_saved_tensors(sizes, checked) if saves else None
-    abi.forward([(abi.GatedArgs(sizes, _contiguous(episode_starts), checked), outputs, saved)])
-    return [tensor for tensor in (*outputs, *(saved or ())) if tensor is not None]
-
-
-@_gated.register_fake
-def _(inputs: Sequence[Tensor], episode_starts: Tensor | None, *options: Any) -> list[Tensor]:
-    cell, *_, saves = options
-    x, weight_ih, weight_hh, *_ = inputs
-    (steps, batch_size, _), columns, units = x.shape, weight_ih.shape[0], weight_hh.shape[1]
-    state = [(batch_size, units)] * _num_parts(cell)
-    saved = [(steps, batch_size, columns), *[(steps, batch_size, units)] * (1 + (cell != "janet"))]
-    shapes = [(steps, batch_size, units), *state, *(saved if saves else ())]
-    return [x.new_empty(shape) for shape in shapes]
-
-
-@custom_op(
-    "rlgates::gated_backward",
-    mutates_args=(),
-    schema="(Tensor[] inputs, Tensor[] saved, Tensor[] d_outputs, Tensor? episode_starts, "
-    f"{_GATED}, bool[] needs) -> Tensor[]",
-)
-def _gated_backward(
-    inputs: Sequence[Tensor],
-    saved: Sequence[Tensor],
-    d_outputs: Sequence[Tensor],
-    episode_starts: Tensor | None,
-    *options: Any,
-) -> list[Tensor]:
-    *layer, needs = options
-    sizes, checked = _gated_problem(inputs, *layer)
-    given, kept, gradients = iter(needs), iter(saved), [*d_outputs, None]
-    # Those that are absent are None again.
-    all_needs = [tensor is not None and next(given) for tensor in checked]
-    places = gated.new_saved_tensors(sizes._replace(steps=0), checked)
-    all_saved = [None if place is None else next(kept) for place in places]
-    result = gated.backward(
-        [sizes], all_needs, episode_starts, *checked, *all_saved, *gradients[:3]
-    )
-    return [gradient for gradient in result if gradient is not None]
-
-
-@_gated_backward.register_fake
-def _(inputs: Sequence[Tensor], *others: Any) -> list[Tensor]:
-    return [
-        torch.empty_like(tensor, memory_format=torch.contiguous_format)
-        for tensor, need in zip(inputs, others[-1], strict=True)
-        if need
-    ]
-
-
-def _gated_setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    tensors, episode_starts, *layer, _ = inputs
-    ctx.layer, ctx.num_inputs, ctx.num_outputs = layer, len(tensors), 1 + _num_parts(layer[0])
-    ctx.save_for_backward(episode_starts, *tensors, *output[ctx.num_outputs :])
-
-
-def _gated_gradients(ctx: Any, gradients: Sequence[Tensor]) -> tuple[Any, ...]:
-    episode_starts, *tensors = ctx.saved_tensors
-    inputs, saved = tensors[: ctx.num_inputs], tensors[ctx.num_inputs :]
-    needs = list(ctx.needs_input_grad[0])
-    d_outputs = list(gradients[: ctx.num_outputs])
-    result = _gated_backward(inputs, saved, d_outputs, episode_starts, *ctx.layer, needs)
-    return _spread(result, needs), *[None] * (len(ctx.layer) + 2)
 
 
 def _spread(gradients: Sequence[Tensor], needs: Sequence[bool]) -> list[Tensor | None]:
@@ -145,102 +38,123 @@ def _spread(gradients: Sequence[Tensor], needs: Sequence[bool]) -> list[Tensor |
     return [next(rest) if need else None for need in needs]
 
 
-_gated.register_autograd(_gated_gradients, setup_context=_gated_setup)
-_gated_backward.register_autograd(_raise)
+def _raise(*_: Any) -> None:
+    raise RuntimeError(layer.NOT_TWICE_DIFFERENTIABLE)
 
 
-# ---- fused cells -------------------------------------------------------------------------------
+# ---- cells -------------------------------------------------------------------------------------
 
 
-def run_fused(
-    layer: FusedCell,
+def run(
+    spec: CellSpec,
     x: Tensor,
-    state: State,
+    state: Tensor,
     episode_starts: Tensor | None,
-    initial: State | None,
-) -> tuple[Tensor, State]:
-    """As `rlgates.kernels.cpu.fused.run`."""
-    inputs = [x, *state, *(initial or ()), *layer.weights]
-    gate = layer.gate or ("", "", 1)
-    options = layer.cell, list(layer.sizes), *gate, layer.dropout, layer.decay
-    noise = None
-    if layer.dropout:
-        noise = x.new_empty(*x.shape[:2], fused.problem_of(layer, x).shapes.noise).uniform_()
-    outputs, *others = _fused(inputs, episode_starts, noise, *options, _needs_grad(inputs))
-    return outputs, tuple(others[: len(state)])
+    initial: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """As `rlgates.kernels.cpu.layer.run`."""
+    inputs = [x, state, *spec.weights, *([] if initial is None else [initial])]
+    activation, auxiliary, chunk_size = spec.gate or ("", "", 1)
+    gate = activation, auxiliary, chunk_size
+    # torch.library takes an empty list for a nested result.
+    rest = spec.dropout, list(spec.zoneout) or [0.0], spec.training, spec.constant
+    noise, width = None, shapes_of(spec, x.shape[2]).noise_widths(spec)[1]
+    if width:
+        noise = x.new_empty(*x.shape[:2], width).uniform_()
+    options = spec.cell, list(spec.sizes), *gate, *rest
+    outputs, final, *_ = _layer(inputs, episode_starts, noise, *options, _needs_grad(inputs))
+    return outputs, final
 
 
-def _fused_problem(
-    inputs: Sequence[Tensor],
+def _spec(
     cell: str,
     sizes: Sequence[int],
     activation: str,
     auxiliary: str,
     chunk_size: int,
     dropout: float,
-    decay: float,
-) -> tuple[fused.Problem, fused.Inputs]:
+    zoneout: Sequence[float],
+    training: bool,
+    constant: float,
+) -> CellSpec:
     gate = (activation, auxiliary, chunk_size) if activation else None
-    layer = FusedCell(cell, tuple(sizes), (), gate, dropout, decay)
-    problem = fused.problem_of(layer, inputs[0])
-    return problem, fused.check(problem, fused.Inputs.from_flat(problem, inputs))
+    return CellSpec(cell, tuple(sizes), (), gate, dropout, tuple(zoneout), training, constant)
 
 
-def _fused_results(
-    problem: fused.Problem, x: Tensor, saves: bool
-) -> tuple[fused.Outputs, fused.SavedTensors]:
-    saved = fused.new_saved_tensors(problem, x) if saves else fused.SavedTensors()
-    return fused.new_outputs(problem, x), saved
+def _problem(
+    inputs: Sequence[Tensor],
+    episode_starts: Tensor | None,
+    noise: Tensor | None,
+    options: Sequence[Any],
+) -> tuple[layer.Problem, layer.Inputs]:
+    (steps, batch_size, input_size), (x, state, *weights) = inputs[0].shape, inputs
+    plan = layer.plan_of(_spec(*options), input_size)
+    initial = weights.pop() if len(weights) > len(plan.shapes.weights) else None
+    starts = None if episode_starts is None else episode_starts.contiguous()
+    problem = layer.Problem(plan, steps, batch_size, abi.num_threads(), starts, noise)
+    return problem, layer.check(plan, layer.Inputs(x, state, initial, weights))
 
 
 @custom_op(
-    "rlgates::fused",
+    "rlgates::layer",
     mutates_args=(),
-    schema="(Tensor[] inputs, Tensor? episode_starts, Tensor? noise, "
-    f"{_FUSED}, bool saves) -> Tensor[]",
+    schema=f"(Tensor[] inputs, Tensor? episode_starts, Tensor? noise, {_SCHEMA}, bool saves) "
+    "-> Tensor[]",
 )
-def _fused(
+def _layer(
     inputs: Sequence[Tensor], episode_starts: Tensor | None, noise: Tensor | None, *options: Any
 ) -> list[Tensor]:
-    *layer, saves = options
-    problem, checked = _fused_problem(inputs, *layer)
-    outputs, saved = _fused_results(problem, checked.x, saves)
-    fused.forward(problem, _contiguous(episode_starts), noise, checked, outputs, saved)
-    return [*outputs.flat, *saved.flat]
+    *spec, saves = options
+    problem, tensors = _problem(inputs, episode_starts, noise, spec)
+    saved = layer.new_saved(problem, tensors.x) if saves else None
+    ((outputs, final),) = layer.forward([(problem, tensors)], [saved])
+    return [outputs, final] if saved is None else [outputs, final, saved]
 
 
-@_fused.register_fake
+@_layer.register_fake
 def _(
     inputs: Sequence[Tensor], episode_starts: Tensor | None, noise: Tensor | None, *options: Any
 ) -> list[Tensor]:
-    *layer, saves = options
-    outputs, saved = _fused_results(_fused_problem(inputs, *layer)[0], inputs[0], saves)
-    return [*outputs.flat, *saved.flat]
+    *spec, saves = options
+    x = inputs[0]
+    steps, batch_size, input_size = x.shape
+    shapes = shapes_of(_spec(*spec), input_size)
+    results = [
+        x.new_empty(steps, batch_size, shapes.output_size),
+        x.new_empty(batch_size, shapes.state_size),
+    ]
+    return [*results, x.new_empty(shapes.saved_size(steps, batch_size))] if saves else results
 
 
 @custom_op(
-    "rlgates::fused_backward",
+    "rlgates::layer_backward",
     mutates_args=(),
-    schema="(Tensor[] inputs, Tensor[] saved, Tensor[] d_outputs, Tensor? episode_starts, "
-    f"Tensor? noise, {_FUSED}, bool[] needs) -> Tensor[]",
+    schema="(Tensor[] inputs, Tensor saved, Tensor d_outputs, Tensor d_final, "
+    f"Tensor? episode_starts, Tensor? noise, {_SCHEMA}, bool[] needs) -> Tensor[]",
 )
-def _fused_backward(
+def _layer_backward(
     inputs: Sequence[Tensor],
-    saved: Sequence[Tensor],
-    d_outputs: Sequence[Tensor],
+    saved: Tensor,
+    d_outputs: Tensor,
+    d_final: Tensor,
     episode_starts: Tensor | None,
     noise: Tensor | None,
     *options: Any,
 ) -> list[Tensor]:
-    *layer, needs = options
-    problem, checked = _fused_problem(inputs, *layer)
-    result = fused.backward(
-        problem, needs, episode_starts, noise, *saved, *checked.flat, *d_outputs
+    *spec, needs = options
+    problem, tensors = _problem(inputs, episode_starts, noise, spec)
+    x, state, *weights = needs
+    initial: Any = weights.pop() if tensors.initial is not None else False
+    in_order = layer.Inputs(x, state, initial, weights)
+    saved, d_outputs, d_final = (
+        abi.readable("a gradient", tensor) for tensor in (saved, d_outputs, d_final)
     )
-    return [gradient for gradient in result if gradient is not None]
+    call = layer.Backward(problem, tensors, saved, d_outputs, d_final, in_order)
+    d_x, d_state, d_initial, *d_weights = layer.run_backward([call])[0]
+    return [d for d in (d_x, d_state, *d_weights, d_initial) if d is not None]
 
 
-@_fused_backward.register_fake
+@_layer_backward.register_fake
 def _(inputs: Sequence[Tensor], *others: Any) -> list[Tensor]:
     return [
         torch.empty_like(tensor, memory_format=torch.contiguous_format)
@@ -249,25 +163,23 @@ def _(inputs: Sequence[Tensor], *others: Any) -> list[Tensor]:
     ]
 
 
-def _fused_setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    tensors, episode_starts, noise, *layer, _ = inputs
-    problem, _ = _fused_problem(tensors, *layer)
-    ctx.layer, ctx.num_inputs = layer, len(tensors)
-    ctx.num_outputs = 1 + len(problem.shapes.parts)
-    ctx.save_for_backward(episode_starts, noise, *tensors, *output[ctx.num_outputs :])
+def _layer_setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    tensors, episode_starts, noise, *ctx.spec, _ = inputs
+    ctx.save_for_backward(episode_starts, noise, *output[2:], *tensors)
 
 
-def _fused_gradients(ctx: Any, gradients: Sequence[Tensor]) -> tuple[Any, ...]:
-    episode_starts, noise, *tensors = ctx.saved_tensors
-    inputs, saved = tensors[: ctx.num_inputs], tensors[ctx.num_inputs :]
+def _layer_gradients(ctx: Any, gradients: Sequence[Tensor]) -> tuple[Any, ...]:
+    episode_starts, noise, saved, *inputs = ctx.saved_tensors
     needs = list(ctx.needs_input_grad[0])
-    d_outputs = list(gradients[: ctx.num_outputs])
-    result = _fused_backward(inputs, saved, d_outputs, episode_starts, noise, *ctx.layer, needs)
-    return _spread(result, needs), *[None] * (len(ctx.layer) + 3)
+    d_outputs, d_final, *_ = gradients
+    result = _layer_backward(
+        inputs, saved, d_outputs, d_final, episode_starts, noise, *ctx.spec, needs
+    )
+    return _spread(result, needs), *[None] * (_SCHEMA_SIZE + 3)
 
 
-_fused.register_autograd(_fused_gradients, setup_context=_fused_setup)
-_fused_backward.register_autograd(_raise)
+_layer.register_autograd(_layer_gradients, setup_context=_layer_setup)
+_layer_backward.register_autograd(_raise)
 
 
 # ---- linear recurrences ------------------------------------------------------------------------
@@ -276,7 +188,7 @@ _fused_backward.register_autograd(_raise)
 def scan(problem: scans.ScanProblem, b: Tensor) -> tuple[Tensor, Tensor]:
     """As `rlgates.kernels.scan.scan` with the kernel of the CPU."""
     states = _scan(b, *problem)
-    return states, states[-1]
+    return states, states[-1].clone()
 
 
 @custom_op(

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from rlgates.kernels.spec import LinearScan, State
+from rlgates.kernels.spec import LinearScan
 
 
 class ScanProblem(NamedTuple):
@@ -87,36 +87,36 @@ class ScanKernel(Protocol):
 def run(
     layer: LinearScan,
     x: Tensor,
-    state: State,
+    state: Tensor,
     episode_starts: Tensor | None,
-    initial: State | None,
+    initial: Tensor | None,
     scan: Callable[[ScanProblem, Tensor], tuple[Tensor, Tensor]],
-) -> tuple[Tensor, State]:
-    """Run a linear layer over x (T, B, I): outputs (T, B, O) and the parts of the final state.
+) -> tuple[Tensor, Tensor]:
+    """Run a linear layer over x (T, B, I): outputs (T, B, O) and the final state (B, S).
 
     Args:
         layer: its coefficients and its output.
         x: its inputs (T, B, I).
-        state: the parts of its state before the first step: h, or its real and imaginary parts.
+        state: its state before the first step, (B, S): h, or its real and imaginary parts.
         episode_starts: (T, B) bool, or None; true where an episode starts.
-        initial: the parts of the state there; None without episode starts.
+        initial: the state there, (B, S); None for zeros.
         scan: gives the states after each step and the last one, as `scan` below.
 
     Raises:
         ValueError: a and b do not fit the state.
     """
-    is_complex = len(state) == 2
     a, b, extra = layer.linear(x)
-    # Under autocast, or with weights in half precision, some are narrower than others.
-    dtype = torch.promote_types(b.dtype, state[0].dtype)
-    h_0 = _packed(state).to(dtype)
-    h_initial = None if initial is None else _packed(initial).to(dtype)
-    problem = ScanProblem(a.to(dtype), h_0, h_initial, episode_starts, is_complex)
+    # Under autocast some are narrower than others.
+    dtype = torch.promote_types(b.dtype, state.dtype)
+    if initial is None and episode_starts is not None:
+        initial = torch.zeros_like(state)
+    h_initial = None if initial is None else initial.to(dtype)
+    problem = ScanProblem(a.to(dtype), state.to(dtype), h_initial, episode_starts, layer.is_complex)
     states, final = scan(problem, b.to(dtype))
     outputs = layer.read(states, extra)
     if outputs is states and states.requires_grad:
         outputs = states.clone()  # the backward pass needs the states unchanged
-    return outputs, tuple(final.chunk(2, dim=-1)) if is_complex else (final,)
+    return outputs, final
 
 
 def scan(
@@ -149,11 +149,7 @@ def scan(
         return _KernelScan.apply(kernel, b, *problem)  # type: ignore[no-untyped-call, no-any-return]
     else:
         states = _kernel_states(kernel, problem, b)
-    return states, states[-1]
-
-
-def _packed(state: State) -> Tensor:
-    return state[0] if len(state) == 1 else torch.cat(state, dim=-1)
+    return states, states[-1].clone()
 
 
 # ---- a kernel in autograd ----------------------------------------------------------------------

@@ -7,47 +7,25 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-State = tuple[Tensor, ...]
 
-
-class GatedLayer(NamedTuple):
-    """A gated layer: the kind of cell, its gate, and its weights.
+class CellSpec(NamedTuple):
+    """A cell that a kernel runs step by step: its name, sizes and weights.
 
     Attributes:
-        cell: "lstm", "gru_after" or "gru_before" (where the reset gate acts), or "janet".
-        activation, auxiliary: the gate on its two axes, see `rlgates.gates`.
-        chunk_size: how many units share one master value.
-        weight_ih, weight_hh, bias_ih, bias_hh: the parameters, stacked as in
+        cell: one of `rlgates.kernels.layout.CELLS`.
+        sizes: its sizes and flags, see `rlgates.kernels.cpu.cells`.
+        weights: a weight that an option leaves out is a tensor without elements. Those of
+            "lstm", "gru_after", "gru_before" (where the reset gate acts) and "janet" are
+            `weight_ih`, `bias_ih`, `weight_hh` and `bias_hh`, stacked as in
             `rlgates.cores.stacked.Stacked`.
-        beta: how far "janet" lowers the forget pre-activation for its input gate.
-    """
-
-    cell: str
-    activation: str
-    auxiliary: str
-    chunk_size: int
-    weight_ih: Tensor
-    weight_hh: Tensor
-    bias_ih: Tensor
-    bias_hh: Tensor
-    beta: float = 0.0
-
-    @property
-    def weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The parameters."""
-        return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
-
-
-class FusedCell(NamedTuple):
-    """A cell whose step is fused into one kernel, with a weight layout of its own.
-
-    Attributes:
-        cell: a key of `rlgates.kernels.cpu.fused.CELLS`, which defines sizes and weights.
-        sizes: its sizes and flags.
-        weights: a weight that an option leaves out is a tensor without elements.
-        gate: activation, auxiliary and chunk size of the gate, if the cell has one.
-        dropout: probability with which units are dropped; 0 also in evaluation mode.
-        decay: constant decay rate of the state, where the cell has one.
+        gate: activation, auxiliary and chunk size of the gate, if the cell has one: see
+            `rlgates.gates`. The chunk size is how many units share one master value.
+        dropout: probability with which units are dropped; 0 also in evaluation.
+        zoneout: probability for each part of the state that a unit keeps its old value; empty
+            without zoneout.
+        training: whether zoneout is random; in evaluation it is the expectation.
+        constant: of "janet", how far it lowers the forget pre-activation for its input gate; of
+            "gato", the decay rate of its state.
     """
 
     cell: str
@@ -55,7 +33,9 @@ class FusedCell(NamedTuple):
     weights: tuple[Tensor, ...]
     gate: tuple[str, str, int] | None = None
     dropout: float = 0.0
-    decay: float = 0.0
+    zoneout: tuple[float, ...] = ()
+    training: bool = False
+    constant: float = 0.0
 
 
 class LinearStep(NamedTuple):
@@ -80,23 +60,15 @@ class LinearScan(NamedTuple):
     Attributes:
         linear: gives the coefficients of all steps from x (T, B, I).
         read: gives the outputs from the states and `LinearStep.extra`.
+        is_complex: whether the state is the real and imaginary parts of complex numbers.
     """
 
     linear: Callable[[Tensor], LinearStep]
     read: Callable[[Tensor, Tensor | None], Tensor]
+    is_complex: bool = False
 
 
-class LoopOnly(NamedTuple):
-    """A layer with options that no kernel has.
-
-    Attributes:
-        reason: which, in words.
-    """
-
-    reason: str
-
-
-LayerSpec = GatedLayer | FusedCell | LinearScan | LoopOnly
+LayerSpec = CellSpec | LinearScan
 
 
 class Layer(Protocol):

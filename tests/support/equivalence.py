@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from rlgates import Core, make_core
 
-# The precision that the contract promises for each dtype.
-TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-12}
+# The precision that the contract promises for each dtype: a few rounding errors, since a product of
+# other rows may be summed in another order.
+TOLERANCE = {torch.float32: 3e-6, torch.float64: 1e-12}
 
 
 def seeded(seed: int = 0) -> torch.Generator:

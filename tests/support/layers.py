@@ -9,7 +9,7 @@ from support.equivalence import seeded, seeded_core
 
 from rlgates import Core
 from rlgates.gates import GATES
-from rlgates.kernels.cpu import abi
+from rlgates.kernels import layout
 from rlgates.registry import CORES
 
 Layer = tuple[str, dict[str, Any]]
@@ -22,7 +22,7 @@ def core_name(gate: str, core: str) -> str:
 def in_kernels(gate: str) -> bool:
     """Whether the kernels know a gate; else the plain loop runs it, and says so."""
     row = GATES[gate]
-    return row.activation in abi.ACTIVATIONS and row.auxiliary in abi.AUXILIARIES
+    return row.activation in layout.ACTIVATIONS and row.auxiliary in layout.AUXILIARIES
 
 
 def layers_of(core: str, *choices: dict[str, Any]) -> list[Layer]:

@@ -1,29 +1,20 @@
-"""The extension `_native` and the arguments of its gated kernels, packed as csrc/abi.h declares."""
+"""The extension `_native`, and its arguments packed as `rlgates.kernels.layout` declares."""
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
+
+from rlgates.kernels import layout
 
 try:
     from rlgates.kernels.cpu import _native as _native
 except ImportError:  # no compiler when the package was installed
     _native = None  # type: ignore[assignment]
-
-# In the order of the enumerations in csrc/abi.h. Of a cell, the maps beside those of its gate.
-ACTIVATIONS = ("sigmoid", "fast", "iterated_fast", "softsign", "cumax")
-AUXILIARIES = ("untied", "tied", "refine", "master")
-CELLS = {
-    "lstm": ("u", "o"),
-    "gru_after": ("reset", "u"),
-    "gru_before": ("reset", "u"),
-    "janet": ("u",),
-}
 
 _forked = False
 
@@ -48,93 +39,38 @@ def num_threads() -> int:
     return 1 if _forked else torch.get_num_threads()
 
 
-class Sizes(NamedTuple):
-    """The scalars of `GatedArgs`, in its order; `joint_columns` is explained there."""
-
-    cell: int
-    activation: int
-    auxiliary: int
-    chunk_size: int
-    beta: float
-    threads: int
-    steps: int
-    batch_size: int
-    input_size: int
-    units: int
-    columns: int
-    joint_columns: int
-    needs_state_grad: bool = False
+def integers(*fields: layout.Fields) -> struct.Struct:
+    """What packs these fields, as integers or addresses."""
+    return struct.Struct(f"={sum(map(layout.length, fields))}q")
 
 
-class Inputs(NamedTuple):
-    """All tensors that may need a gradient, or these gradients.
+def numbers(fields: layout.Fields) -> struct.Struct:
+    """What packs these fields as float64."""
+    return struct.Struct(f"={layout.length(fields)}d")
 
-    `h_0` and `c_0` are the state before the first step, `initial_h` and `initial_c` that at the
-    start of an episode, None for zeros.
+
+def readable(name: str, tensor: Tensor) -> Tensor:
+    """The tensor as contiguous memory; the same one if it is that already.
+
+    Raises:
+        ValueError: its memory was freed.
     """
-
-    x: Tensor
-    weight_ih: Tensor
-    weight_hh: Tensor
-    bias_ih: Tensor
-    bias_hh: Tensor
-    h_0: Tensor
-    c_0: Tensor | None
-    initial_h: Tensor | None = None
-    initial_c: Tensor | None = None
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
+    if tensor._is_zerotensor():
+        tensor = tensor.new_zeros(tensor.shape)
+    tensor = tensor.contiguous()
+    if not tensor.data_ptr() and tensor.numel():
+        raise ValueError(f"the memory of {name} was freed.")
+    return tensor
 
 
-class Outputs(NamedTuple):
-    """The outputs (T, B, H), and the state after the last step."""
-
-    outputs: Tensor
-    h_n: Tensor
-    c_n: Tensor | None
+def address(tensor: Tensor | None) -> int:
+    """Where the tensor is in memory; 0, a null pointer, for None."""
+    return 0 if tensor is None else tensor.data_ptr()
 
 
-class SavedTensors(NamedTuple):
-    """What the forward pass saves for the backward pass, each (T, B, width)."""
-
-    gates: Tensor
-    h_prev: Tensor
-    cells: Tensor | None
-    extra: Tensor | None
-
-
-class GatedArgs(NamedTuple):
-    """One layer to run; `episode_starts` is (T, B)."""
-
-    sizes: Sizes
-    episode_starts: Tensor | None
-    inputs: Inputs
-
-    def pack(self, *others: Tensor | None) -> bytes:
-        """The bytes of a `GatedArgs` of csrc/abi.h; None is a null pointer."""
-        tensors = (self.episode_starts, *self.inputs, *others)
-        strides = [0 if part is None else part.stride(0) for part in self.inputs[5:]]
-        pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
-        rest = [0] * (_POINTERS - len(pointers))
-        return _LAYOUT.pack(*self.sizes, *strides, *pointers, *rest)
-
-
-_LAYOUT = struct.Struct("=4qd39q")
-_POINTERS = 27
-
-
-def forward(layers: Sequence[tuple[GatedArgs, Outputs, SavedTensors | None]]) -> None:
-    """Run one layer over a sequence, or two side by side."""
-    packed = (args.pack(*outputs, *(saved or ())) for args, outputs, saved in layers)
-    _native.gated_forward(b"".join(packed))
-
-
-def backward(layers: Sequence[tuple[GatedArgs, SavedTensors, Tensor | None, Inputs]]) -> None:
-    """Run the backward pass: arguments, saved tensors, d_outputs, and gradients of the inputs.
-
-    The gradients are allocated by the caller: of x if it needs one, of all weights or of none.
-    Those of the state hold the gradients of the final state, and become those of the first one.
-    """
-    packed = (
-        args.pack(None, None, None, *saved, d_outputs, *gradients)
-        for args, saved, d_outputs, gradients in layers
-    )
-    _native.gated_backward(b"".join(packed))
+def padded(values: Iterable[float], length: int) -> list[float]:
+    """The values, then zeros."""
+    values = list(values)
+    return values + [0] * (length - len(values))

@@ -1,28 +1,25 @@
-"""The linear recurrence on the CPU: a `ScanKernel` whose arguments csrc/abi.h declares."""
+"""The linear recurrence on the CPU: a `ScanKernel`."""
 
 from __future__ import annotations
 
-import struct
-
 from torch import Tensor
 
+from rlgates.kernels import layout
 from rlgates.kernels.cpu import abi
 from rlgates.kernels.scan import ScanGradients, ScanProblem
 
-_LAYOUT = struct.Struct("=21q")
-_POINTERS = 12
+_ARGUMENTS = abi.integers(layout.SCAN_CALL, (("episode_starts", 1),), layout.SCAN_TENSORS)
+_ADDRESSES = 1 + layout.length(layout.SCAN_TENSORS)
 
 
 def _pack(problem: ScanProblem, like: Tensor, *tensors: Tensor | None) -> bytes:
     """The bytes of a `ScanArgs`; `tensors` are b, states and gradients, None a null pointer."""
     steps, batch_size, width = like.shape
     tensors = (problem.episode_starts, problem.a, problem.h_0, problem.initial, *tensors)
-    pointers = [0 if tensor is None else tensor.data_ptr() for tensor in tensors]
-    return _LAYOUT.pack(
+    return _ARGUMENTS.pack(
         *(abi.num_threads(), steps, batch_size, width // (1 + problem.is_complex), width),
         *problem.strides,
-        *pointers,
-        *[0] * (_POINTERS - len(pointers)),
+        *abi.padded(map(abi.address, tensors), _ADDRESSES),
     )
 
 

@@ -13,7 +13,7 @@ import triton
 from torch import Tensor
 
 from rlgates.gates import AUXILIARIES
-from rlgates.kernels.cpu.abi import CELLS
+from rlgates.kernels.layout import STACKED_CELLS
 from rlgates.kernels.triton import persistent, step
 
 # The largest recurrent weights for a persistent kernel, which reads them again at each step: about
@@ -27,7 +27,8 @@ class GatedProblem(NamedTuple):
     """All arguments of the kernels but the tensors.
 
     Attributes:
-        cell, activation, auxiliary, chunk_size, beta: as in `GatedLayer`.
+        cell, activation, auxiliary, chunk_size: as in `CellSpec`.
+        beta: its `constant`.
         precision: of the operands of a product: "ieee" (float32), "tf32" or "bf16"; sums, gates
             and states are float32.
         steps, batch_size, units: T, B and H.
@@ -46,7 +47,7 @@ class GatedProblem(NamedTuple):
     @property
     def width(self) -> int:
         """The number of columns of all maps."""
-        return (len(AUXILIARIES[self.auxiliary].maps) + len(CELLS[self.cell])) * self.units
+        return (len(AUXILIARIES[self.auxiliary].maps) + len(STACKED_CELLS[self.cell])) * self.units
 
     @property
     def first_columns(self) -> int:

@@ -18,13 +18,12 @@ import torch
 from torch import Tensor
 
 from rlgates.gates import AUXILIARIES
-from rlgates.kernels.spec import GatedLayer, State
+from rlgates.kernels.layout import ACTIVATIONS, STACKED_CELLS
+from rlgates.kernels.layout import AUXILIARIES as COVERED
+from rlgates.kernels.spec import CellSpec
 
 if TYPE_CHECKING:
     from rlgates.kernels.triton.launch import GatedProblem
-
-ACTIVATIONS = ("sigmoid", "fast", "iterated_fast", "softsign", "cumax")
-CELLS = ("lstm", "gru_after", "gru_before", "janet")
 
 Tensors = tuple[Tensor | None, ...]
 
@@ -37,11 +36,16 @@ def _launch() -> Any:
 
 
 def unsupported_reason(
-    x: Tensor, state: State, episode_starts: Tensor | None, layer: GatedLayer
+    x: Tensor, state: Tensor, episode_starts: Tensor | None, spec: CellSpec
 ) -> str | None:
     """Why the kernels cannot run this layer on its inputs `x`; None if they can."""
-    if layer.activation not in ACTIVATIONS or layer.cell not in CELLS:
-        return f"it has no {layer.cell} with gates of {layer.activation}"
+    if spec.cell not in STACKED_CELLS or spec.gate is None:
+        return f"it has no {spec.cell}"
+    activation, auxiliary, _ = spec.gate
+    if activation not in ACTIVATIONS or auxiliary not in COVERED:
+        return f"it has no {auxiliary} gates of {activation}"
+    if spec.dropout or any(spec.zoneout):
+        return "it has no dropout and no zoneout"
     device = x.device
     reason = device_unsupported_reason(device)
     if reason is not None:
@@ -51,7 +55,7 @@ def unsupported_reason(
         return "it follows autocast in bfloat16 alone"
     if autocast and device.type == "cuda" and torch.cuda.get_device_capability(device)[0] < 8:
         return "the device has no tensor cores for bfloat16"
-    tensors = *state, *layer.weights
+    tensors = state, *spec.weights
     for tensor in tensors if autocast else (x, *tensors):
         if tensor.dtype is not torch.float32:
             return f"it takes float32, got {tensor.dtype}"
@@ -60,7 +64,7 @@ def unsupported_reason(
     if devices != {device}:
         return f"all tensors must be on one device, got {device} and {devices}"
     if device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
-        return _launch_error(gated_problem(layer, 1, 1), device)
+        return _launch_error(gated_problem(spec, 1, 1), device)
     return None
 
 
@@ -102,64 +106,68 @@ def _precision(device: torch.device) -> str:
     return "tf32" if allowed else "ieee"
 
 
-def gated_problem(layer: GatedLayer, steps: int, batch_size: int) -> GatedProblem:
+def gated_problem(spec: CellSpec, steps: int, batch_size: int) -> GatedProblem:
     """The problem of a layer over T steps of a batch of B."""
+    precision, gate = _precision(spec.weights[0].device), spec.gate or ()
     return _launch().GatedProblem(  # type: ignore[no-any-return]
-        *layer[:4], layer.beta, _precision(layer.weight_hh.device), steps, batch_size,
-        layer.weight_hh.shape[1],
-    )  # fmt: skip
+        spec.cell, *gate, spec.constant, precision, steps, batch_size, *spec.sizes
+    )
 
 
 # ---- running them ------------------------------------------------------------------------------
 
 
 def run(
-    x: Tensor, state: State, episode_starts: Tensor | None, layer: GatedLayer
-) -> tuple[Tensor, State]:
+    x: Tensor, state: Tensor, episode_starts: Tensor | None, spec: CellSpec
+) -> tuple[Tensor, Tensor]:
     """Run a layer over a sequence, all on one device.
 
     Args:
         x: its inputs (T, B, I), float32 or what autocast takes.
-        state: h, and c of an LSTM, each (B, H) float32.
+        state: h, then c of an LSTM, (B, S) float32.
         episode_starts: (T, B) bool; the state is zero where an episode starts.
-        layer: the cell, its gate and its weights, float32.
+        spec: the cell, its gate and its weights, float32.
 
     Returns:
-        outputs (T, B, H) and the final state, float32.
+        outputs (T, B, H) and the final state (B, S), float32.
 
     Raises:
         ValueError: shapes do not fit together.
     """
-    after = layer.cell == "gru_after"  # its reset gate acts on the recurrent bias too
-    bias = layer.bias_ih if after else layer.bias_ih + layer.bias_hh
-    projected = torch.nn.functional.linear(x, layer.weight_ih, bias)
-    h, *c = (part.contiguous() for part in state)
+    weight_ih, bias_ih, weight_hh, bias_hh = spec.weights
+    after = spec.cell == "gru_after"  # its reset gate acts on the recurrent bias too
+    bias = bias_ih if after else bias_ih + bias_hh
+    projected = torch.nn.functional.linear(x, weight_ih, bias)
+    h, *c = (part.contiguous() for part in state.split(spec.sizes[0], dim=1))
     tensors = (
-        _expanded_masters(projected, layer, -1).contiguous(),
+        _expanded_masters(projected, spec, -1).contiguous(),
         h,
         c[0] if c else None,
-        _expanded_masters(layer.weight_hh, layer, 0).contiguous(),
-        _expanded_masters(layer.bias_hh, layer, 0).contiguous() if after else None,
+        _expanded_masters(weight_hh, spec, 0).contiguous(),
+        _expanded_masters(bias_hh, spec, 0).contiguous() if after else None,
     )
-    problem = gated_problem(layer, len(x), len(h))
+    problem = gated_problem(spec, len(x), len(h))
     _check(problem, tensors)
     starts = None if episode_starts is None else episode_starts.contiguous().view(torch.uint8)
+    final: list[Tensor]
     with torch.cuda.device_of(x), torch.autocast(x.device.type, enabled=False):
         if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
             trace = tensors[0][:0].clone()
             outputs, *final = _Gated.apply(problem, starts, trace, *tensors)  # type: ignore[no-untyped-call]
-            return outputs, tuple(final)
-        outputs, cells, *_ = _forward(problem, False, starts, *tensors)
-    return outputs, (outputs[-1].clone(), cells[-1]) if c else (cells[-1],)
+        else:
+            outputs, cells, *_ = _forward(problem, False, starts, *tensors)
+            final = [outputs[-1], cells[-1]] if c else [cells[-1]]
+        return outputs, torch.cat(final, dim=-1)
 
 
-def _expanded_masters(stacked: Tensor, layer: GatedLayer, dim: int) -> Tensor:
+def _expanded_masters(stacked: Tensor, spec: CellSpec, dim: int) -> Tensor:
     """Stacked maps with the columns (or rows) of the master maps repeated for each unit."""
-    chunk, units = layer.chunk_size, layer.weight_hh.shape[1]
-    maps = AUXILIARIES[layer.auxiliary].maps
+    _, auxiliary, chunk = spec.gate or ("", "untied", 1)
+    (units,) = spec.sizes
+    maps = AUXILIARIES[auxiliary].maps
     if chunk == 1 or "mi" not in maps:
         return stacked
-    begin = units * (maps.index("mi") + layer.cell.startswith("gru"))
+    begin = units * (maps.index("mi") + spec.cell.startswith("gru"))
     masters = 2 * units // chunk
     rest = stacked.shape[dim] - begin - masters
     before, middle, after = stacked.split([begin, masters, rest], dim=dim)

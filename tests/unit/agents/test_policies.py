@@ -225,16 +225,11 @@ def test_gsde_trains(algorithm: Any) -> None:
     assert parameters(agent).isfinite().all()
 
 
-def test_one_call_of_the_core_for_a_training_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_call_of_the_core_for_a_training_batch() -> None:
     agent = model(n_epochs=1)
     lengths: list[int] = []
-    forward = type(agent.policy.lstm_actor.core).forward
-
-    def count(self: Any, x: torch.Tensor, *args: Any) -> Any:
-        lengths.append(x.shape[0])
-        return forward(self, x, *args)
-
-    monkeypatch.setattr(type(agent.policy.lstm_actor.core), "forward", count)
+    for lstm in (agent.policy.lstm_actor, agent.policy.lstm_critic):
+        lstm.core.register_forward_pre_hook(lambda core, inputs: lengths.append(len(inputs[0])))
     agent.learn(64)
     assert [n for n in lengths if n > 1] != []
     assert len([n for n in lengths if n > 1]) == 2 * 2  # actor and critic, two minibatches

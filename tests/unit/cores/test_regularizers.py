@@ -179,18 +179,11 @@ def test_noise_comes_from_the_global_generator(name: str, option: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["zoneout_hidden", "zoneout_cell", "recurrent_dropout"])
-def test_native_code_is_not_used(option: str) -> None:
-    """It knows no noise; dropout alone is nothing in evaluation."""
+def test_native_code_runs_it(option: str) -> None:
     core = make_core("lstm", INPUTS, 4, **{option: 0.5})
-    x = torch.ones(2, 1, INPUTS)
-    core(x)
-    assert core.backend_used == "plain"
-    core.backend = "native"
-    with pytest.raises(ValueError, match="the native backend cannot run this: it has no"):
-        core(x)
-    core.eval()
-    (explanation,) = core.explain_backend(x)
-    assert explanation.backend == ("native" if option == "recurrent_dropout" else "plain")
+    for training in (True, False):
+        core.train(training)(torch.ones(2, 1, INPUTS))
+        assert core.backend_used == "native"
 
 
 @every_option

@@ -25,10 +25,10 @@ FORK = """
 import multiprocessing, torch
 from rlgates import make_core
 from rlgates.kernels import scan
-from rlgates.kernels.cpu import gated
+from rlgates.kernels.cpu import layer
 from rlgates.kernels.cpu import scan as cpu_scan
 core, x = make_core("{name}", 8, 64, backend="native"), torch.ones(80, 64, 8)
-zeros, numbers = torch.zeros(64, 64), torch.rand(80, 128, 64)
+zeros, numbers = torch.zeros(64, 128), torch.rand(80, 128, 64)
 problem = scan.ScanProblem(numbers, numbers[0], None, None, is_complex=False)
 
 def kernel():
@@ -62,7 +62,7 @@ assert process.exitcode == 0
 @pytest.mark.parametrize(
     ("name", "kernel"),
     [
-        ("ur_lstm", "gated.run(core.cells[0].recurrence(), x, (zeros, zeros), None)"),
+        ("ur_lstm", "layer.run(core.cells[0].recurrence(), x, zeros, None)"),
         ("lru", "scan.scan(problem, numbers, cpu_scan)"),
     ],
 )
@@ -130,7 +130,7 @@ def test_weights_of_the_wrong_size_are_refused() -> None:
     core.cells[0].weight_ih = torch.nn.Parameter(torch.ones(12, 5))
     core.cells[0].bias_ih = torch.nn.Parameter(torch.ones(12))
     core.cells[0].bias_hh = torch.nn.Parameter(torch.ones(12))
-    with pytest.raises(ValueError, match=r"weight_ih must be float32 of shape \(16, 5\), got"):
+    with pytest.raises(ValueError, match=r"a weight must be float32 of shape \(16, 5\), got"):
         core(torch.ones(2, 3, 5))
 
 

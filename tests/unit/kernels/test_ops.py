@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlgates import Core
 from rlgates.kernels import ops
-from rlgates.kernels.cpu import abi, fused
+from rlgates.kernels.cpu import abi, layer
 
 pytestmark = [
     pytest.mark.skipif(not abi.built(), reason="rlgates.kernels.cpu._native was not built"),
@@ -102,8 +102,8 @@ def test_exported_programs_contain_the_loop() -> None:
 def test_a_second_derivative_is_a_clear_error() -> None:
     core, (x, state, _) = problem(("lstm", {}))
     x.requires_grad_()
-    layer, parts = core.cells[0].recurrence(), core._split(state)[0]
-    outputs, _ = ops.run_gated(layer, x, parts, None, ())
+    own = state[:, : state.shape[1] // 2]  # that of the first of two layers
+    outputs, _ = ops.run(core.cells[0].recurrence(), x, own, None)
     (gradient,) = torch.autograd.grad(outputs.sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="backend='plain'"):
         gradient.sum().backward()
@@ -114,21 +114,27 @@ def checked(operator: Any, *arguments: Any) -> None:
     torch.library.opcheck(operator, arguments, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["ur_lstm", "gru"])
-def test_gated_operator(name: str) -> None:
-    core, (x, state, episode_starts) = problem((name, {}))
-    layer, parts = core.cells[0].recurrence(), core._split(state)[0]
-    inputs = [part.detach().requires_grad_() for part in (x, *layer.weights, *parts, *parts)]
-    checked(ops._gated, inputs, episode_starts, *layer[:4], layer.beta, True)
-
-
-def test_fused_operator() -> None:
-    core, (x, state, episode_starts) = problem(("rru", {"dropout": 0.5}))
-    layer, parts = core.cells[0].recurrence(), core._split(state)[0]
-    inputs = [part.detach().requires_grad_() for part in (x, *parts, *parts, *layer.weights)]
-    noise = torch.rand(*x.shape[:2], fused.problem_of(layer, x).shapes.noise)
-    options = layer.cell, list(layer.sizes), "", "", 1, layer.dropout, layer.decay
-    checked(ops._fused, inputs, episode_starts, noise, *options, True)
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize(
+    "of",
+    [
+        ("ur_lstm", {"zoneout_cell": 0.2, "zoneout_hidden": 0.1}),
+        ("gru", {}),
+        ("rru", {"dropout": 0.5}),
+        ("nru", {}),
+    ],
+)
+def test_cell_operator(of: Layer, learned: bool) -> None:
+    core, (x, state, episode_starts) = problem(of)
+    spec = core.cells[0].recurrence()
+    own = state[:, : state.shape[1] // 2]
+    tensors = (x, own, *spec.weights, *([own] if learned else []))
+    inputs = [tensor.detach().clone().requires_grad_() for tensor in tensors]
+    noise = torch.rand(*x.shape[:2], layer.plan_of(spec, x.shape[2]).noise_width)
+    gate = spec.gate or ("", "", 1)
+    others = spec.dropout, list(spec.zoneout) or [0.0], spec.training, spec.constant
+    options = spec.cell, list(spec.sizes), *gate, *others
+    checked(ops._layer, inputs, episode_starts, noise, *options, True)
 
 
 def test_scan_operator() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from rlgates import Core, make_core
 from rlgates.core import run_together
 from rlgates.kernels.cpu import abi
+from rlgates.kernels.cpu import layer as cpu_layer
 
 pytestmark = pytest.mark.skipif(
     not abi.built(), reason="rlgates.kernels.cpu._native was not built (it needs a C++ compiler)"
@@ -30,13 +31,13 @@ def _two_threads() -> Iterator[None]:
 def joint(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of layers of each call of native code."""
     layer_counts: list[int] = []
-    forward = abi.forward
+    forward = cpu_layer.forward
 
-    def count(layers: Any) -> None:
+    def count(layers: Any, saved: Any) -> Any:
         layer_counts.append(len(layers))
-        forward(layers)
+        return forward(layers, saved)
 
-    monkeypatch.setattr(abi, "forward", count)
+    monkeypatch.setattr(cpu_layer, "forward", count)
     return layer_counts
 
 
@@ -65,7 +66,7 @@ def in_turn(cores: Any, episode_starts: Tensor) -> Any:
     return [core(x, state, episode_starts) for core, x, state in cores]
 
 
-@pytest.mark.parametrize("second", ["lstm", "gru", "om_lstm", "janet"])
+@pytest.mark.parametrize("second", ["lstm", "gru", "om_lstm", "janet", "rru", "nru"])
 def test_two_cores_together_equal_them_in_turn(second: str, joint: list[int]) -> None:
     problem = pair(second=second)
     result = everything(*problem, run_together)
@@ -112,14 +113,30 @@ def test_one_step(rows: int, joint: list[int]) -> None:
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize(
-    "change",
-    ["many rows", "one thread", "a core without", "plain", "layers", "debug", "float64"],
-)
-def test_falls_back_to_one_core_after_the_other(change: str, joint: list[int]) -> None:
+@pytest.mark.parametrize("change", ["many rows", "one thread"])
+def test_one_call_with_all_threads_for_each(change: str, joint: list[int]) -> None:
     cores, x, states, episode_starts = pair(rows=2 if change == "many rows" else 1)
     if change == "one thread":
         torch.set_num_threads(1)
+    result, expected = (
+        everything(cores, x, states, episode_starts, way) for way in (run_together, in_turn)
+    )
+    assert joint[0] == 2
+    assert all(map(torch.equal, result, expected))
+
+
+def test_hooks_are_called(joint: list[int]) -> None:
+    cores, x, states, episode_starts = pair()
+    shapes: list[Any] = []
+    cores[1].register_forward_hook(lambda core, inputs, result: shapes.append(result[0].shape))
+    run_together(list(zip(cores, x, states, strict=True)), episode_starts)
+    assert shapes == [(*episode_starts.shape, cores[1].output_size)]
+    assert joint == [1, 1]
+
+
+@pytest.mark.parametrize("change", ["a core without", "plain", "layers", "debug", "float64"])
+def test_falls_back_to_one_core_after_the_other(change: str, joint: list[int]) -> None:
+    cores, x, states, episode_starts = pair()
     if change == "plain":
         cores[0].backend = "plain"
     if change == "debug":

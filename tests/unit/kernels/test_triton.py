@@ -22,8 +22,8 @@ from support.interpreted import (
 )
 from support.layers import CHUNKED, LAYERS, SOME
 
-from rlgates.gates import ACTIVATIONS
-from rlgates.kernels.cpu import abi
+from rlgates.gates import ACTIVATIONS, AUXILIARIES
+from rlgates.kernels import layout
 from rlgates.kernels.triton import op as triton
 
 pytest.importorskip("triton", reason=REASON)
@@ -42,8 +42,8 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_the_kernels_run_the_whole_table() -> None:
-    assert set(ACTIVATIONS) == set(triton.ACTIVATIONS)
-    assert set(abi.CELLS) == set(triton.CELLS)
+    assert set(layout.ACTIVATIONS) == set(ACTIVATIONS)
+    assert set(layout.AUXILIARIES) == set(AUXILIARIES)
 
 
 @pytest.mark.parametrize("i", range(0, len(LAYERS), 3))
@@ -173,5 +173,5 @@ def test_other_numbers_and_cores_are_refused() -> None:
     double = seeded_core("lstm", 4, dtype=torch.float64)
     with pytest.raises(ValueError, match="the triton backend cannot run this: it takes float32"):
         double(torch.ones(2, 3, 5, dtype=torch.float64, device=DEVICE))
-    with pytest.raises(ValueError, match="this core has no such fast path"):
+    with pytest.raises(ValueError, match="the triton backend cannot run this: it has no rru"):
         seeded_core("rru", 4)(torch.ones(2, 3, 5, device=DEVICE))

@@ -3,9 +3,9 @@
 // running sums).
 //
 // To add an activation: a struct in `simd/activations.h`. An auxiliary gate: two cases in
-// `cells/gates.h`. A cell with the weights of an LSTM: a file like `cells/lstm.h` and an entry in
-// GATED_CELLS; with other weights: a file like `cells/rru.h` and an entry in FUSED_CELLS. Each has
-// an id in `abi.h`.
+// `cells/gates.h`. A cell: a file like `cells/rru.h`, or like `cells/lstm.h` if it has the weights of
+// an LSTM, and a case in `kernel_for`. Their names are in `rlgates/kernels/layout.py`; the compiler
+// refuses one that is missing here.
 
 #include "simd/vectors.h"
 #include "simd/functions.h"
@@ -15,36 +15,36 @@
 #include "gemm/packed_matrix.h"
 #include "gemm/product.h"
 #include "gemm/outer.h"
-#include "drivers/plan.h"
 #include "drivers/context.h"
-#include "drivers/gated.h"
+#include "drivers/layer.h"
+#include "drivers/scan.h"
+#include "cells/stacked.h"
 #include "cells/lstm.h"
 #include "cells/gru.h"
 #include "cells/janet.h"
-#include "drivers/scan.h"
-#include "drivers/fused.h"
 #include "cells/gato.h"
 #include "cells/rru.h"
 #include "cells/mogrifier.h"
 #include "cells/nru.h"
 
-template <class T> constexpr GatedKernels gated_kernels = {gated_forward<T>, gated_backward<T>};
-// In the order of `GatedCellId`.
-static const GatedKernels GATED_CELLS[] = {gated_kernels<Lstm>, gated_kernels<Gru<false>>,
-                                           gated_kernels<Gru<true>>, gated_kernels<Janet>};
-template <bool back> static bool run(const GatedArgs &c) {
-  return run_gated<back>(GATED_CELLS[c.cell], c);
+static const Kernel *kernel_for(CellId cell) {
+  switch (cell) {
+    case LSTM: return &kernel_of<Lstm>;
+    case GRU_AFTER: return &kernel_of<Gru<false>>;
+    case GRU_BEFORE: return &kernel_of<Gru<true>>;
+    case JANET: return &kernel_of<Janet>;
+    case GATO: return &kernel_of<Gato>;
+    case RRU: return &kernel_of<Rru>;
+    case MOGRIFIER: return &kernel_of<Mogrifier>;
+    case NRU: return &kernel_of<Nru>;
+  }
+  __builtin_unreachable();
+}
+template <bool back> static bool run(const LayerArgs &c) {
+  return run_layer<back>(*kernel_for((CellId)c.cell), c);
 }
 
-// In the order of `FusedCellId`.
-static const FusedKernels FUSED_CELLS[] = {fused_kernels<Gato>, fused_kernels<Rru>,
-                                           fused_kernels<Mogrifier>, fused_kernels<Nru>};
-template <bool back> static bool run(const FusedArgs &c) {
-  return run_fused<back>(FUSED_CELLS[c.cell], c);
-}
-
-static const Kernels kernels = {run<false>, run<true>,  scan<false>,
-                                scan<true>, run<false>, run<true>};
+static const Kernels kernels = {run<false>, run<true>, scan<false>, scan<true>};
 
 #undef INLINE
 #undef NOINLINE

@@ -1,6 +1,6 @@
 // rlgates.kernels.cpu._native: recurrent layers on the CPU, in float32.
 //
-// It takes addresses and sizes and checks nothing: `rlgates.kernels.cpu.gated`, `.fused` and
+// It takes addresses and sizes and checks nothing: `rlgates.kernels.cpu.layer` and
 // `rlgates.kernels.scan` do. The kernels are compiled once for each instruction set, and the best
 // set that the processor supports is chosen at import, so that one binary runs anywhere.
 
@@ -12,17 +12,15 @@
 #include <cstring>
 #include <utility>
 
-#include "abi.h"
+#include "layout.h"
 #include "drivers/parallel.h"
 
 // Each returns false if there is not enough memory.
 struct Kernels {
-  bool (*gated_forward)(const GatedArgs &);
-  bool (*gated_backward)(const GatedArgs &);
+  bool (*layer_forward)(const LayerArgs &);
+  bool (*layer_backward)(const LayerArgs &);
   bool (*scan_forward)(const ScanArgs &);
   bool (*scan_backward)(const ScanArgs &);
-  bool (*fused_forward)(const FusedArgs &);
-  bool (*fused_backward)(const FusedArgs &);
 };
 
 // Functions between these two are compiled for another instruction set than the rest of the file.
@@ -103,12 +101,13 @@ static const char *choose(const char *name) {
   return nullptr;
 }
 
-// Run a kernel with the arguments that Python packed, or with two of them side by side.
+// Run a kernel with the arguments that Python packed, or with two of them, by so many threads.
 template <class KernelArgs>
 static PyObject *run(PyObject *args, bool (*kernel)(const KernelArgs &)) {
   const char *packed;
   Py_ssize_t size;
-  if (!PyArg_ParseTuple(args, "y#", &packed, &size)) return nullptr;
+  long workers = 1;
+  if (!PyArg_ParseTuple(args, "y#|l", &packed, &size, &workers)) return nullptr;
   KernelArgs calls[2];
   const long count = size / sizeof(KernelArgs);
   if (size % sizeof(KernelArgs) || count < 1 || count > 2)
@@ -116,29 +115,25 @@ static PyObject *run(PyObject *args, bool (*kernel)(const KernelArgs &)) {
   memcpy(calls, packed, size);
   bool done[2] = {true, true};
   Py_BEGIN_ALLOW_THREADS;
-  parallel_for(count, count, [&](long first, long, long) { done[first] = kernel(calls[first]); });
+  parallel_for(count, workers < count ? 1 : count, [&](long first, long last, long) {
+    for (long i = first; i < last; i++) done[i] = kernel(calls[i]);
+  });
   Py_END_ALLOW_THREADS;
   if (!done[0] || !done[1]) return PyErr_NoMemory();
   Py_RETURN_NONE;
 }
 
-static PyObject *gated_forward(PyObject *, PyObject *args) {
-  return run(args, chosen->gated_forward);
+static PyObject *layer_forward(PyObject *, PyObject *args) {
+  return run(args, chosen->layer_forward);
 }
-static PyObject *gated_backward(PyObject *, PyObject *args) {
-  return run(args, chosen->gated_backward);
+static PyObject *layer_backward(PyObject *, PyObject *args) {
+  return run(args, chosen->layer_backward);
 }
 static PyObject *scan_forward(PyObject *, PyObject *args) {
   return run(args, chosen->scan_forward);
 }
 static PyObject *scan_backward(PyObject *, PyObject *args) {
   return run(args, chosen->scan_backward);
-}
-static PyObject *fused_forward(PyObject *, PyObject *args) {
-  return run(args, chosen->fused_forward);
-}
-static PyObject *fused_backward(PyObject *, PyObject *args) {
-  return run(args, chosen->fused_backward);
 }
 
 static PyObject *use(PyObject *, PyObject *args) {
@@ -151,12 +146,10 @@ static PyObject *use(PyObject *, PyObject *args) {
 }
 
 static PyMethodDef METHODS[] = {
-    {"gated_forward", gated_forward, METH_VARARGS, "Run a gated layer over a sequence."},
-    {"gated_backward", gated_backward, METH_VARARGS, "Compute its gradients."},
+    {"layer_forward", layer_forward, METH_VARARGS, "Run a layer over a sequence."},
+    {"layer_backward", layer_backward, METH_VARARGS, "Compute its gradients."},
     {"scan_forward", scan_forward, METH_VARARGS, "Run a linear recurrence over a sequence."},
     {"scan_backward", scan_backward, METH_VARARGS, "Compute its gradients."},
-    {"fused_forward", fused_forward, METH_VARARGS, "Run a fused cell over a sequence."},
-    {"fused_backward", fused_backward, METH_VARARGS, "Compute its gradients."},
     {"use", use, METH_VARARGS, "Choose an instruction set, the best one for ''; its name."},
     {nullptr, nullptr, 0, nullptr}};
 

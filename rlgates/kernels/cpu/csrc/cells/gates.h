@@ -3,6 +3,8 @@
 
 struct Gate {
   long activation, auxiliary, units, chunk;  // chunk: how many units share a master value
+  Gate(const LayerArgs &c, long units)
+      : activation(c.activation), auxiliary(c.auxiliary), units(units), chunk(c.chunk_size) {}
 };
 
 // Scratch rows for the gates of one row of units, in whole vectors: values, or their gradients.

@@ -5,7 +5,7 @@
 // sum over all maps from there on. Only the states are saved, all else is recomputed. In ablations
 // s is not carried over (`carry` 0), or not incremented (`grow` 0).
 
-struct Gato {
+struct Gato : CellDefaults {
   enum { INPUT, BIAS, RECURRENT, OUT, OUT_BIAS };  // (M J, I), (M J), (M, J), (M - 2, J), (J)
   const long maps, units;
   const float carry, grow;  // 1 or 0
@@ -14,12 +14,12 @@ struct Gato {
   float *const growths, *const slopes;  // of a row: the increments of s, the slopes of its cosine
 
   static constexpr bool REREADS_INPUT = true;
-  static long matrix_count(const FusedArgs &) { return 0; }
-  static PackedMatrix matrix(const FusedArgs &, long, bool) { return {}; }
+  static long matrix_count(const LayerArgs &) { return 0; }
+  static PackedMatrix matrix(const LayerArgs &, long, bool) { return {}; }
 
-  Gato(const FusedContext &ctx, Workspace &workspace)
+  Gato(const Context &ctx, Workspace &workspace)
       : maps(2 + (ctx.c.sizes[1] ? ctx.c.sizes[1] : 1)), units(ctx.c.sizes[0]),
-        carry(ctx.c.sizes[2]), grow(ctx.c.sizes[3]), decay(ctx.c.decay),
+        carry(ctx.c.sizes[2]), grow(ctx.c.sizes[3]), decay(ctx.c.constant),
         recurrent(ctx.c.weights[RECURRENT]), out(ctx.c.weights[OUT]),
         out_bias(ctx.c.weights[OUT_BIAS]), growths(workspace.take(units)),
         slopes(workspace.take(units)) {}
@@ -40,7 +40,7 @@ struct Gato {
     return carry * load(s, n) + grow * softplus(growth);
   }
 
-  void forward(const FusedContext &ctx) const {
+  void forward(const Context &ctx) const {
     for (long row = ctx.first; row < ctx.last; row++) {
       const float *input = ctx.inputs.row(ctx.t, row);
       const float *r_row = ctx.state(0, row), *s_row = ctx.state(1, row);
@@ -61,7 +61,7 @@ struct Gato {
     }
   }
 
-  void backward(const FusedContext &ctx) const {
+  void backward(const Context &ctx) const {
     for (long row = ctx.first; row < ctx.last; row++) {
       const float *input = ctx.inputs.row(ctx.t, row);
       const float *r_row = ctx.state(0, row), *s_row = ctx.state(1, row);
@@ -105,10 +105,10 @@ struct Gato {
     }
   }
 
-  void accumulate(const FusedContext &ctx, long weight, long place, vec d, long n) const {
+  void accumulate(const Context &ctx, long weight, long place, vec d, long n) const {
     float *sum = ctx.d_weights.of[weight] + place;
     store(sum, load(sum, n) + d, n);
   }
 
-  void weights(const FusedContext &, long) const {}
+  void weights(const Context &, long) const {}
 };

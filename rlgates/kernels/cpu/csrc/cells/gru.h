@@ -3,18 +3,21 @@
 // The reset gate acts on the product of h with the weights of u, or on h `before` this product,
 // which is therefore a product of its own. `extra` is its result, or with `before` its input.
 
-template <bool before> struct Gru {
-  Gru(const GatedContext &, Workspace &) {}
+template <bool before> struct Gru : StackedCell<true, !before> {
+  using Base = StackedCell<true, !before>;
+  using Base::gate, Base::gradients, Base::joint, Base::units, Base::values;
+  const SequenceView d_extra;
 
-  void forward(const GatedContext &ctx) {
-    const long units = ctx.c.units, left = ctx.c.columns - units;
-    const Rows<float> gates = ctx.gates.rows(ctx.t), h_prev = ctx.h_prev.rows(ctx.t);
-    const Rows<float> extras = ctx.extra.rows(ctx.t);
-    ctx.product(ctx.plan.state, h_prev, gates, ADD);
-    if (!before) ctx.product(ctx.plan.last, h_prev, extras, SET, ctx.c.bias_hh + left);
+  Gru(const Context &ctx, Workspace &workspace)
+      : Base(ctx, workspace), d_extra(ctx.slab_view(units, workspace)) {}
+
+  void forward(const Context &ctx) const {
+    const Rows<float> maps = ctx.inputs.rows(ctx.t), extras = ctx.saved[Base::EXTRA].rows(ctx.t);
+    ctx.product(0, ctx.part(0), maps, ADD);
+    if (!before) ctx.product(1, ctx.part(0), extras, SET, ctx.c.weights[Base::STATE_BIAS] + joint);
     for (long row = ctx.first; row < ctx.last; row++) {
-      float *reset = gates.row(row), *u_map = reset + left, *extra = extras.row(row);
-      const float *h = h_prev.row(row);
+      float *reset = maps.row(row), *u_map = reset + joint, *extra = extras.row(row);
+      const float *h = ctx.state(0, row);
       for (long unit = 0, n = units; n > 0; unit += LANES, n -= LANES) {
         vec r = sigmoid(load(reset + unit, n));
         store(reset + unit, r, n);
@@ -22,38 +25,33 @@ template <bool before> struct Gru {
         else store(u_map + unit, load(u_map + unit, n) + r * load(extra + unit, n), n);
       }
     }
-    if (before) ctx.product(ctx.plan.last, extras, gates.from(left), ADD);
+    if (before) ctx.product(1, extras, maps.from(joint), ADD);
     for (long row = ctx.first; row < ctx.last; row++) {
-      float *maps = gates.row(row) + units, *u_map = gates.row(row) + left;
-      float *output = ctx.outputs.row(ctx.t, row);
-      const float *h = h_prev.row(row);
-      gate_forward(ctx.gate, maps, false, ctx.values);
-      for (long unit = 0, n = units; n > 0; unit += LANES, n -= LANES) {
-        vec f = load(ctx.values.forget + unit), i = load(ctx.values.input + unit);
-        vec u = hyperbolic_tangent(load(u_map + unit, n));
-        store(u_map + unit, u, n);
-        store(output + unit, f * load(h + unit, n) + i * u, n);
-      }
+      float *u_map = maps.row(row) + joint;
+      gate_forward(gate, maps.row(row) + units, false, values);
+      ctx.drop_candidates(row, values.input, units);
+      leaky_forward(units, values.forget, values.input, u_map, ctx.state(0, row),
+                    ctx.next(0, row), ctx.outputs.row(ctx.t, row));
     }
   }
 
-  void backward(const GatedContext &ctx) {
-    const long units = ctx.c.units, left = ctx.c.columns - units;
-    const Rows<float> gates = ctx.gates.rows(ctx.t), d_gates = ctx.d_gates.rows(ctx.t);
-    const Rows<float> extras = ctx.extra.rows(ctx.t), d_extras = ctx.d_extra.rows(ctx.t);
-    const Rows<float> h_prev = ctx.h_prev.rows(ctx.t);
+  void backward(const Context &ctx) const {
+    const Rows<float> gates = ctx.saved[Base::MAPS].rows(ctx.t), d_gates = ctx.d_inputs.rows(ctx.t);
+    const Rows<float> extras = ctx.saved[Base::EXTRA].rows(ctx.t), d_extras = d_extra.rows(ctx.t);
     for (long row = ctx.first; row < ctx.last; row++) {
-      float *reset = gates.row(row), *maps = reset + units, *u_map = reset + left;
-      float *d_reset = d_gates.row(row), *d_maps = d_reset + units, *d_u = d_reset + left;
-      float *extra = extras.row(row), *d_extra = d_extras.row(row), *d_h = ctx.d_h.row(row);
-      const float *h = h_prev.row(row), *d_output = ctx.d_output(row);
-      gate_forward(ctx.gate, maps, true, ctx.values);
+      const float *reset = gates.row(row), *maps = reset + units, *u_map = reset + joint;
+      const float *extra = extras.row(row), *h = ctx.state(0, row);
+      const float *d_output = ctx.d_outputs.row(ctx.t, row);
+      float *d_reset = d_gates.row(row), *d_maps = d_reset + units, *d_u = d_reset + joint;
+      float *d_extra = d_extras.row(row), *d_h = ctx.d_state(0).row(row);
+      gate_forward(gate, (float *)maps, true, values);
+      ctx.drop_candidates(row, values.input, units);
       for (long unit = 0, n = units; n > 0; unit += LANES, n -= LANES) {
-        vec f = load(ctx.values.forget + unit), i = load(ctx.values.input + unit);
+        vec f = load(values.forget + unit), i = load(values.input + unit);
         vec d = load(d_h + unit, n) + load(d_output + unit, n), u = load(u_map + unit, n);
         vec d_z = d * i * (1.0f - u * u);
-        store(ctx.gradients.forget + unit, d * load(h + unit, n));
-        store(ctx.gradients.input + unit, d * u);
+        store(gradients.forget + unit, d * load(h + unit, n));
+        store(gradients.input + unit, d * u);
         store(d_u + unit, d_z, n);
         store(d_h + unit, d * f, n);
         if (before) continue;
@@ -61,13 +59,15 @@ template <bool before> struct Gru {
         store(d_reset + unit, d_z * load(extra + unit, n) * r * (1.0f - r), n);
         store(d_extra + unit, d_z * r, n);
       }
-      gate_backward(ctx.gate, maps, ctx.values, ctx.gradients, d_maps);
+      ctx.drop_candidates(row, gradients.input, units);
+      gate_backward(gate, maps, values, gradients, d_maps);
     }
     if (before) {
-      ctx.product(ctx.plan.last, d_gates.from(left), d_extras, SET);
+      ctx.product(1, d_gates.from(joint), d_extras, SET);
       for (long row = ctx.first; row < ctx.last; row++) {
-        const float *reset = gates.row(row), *h = h_prev.row(row);
-        float *d_reset = d_gates.row(row), *d_extra = d_extras.row(row), *d_h = ctx.d_h.row(row);
+        const float *reset = gates.row(row), *h = ctx.state(0, row);
+        float *d_reset = d_gates.row(row), *d_extra = d_extras.row(row);
+        float *d_h = ctx.d_state(0).row(row);
         for (long unit = 0, n = units; n > 0; unit += LANES, n -= LANES) {
           vec r = load(reset + unit, n), d = load(d_extra + unit, n);
           store(d_reset + unit, d * load(h + unit, n) * r * (1.0f - r), n);
@@ -76,7 +76,19 @@ template <bool before> struct Gru {
       }
     }
     if (!ctx.needs_d_state()) return;
-    if (!before) ctx.product(ctx.plan.last, d_extras, ctx.d_h, ADD);
-    ctx.product(ctx.plan.state, d_gates, ctx.d_h, ADD);
+    if (!before) ctx.product(1, d_extras, ctx.d_state(0), ADD);
+    ctx.product(0, d_gates, ctx.d_state(0), ADD);
+  }
+
+  void weights(const Context &ctx, long steps) const {
+    float *const *d_weights = ctx.d_weights.of;
+    float *d_last = d_weights[Base::STATE] + joint * units;
+    Base::add_joint_weights(ctx, steps);
+    if (before)
+      ctx.add(ctx.d_inputs, joint, units, ctx.saved[Base::EXTRA].rows(ctx.t), units, steps, d_last,
+              nullptr);
+    else
+      ctx.add(d_extra, 0, units, ctx.part(0), units, steps, d_last,
+              d_weights[Base::STATE_BIAS] + joint);
   }
 };

@@ -1,12 +1,12 @@
 // The Mogrifier LSTM: rounds in which x and h gate each other, then the LSTM of `lstm.h`.
 
-struct Mogrifier {
+struct Mogrifier : CellDefaults {
   // Weights: (C, I), (C, d), (C); (K, I, d), (K, I) for the rounds that change x; (K, d, I), (K, d)
   // for those that change h.
   enum { INPUT, STATE, BIAS, TO_X, TO_X_BIAS, TO_H, TO_H_BIAS };
   // Saved: the maps of the gate, u and o; the factors of x in each round, and x after it; the same
-  // for h; c.
-  enum { MAPS, X_FACTORS, X, H_FACTORS, H, CELLS };
+  // for h.
+  enum { MAPS, X_FACTORS, X, H_FACTORS, H };
   const long units, inputs, columns, rounds;
   const bool capped;
   const Gate gate;
@@ -14,20 +14,19 @@ struct Mogrifier {
   float *const above;  // how far the input gate exceeds its cap
   const SequenceView d_maps, d_x_factors, d_h_factors, d_x, d_h;
 
-  static constexpr bool REREADS_INPUT = false;
-  static long matrix_count(const FusedArgs &c) { return 2 + c.sizes[2]; }
-  static PackedMatrix matrix(const FusedArgs &c, long i, bool back) {
-    const long d = c.sizes[0], inputs = c.input_size, columns = c.sizes[1], k = (i - 2) / 2;
+  static long matrix_count(const LayerArgs &c) { return 2 + c.sizes[1]; }
+  static PackedMatrix matrix(const LayerArgs &c, long i, bool back) {
+    const long d = c.sizes[0], inputs = c.input_size, columns = c.saved_width[MAPS], k = (i - 2) / 2;
     if (i == 0) return weight_matrix(c.weights[INPUT], columns, inputs, back);
     if (i == 1) return weight_matrix(c.weights[STATE], columns, d, back);
     if (i % 2) return weight_matrix(c.weights[TO_H] + k * d * inputs, d, inputs, back);
     return weight_matrix(c.weights[TO_X] + k * d * inputs, inputs, d, back);
   }
 
-  Mogrifier(const FusedContext &ctx, Workspace &workspace)
-      : units(ctx.c.sizes[0]), inputs(ctx.c.input_size), columns(ctx.c.sizes[1]),
-        rounds(ctx.c.sizes[2]), capped(ctx.c.sizes[3]),
-        gate{ctx.c.sizes[4], ctx.c.sizes[5], units, ctx.c.sizes[6]}, values(workspace, units),
+  Mogrifier(const Context &ctx, Workspace &workspace)
+      : units(ctx.c.sizes[0]), inputs(ctx.c.input_size), columns(ctx.c.saved_width[MAPS]),
+        rounds(ctx.c.sizes[1]), capped(ctx.c.sizes[2]),
+        gate(ctx.c, units), values(workspace, units),
         gradients(workspace, units), above(workspace.take(units)),
         d_maps(ctx.slab_view(columns, workspace)),
         d_x_factors(ctx.slab_view(ctx.c.saved_width[X], workspace)),
@@ -36,11 +35,11 @@ struct Mogrifier {
         d_h(SequenceView(workspace, units, ctx.first, ctx.last, 1)) {}
 
   // x and h after k rounds that change them.
-  Rows<float> x(const FusedContext &ctx, long k) const {
+  Rows<float> x(const Context &ctx, long k) const {
     return k ? ctx.saved[X].rows(ctx.t).from((k - 1) * inputs) : ctx.x.rows(ctx.t);
   }
-  Rows<float> h(const FusedContext &ctx, long k) const {
-    return k ? ctx.saved[H].rows(ctx.t).from((k - 1) * units) : ctx.parts[0].rows(ctx.t);
+  Rows<float> h(const Context &ctx, long k) const {
+    return k ? ctx.saved[H].rows(ctx.t).from((k - 1) * units) : ctx.part(0);
   }
 
   // What round i reads, what it scales and into what, and by which factor.
@@ -49,7 +48,7 @@ struct Mogrifier {
     const float *bias;
     long width;
   };
-  Round round_at(const FusedContext &ctx, long i) const {
+  Round round_at(const Context &ctx, long i) const {
     const long k = i / 2;
     if (i % 2)
       return {x(ctx, k + 1), h(ctx, k), h(ctx, k + 1),
@@ -59,16 +58,17 @@ struct Mogrifier {
             ctx.c.weights[TO_X_BIAS] + k * inputs, inputs};
   }
 
-  void gates(float *maps, bool saved) const {
+  void gates(const Context &ctx, long row, float *maps, bool saved) const {
     gate_forward(gate, maps, saved, values);
     for (long unit = 0; capped && unit < units; unit += LANES) {
       const vec i = load(values.input + unit), most = 1.0f - load(values.forget + unit);
       store(above + unit, i - most);
       store(values.input + unit, i > most ? most : i);
     }
+    ctx.drop_candidates(row, values.input, units);
   }
 
-  void forward(const FusedContext &ctx) const {
+  void forward(const Context &ctx) const {
     for (long i = 0; i < rounds; i++) {
       const Round r = round_at(ctx, i);
       ctx.product(2 + i, r.reads, r.factor, SET, r.bias);
@@ -86,25 +86,22 @@ struct Mogrifier {
     ctx.product(0, x(ctx, (rounds + 1) / 2), maps, SET, ctx.c.weights[BIAS]);
     ctx.product(1, h(ctx, rounds / 2), maps, ADD);
     for (long row = ctx.first; row < ctx.last; row++) {
-      float *output = ctx.outputs.row(ctx.t, row), *cell = ctx.saved[CELLS].row(ctx.t, row);
-      gates(maps.row(row), false);
-      lstm_forward(gate, values, maps.row(row) + columns - 2 * units, ctx.state(1, row), cell,
-                   output);
-      memcpy(ctx.next(0, row), output, units * sizeof(float));
-      memcpy(ctx.next(1, row), cell, units * sizeof(float));
+      gates(ctx, row, maps.row(row), false);
+      lstm_forward(gate, values, maps.row(row) + columns - 2 * units, ctx.state(1, row),
+                   ctx.next(1, row), ctx.next(0, row), ctx.outputs.row(ctx.t, row));
     }
   }
 
-  void backward(const FusedContext &ctx) const {
+  void backward(const Context &ctx) const {
     const long left = columns - 2 * units;
     const Rows<float> d_z = d_maps.rows(ctx.t), maps = ctx.saved[MAPS].rows(ctx.t);
     const Rows<float> d_now_x = d_x.rows(0), d_now_h = d_h.rows(0);
     for (long row = ctx.first; row < ctx.last; row++) {
-      gates(maps.row(row), true);
-      lstm_backward(gate, values, maps.row(row) + left, ctx.state(1, row),
-                    ctx.saved[CELLS].row(ctx.t, row), ctx.d_state(0).row(row),
+      gates(ctx, row, maps.row(row), true);
+      lstm_backward(gate, values, maps.row(row) + left, ctx.state(1, row), ctx.d_state(0).row(row),
                     ctx.d_outputs.row(ctx.t, row), gradients, d_z.row(row) + left,
                     ctx.d_state(1).row(row));
+      ctx.drop_candidates(row, gradients.input, units);
       for (long unit = 0; capped && unit < units; unit += LANES) {
         const vec d = load(gradients.input + unit);
         const vec cut = load(above + unit) > 0.0f ? d : vec{};
@@ -136,7 +133,7 @@ struct Mogrifier {
     }
   }
 
-  void weights(const FusedContext &ctx, long steps) const {
+  void weights(const Context &ctx, long steps) const {
     float *const *d_weights = ctx.d_weights.of;
     ctx.add(d_maps, 0, columns, x(ctx, (rounds + 1) / 2), inputs, steps, d_weights[INPUT],
             d_weights[BIAS]);

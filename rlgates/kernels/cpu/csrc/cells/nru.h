@@ -1,25 +1,24 @@
 // The NRU: h' from x and [h ; m], then from [h' ; m] the vectors that are written to and erased
 // from m: outer products of two maps, scaled to a 5-norm of 1.
 
-struct Nru {
+struct Nru : CellDefaults {
   // Weights: (d, I), (d); (d, d + m), (C, d + m), (C); gain and offset (d) of the layer
   // normalization, or null.
   enum { INPUT, BIAS, STATE, MAPS, MAPS_BIAS, GAIN, OFFSET };
   enum { BEFORE, AFTER, NORMAL, SCALE, MAPPED };  // saved: [h ; m], [h' ; m], (d), (1), (C)
-  static constexpr bool REREADS_INPUT = false;
   const long units, memory, heads, side, wide, columns;
   const bool rectified;
   const SequenceView d_maps, d_read;
   float *const rows, *const d_rows, *const lengths;  // (k m), (k m), (k)
 
-  static long matrix_count(const FusedArgs &) { return 2; }
-  static PackedMatrix matrix(const FusedArgs &c, long i, bool back) {
+  static long matrix_count(const LayerArgs &) { return 2; }
+  static PackedMatrix matrix(const LayerArgs &c, long i, bool back) {
     const long d = c.sizes[0], wide = d + c.sizes[1];
     if (i == 0) return weight_matrix(c.weights[STATE], d, wide, back);
     return weight_matrix(c.weights[MAPS], c.saved_width[MAPPED], wide, back);
   }
 
-  Nru(const FusedContext &ctx, Workspace &workspace)
+  Nru(const Context &ctx, Workspace &workspace)
       : units(ctx.c.sizes[0]), memory(ctx.c.sizes[1]), heads(ctx.c.sizes[2]), side(ctx.c.sizes[3]),
         wide(units + memory), columns(ctx.c.saved_width[MAPPED]), rectified(ctx.c.sizes[4]),
         d_maps(ctx.slab_view(columns, workspace)),
@@ -68,8 +67,8 @@ struct Nru {
     return (which ? -x : x) / heads;
   }
 
-  void forward(const FusedContext &ctx) const {
-    const FusedArgs &c = ctx.c;
+  void forward(const Context &ctx) const {
+    const LayerArgs &c = ctx.c;
     const Rows<float> before = ctx.saved[BEFORE].rows(ctx.t), after = ctx.saved[AFTER].rows(ctx.t);
     const Rows<float> normal = ctx.saved[NORMAL].rows(ctx.t), maps = ctx.saved[MAPPED].rows(ctx.t);
     for (long row = ctx.first; row < ctx.last; row++) {
@@ -122,7 +121,7 @@ struct Nru {
     return scale;
   }
 
-  void backward(const FusedContext &ctx) const {
+  void backward(const Context &ctx) const {
     const Rows<float> maps = ctx.saved[MAPPED].rows(ctx.t), after = ctx.saved[AFTER].rows(ctx.t);
     const Rows<float> d_z = d_maps.rows(ctx.t), d_wide = d_read.rows(0);
     for (long row = ctx.first; row < ctx.last; row++)
@@ -185,7 +184,7 @@ struct Nru {
   }
 
   // The gradients d of the layer normalization's output become those of its input.
-  void normalize_backward(const FusedContext &ctx, const float *normal, float scale,
+  void normalize_backward(const Context &ctx, const float *normal, float scale,
                           float *d) const {
     const float *gain = ctx.c.weights[GAIN];
     float *d_gain = ctx.d_weights.of[GAIN], *d_offset = ctx.d_weights.of[OFFSET];
@@ -201,7 +200,7 @@ struct Nru {
       d[i] = scale * (d[i] - (sum + along * normal[i]) / units);
   }
 
-  void weights(const FusedContext &ctx, long steps) const {
+  void weights(const Context &ctx, long steps) const {
     float *const *d_weights = ctx.d_weights.of;
     ctx.add(ctx.d_inputs, 0, units, ctx.saved[BEFORE].rows(ctx.t), wide, steps, d_weights[STATE],
             nullptr);

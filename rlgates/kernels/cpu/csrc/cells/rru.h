@@ -1,7 +1,7 @@
 // The RRU: a layer of g units that may be normalized, more layers on top, and from the last of them
 // the candidate c (d) and the output o (p).
 
-struct Rru {
+struct Rru : CellDefaults {
   // Weights: (g, I), (g); (g, d); (K, g, g), (K, g) of the layers above the first; (d + p, g),
   // (d + p); the decay of h and the weight Z of the candidate, (d).
   enum { INPUT, BIAS, STATE, UPPER, UPPER_BIAS, OUT, OUT_BIAS, DECAY, AMOUNT };
@@ -11,36 +11,35 @@ struct Rru {
   const float dropout;
   const SequenceView d_layers, d_outs;  // of the pre-activations
 
-  static constexpr bool REREADS_INPUT = false;
-  static long matrix_count(const FusedArgs &c) { return 2 + c.sizes[2]; }
-  static PackedMatrix matrix(const FusedArgs &c, long i, bool back) {
+  static long matrix_count(const LayerArgs &c) { return 2 + c.sizes[2]; }
+  static PackedMatrix matrix(const LayerArgs &c, long i, bool back) {
     const long d = c.sizes[0], g = c.sizes[1];
     if (i == 0) return weight_matrix(c.weights[STATE], g, d, back);
     if (i == 1) return weight_matrix(c.weights[OUT], d + c.sizes[3], g, back);
     return weight_matrix(c.weights[UPPER] + (i - 2) * g * g, g, g, back);
   }
 
-  Rru(const FusedContext &ctx, Workspace &workspace)
+  Rru(const Context &ctx, Workspace &workspace)
       : units(ctx.c.sizes[0]), inner(ctx.c.sizes[1]), upper(ctx.c.sizes[2]),
         outs(units + ctx.c.sizes[3]), normalize(ctx.c.sizes[4]), relu_candidate(ctx.c.sizes[5]),
         relu_output(ctx.c.sizes[6]), dropout(ctx.c.dropout),
         d_layers(ctx.slab_view(inner * upper, workspace)), d_outs(ctx.slab_view(outs, workspace)) {}
 
-  Rows<float> layer(const FusedContext &ctx, long i) const {
+  Rows<float> layer(const Context &ctx, long i) const {
     return ctx.saved[LAYERS].rows(ctx.t).from(i * inner);
   }
   // The pre-activation of the first layer has the gradient of the projected input.
-  const SequenceView &d_layer(const FusedContext &ctx, long i) const {
+  const SequenceView &d_layer(const Context &ctx, long i) const {
     return i ? d_layers : ctx.d_inputs;
   }
-  Rows<float> d_rows(const FusedContext &ctx, long i) const {
+  Rows<float> d_rows(const Context &ctx, long i) const {
     return d_layer(ctx, i).rows(ctx.t).from(i ? (i - 1) * inner : 0);
   }
 
-  void forward(const FusedContext &ctx) const {
-    const FusedArgs &c = ctx.c;
+  void forward(const Context &ctx) const {
+    const LayerArgs &c = ctx.c;
     const Rows<float> normal = ctx.saved[NORMAL].rows(ctx.t);
-    ctx.product(0, ctx.parts[0].rows(ctx.t), normal, SET);
+    ctx.product(0, ctx.part(0), normal, SET);
     for (long row = ctx.first; row < ctx.last; row++) {
       const float *input = ctx.inputs.row(ctx.t, row);
       float *z = normal.row(row), *j = layer(ctx, 0).row(row), scale = 1.0f;
@@ -66,7 +65,7 @@ struct Rru {
           store(above.row(row) + i, relu(load(above.row(row) + i, n)), n);
     }
     const Rows<float> top = layer(ctx, upper), out = ctx.saved[OUTS].rows(ctx.t);
-    for (long row = ctx.first; c.noise && row < ctx.last; row++)
+    for (long row = ctx.first; c.dropout > 0 && row < ctx.last; row++)
       drop(ctx.noise.row(ctx.t, row), top.row(row));
     ctx.product(1, top, out, SET, c.weights[OUT_BIAS]);
     for (long row = ctx.first; row < ctx.last; row++) {
@@ -98,8 +97,8 @@ struct Rru {
       store(d + i, load(values + i, n) > 0.0f ? load(d + i, n) : vec{}, n);
   }
 
-  void backward(const FusedContext &ctx) const {
-    const FusedArgs &c = ctx.c;
+  void backward(const Context &ctx) const {
+    const LayerArgs &c = ctx.c;
     const Rows<float> d_out = d_outs.rows(ctx.t), out = ctx.saved[OUTS].rows(ctx.t);
     float *d_decay = ctx.d_weights.of[DECAY], *d_amount = ctx.d_weights.of[AMOUNT];
     for (long row = ctx.first; row < ctx.last; row++) {
@@ -121,7 +120,7 @@ struct Rru {
       if (k == upper) ctx.product(1, d_out, d, SET);
       else ctx.product(2 + k, d_rows(ctx, k + 1), d, SET);
       for (long row = ctx.first; row < ctx.last; row++) {
-        if (k == upper && c.noise) drop(ctx.noise.row(ctx.t, row), d.row(row));
+        if (k == upper && c.dropout > 0) drop(ctx.noise.row(ctx.t, row), d.row(row));
         relu_backward(d.row(row), values.row(row), inner);
       }
     }
@@ -139,9 +138,9 @@ struct Rru {
     if (ctx.needs_d_state()) ctx.product(0, ctx.d_inputs.rows(ctx.t), ctx.d_state(0), ADD);
   }
 
-  void weights(const FusedContext &ctx, long steps) const {
+  void weights(const Context &ctx, long steps) const {
     float *const *d_weights = ctx.d_weights.of;
-    ctx.add(ctx.d_inputs, 0, inner, ctx.parts[0].rows(ctx.t), units, steps, d_weights[STATE],
+    ctx.add(ctx.d_inputs, 0, inner, ctx.part(0), units, steps, d_weights[STATE],
             nullptr);
     for (long k = 0; k < upper; k++)
       ctx.add(d_layers, k * inner, inner, layer(ctx, k), inner, steps,
