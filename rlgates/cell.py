@@ -16,13 +16,18 @@ from rlgates.gates import Gate
 
 State = tuple[Tensor, ...]
 
+DTYPES = (torch.float32, torch.float64)  # of parameters
+
+# Parameters of a cell's constructor that are no options of the core.
+_COMMON = ("input_size", "hidden_size", "gate", "device", "dtype")
+
 
 class _Options:
     """The names of the keyword options of a cell's constructor, in its order."""
 
     def __get__(self, _: object, cell: type[Cell]) -> tuple[str, ...]:
         names = inspect.signature(cell).parameters
-        return tuple(name for name in names if name not in ("input_size", "hidden_size", "gate"))
+        return tuple(name for name in names if name not in _COMMON)
 
 
 class Cell(nn.Module, ABC):
@@ -88,6 +93,8 @@ class Cell(nn.Module, ABC):
         arguments: list[str] = []
         for name, parameter in inspect.signature(type(self)).parameters.items():
             value = getattr(self, name, parameter.default)
+            if name in ("device", "dtype"):
+                continue
             if name not in self.options:
                 arguments += [repr(value)] if isinstance(value, int | Gate) else []
             elif value != parameter.default:
@@ -131,6 +138,20 @@ class LinearCell(Cell):
 
     def recurrence(self) -> kernels.LinearScan:
         return kernels.LinearScan(self.linear, self.read, len(self.state_shapes) == 2)
+
+
+def factory_kwargs(device: torch.device | str | None, dtype: torch.dtype | None) -> dict[str, Any]:
+    """The arguments of `torch.empty` and of modules that make parameters.
+
+    Raises:
+        ValueError: a dtype other than float32 and float64.
+    """
+    if dtype not in (None, *DTYPES):
+        raise ValueError(
+            f"dtype must be torch.float32 or torch.float64, got {dtype}: gates and states lose "
+            "what they remember in half precision. Use torch.autocast instead."
+        )
+    return {"device": device, "dtype": dtype}
 
 
 def full_precision(device: str) -> AbstractContextManager[object]:

@@ -15,14 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from rlgates import kernels
-from rlgates.cell import Cell, State, check_dtype, check_tensor
+from rlgates.cell import DTYPES, Cell, State, check_dtype, check_tensor
 from rlgates.deprecation import renamed, warn_renamed
 from rlgates.errors import check_choice, check_flag, check_size
 from rlgates.gates import timescale
 
 __all__ = ["Cell", "Core", "GateTrace", "State", "run_together"]
-
-DTYPES = (torch.float32, torch.float64)  # of parameters
 
 __getattr__ = renamed(__name__, {"Observation": "rlgates.core.GateTrace"})
 

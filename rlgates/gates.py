@@ -310,11 +310,18 @@ class Gate:
             for key in AUXILIARIES[self.auxiliary].maps
         }
 
-    def initial_biases(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
-        """The initial bias of each map; random ones are sampled from `generator`."""
-        biases = {key: torch.zeros(width) for key, width in self.maps.items()}
+    def initial_biases(
+        self,
+        generator: torch.Generator | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> dict[str, Tensor]:
+        """The initial bias of each map; random ones are sampled from `generator`, in `dtype`."""
+        biases = {
+            key: torch.zeros(width, device=device, dtype=dtype) for key, width in self.maps.items()
+        }
         forget, opposite = ("mf", "mi") if "mf" in self.maps else ("f", "i")
-        forget_bias = self._initial_forget_bias(self.maps[forget], generator)
+        forget_bias = self._initial_forget_bias(biases[forget], generator)
         biases[forget] = forget_bias
         if opposite in biases and self.row.init != "constant":
             biases[opposite] = -forget_bias
@@ -322,16 +329,16 @@ class Gate:
             biases["r"] = -forget_bias
         return biases
 
-    def _initial_forget_bias(self, width: int, generator: torch.Generator | None) -> Tensor:
+    def _initial_forget_bias(self, zeros: Tensor, generator: torch.Generator | None) -> Tensor:
         if self.row.init == "zero":
-            return torch.zeros(width)
+            return zeros
         if self.row.init == "chrono":
-            return torch.log(1 + (self.t_max - 2) * torch.rand(width, generator=generator))
+            return torch.log(1 + (self.t_max - 2) * _rand_like(zeros, generator))
         from_logit = ACTIVATIONS[self.row.activation].from_logit
         assert from_logit is not None, "register_gate refuses such a gate"
         if self.row.init == "constant":
-            return from_logit(torch.full((width,), self.forget_bias))
-        uniform = torch.rand(width, generator=generator)
+            return from_logit(torch.full_like(zeros, self.forget_bias))
+        uniform = _rand_like(zeros, generator)
         low = 1 / max(self.size, 2)
         return from_logit(torch.logit(low + (1 - 2 * low) * uniform))
 
@@ -350,6 +357,10 @@ class Gate:
     def __repr__(self) -> str:
         options = "".join(f", {key}={value!r}" for key, value in self.options.items())
         return f"Gate({self.name!r}, {self.size}{options})"
+
+
+def _rand_like(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    return torch.rand(like.shape, generator=generator, device=like.device, dtype=like.dtype)
 
 
 def refine(f: Tensor, r: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from rlgates.cell import Cell
-from rlgates.core import DTYPES, Core
+from rlgates.cell import Cell, factory_kwargs
+from rlgates.core import Core
 from rlgates.cores.dnc import DNC
 from rlgates.cores.feedforward import FeedForward
 from rlgates.cores.gato import GATO
@@ -376,8 +376,9 @@ def make_core(
         input_size: width of the input.
         hidden_size: number of units in a layer; the class of the core says what it counts.
         num_layers: number of stacked layers.
-        device, dtype: of the parameters. The dtype is float32 or float64; use `torch.autocast`
-            for lower precision.
+        device, dtype: of the parameters. Initial values are sampled in this dtype, float32 or
+            float64 (use `torch.autocast` for lower precision), on the CPU: a seed gives the same
+            core on every device.
         generator: CPU generator for the initial parameters; torch's global one by default. The
             global generator does not change if one is given.
         backend: what runs the core, one of `rlgates.kernels.BACKENDS`: see `Core`.
@@ -403,10 +404,14 @@ def make_core(
     check_options(name, options)
     input_size = check_size("input_size", input_size)
     hidden_size = check_size("hidden_size", hidden_size)
-    if dtype not in (None, *DTYPES):
-        raise ValueError(f"dtype must be torch.float32 or torch.float64, got {dtype}.")
     skip_connections = check_flag("skip_connections", skip_connections)
     kwargs: dict[str, Any] = {key: options[key] for key in options if key in row.cell.options}
+    # On the CPU, so that a seed gives the same core on every device; a meta tensor has no values.
+    is_meta = device is not None and torch.device(device).type == "meta"
+    takes = inspect.signature(row.cell).parameters
+    for key, value in factory_kwargs("meta" if is_meta else None, dtype).items():
+        if key in takes:
+            kwargs[key] = value
     if row.gates:
         gate_options = {key: options[key] for key in options if key not in row.cell.options}
         if row.tied and GATES[prefix].auxiliary == "untied":

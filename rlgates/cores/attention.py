@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import full_precision
+from rlgates.cell import factory_kwargs, full_precision
 
 
 class Block(nn.Module):
@@ -17,17 +17,26 @@ class Block(nn.Module):
     Args:
         num_heads: attention heads.
         key_size, value_size: lengths of a key (and query) and of a value of a head.
+        device, dtype: of the parameters, float32 or float64.
     """
 
-    def __init__(self, num_heads: int, key_size: int, value_size: int) -> None:
+    def __init__(
+        self,
+        num_heads: int,
+        key_size: int,
+        value_size: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
+        factory = factory_kwargs(device, dtype)
         size = num_heads * value_size
         self.num_heads = num_heads
         self.sizes = [key_size, key_size, value_size]
-        self.qkv = nn.Linear(size, num_heads * sum(self.sizes))
-        self.norm_qkv = nn.LayerNorm(num_heads * sum(self.sizes))
-        self.norm_att = nn.LayerNorm(size)
-        self.norm_mlp = nn.LayerNorm(size)
+        self.qkv = nn.Linear(size, num_heads * sum(self.sizes), **factory)
+        self.norm_qkv = nn.LayerNorm(num_heads * sum(self.sizes), **factory)
+        self.norm_att = nn.LayerNorm(size, **factory)
+        self.norm_mlp = nn.LayerNorm(size, **factory)
 
     def forward(self, rows: Tensor, mlp: nn.Module) -> Tensor:
         """The new rows from `rows` (B, R, D), in the precision of `rows` under autocast too."""

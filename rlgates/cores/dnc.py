@@ -7,7 +7,15 @@ import math
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import Cell, State, full_precision, named_rows, truncated_normal_, widened
+from rlgates.cell import (
+    Cell,
+    State,
+    factory_kwargs,
+    full_precision,
+    named_rows,
+    truncated_normal_,
+    widened,
+)
 from rlgates.cores import addressing
 from rlgates.cores.lstm import LSTM
 from rlgates.errors import check_number, check_size
@@ -66,6 +74,7 @@ class DNC(Cell):
         clip: bound on h, c and the output; None for no bound. These five defaults are those of
             the authors' training script.
         output_size: width of the output; d if None.
+        device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, a clip that is neither None
@@ -85,6 +94,8 @@ class DNC(Cell):
         num_writes: int = 1,
         clip: float | None = 20.0,
         output_size: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.input_size = check_size("input_size", input_size)
@@ -121,9 +132,10 @@ class DNC(Cell):
             "usage": (slots,),
             "reads": (reads, word),
         }
-        self.controller = LSTM(self.input_size + reads * word, hidden_size, gate)
-        self.interface = nn.Linear(hidden_size, sum(self._rows))
-        self.out = nn.Linear(hidden_size + reads * word, self.output_size)
+        factory = factory_kwargs(device, dtype)
+        self.controller = LSTM(self.input_size + reads * word, hidden_size, gate, **factory)
+        self.interface = nn.Linear(hidden_size, sum(self._rows), **factory)
+        self.out = nn.Linear(hidden_size + reads * word, self.output_size, **factory)
         self.reset_parameters()
 
     @torch.no_grad()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import Cell, State, widened
+from rlgates.cell import Cell, State, factory_kwargs, widened
 from rlgates.errors import check_choice, check_number, check_size, unknown_choice
 from rlgates.kernels import CellSpec
 
@@ -50,6 +50,7 @@ class GATO(Cell):
             U[-1/sqrt(input_size), 1/sqrt(input_size)] (its clinical and language data).
         s_update: "sum" as above; "increment", s' without the + s, and "zero", s' = 0, are the
             ablations of its appendix A.
+        device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, an odd hidden_size, a depth
@@ -65,6 +66,8 @@ class GATO(Cell):
         decay: float = 0.7,
         input_start: str = "uniform",
         s_update: str = "sum",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.input_size = check_size("input_size", input_size)
@@ -86,13 +89,14 @@ class GATO(Cell):
         self.s_update = check_choice("s_update", s_update, ("sum", "increment", "zero"))
         self.units = self.output_size // 2
         self.state_shapes = {"r": (self.units,), "s": (self.units,)}
+        factory = factory_kwargs(device, dtype)
         maps = 2 + (self.inner_size if self.depth == 2 else 1)
-        self.weight = nn.Parameter(torch.empty(maps, self.units, self.input_size))
-        self.recurrent = nn.Parameter(torch.empty(maps, self.units))
-        self.bias = nn.Parameter(torch.empty(maps, self.units))
+        self.weight = nn.Parameter(torch.empty(maps, self.units, self.input_size, **factory))
+        self.recurrent = nn.Parameter(torch.empty(maps, self.units, **factory))
+        self.bias = nn.Parameter(torch.empty(maps, self.units, **factory))
         if self.depth == 2:
-            self.out_weight = nn.Parameter(torch.empty(self.inner_size, self.units))
-            self.out_bias = nn.Parameter(torch.empty(self.units))
+            self.out_weight = nn.Parameter(torch.empty(self.inner_size, self.units, **factory))
+            self.out_bias = nn.Parameter(torch.empty(self.units, **factory))
         self.reset_parameters()
 
     @torch.no_grad()

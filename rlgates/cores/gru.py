@@ -54,6 +54,7 @@ class GRU(Stacked):
         zoneout_hidden: probability that a unit of h keeps its old value during training;
             evaluation uses the expectation (Krueger et al. 2016, who use 0.1).
         recurrent_dropout: dropout probability of the candidate u (Semeniuta et al. 2016).
+        device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, a scale that is not positive,
@@ -69,6 +70,8 @@ class GRU(Stacked):
         reset: str = "after",
         zoneout_hidden: float = 0.0,
         recurrent_dropout: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         maps = {"reset": hidden_size, **gate.maps, "u": hidden_size}
         super().__init__(
@@ -77,6 +80,8 @@ class GRU(Stacked):
             gate,
             maps,
             input_scale,
+            device,
+            dtype,
             zoneout_hidden=zoneout_hidden,
             recurrent_dropout=recurrent_dropout,
         )

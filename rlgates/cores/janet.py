@@ -49,6 +49,7 @@ class JANET(Stacked):
         input_scale: factor on the initial input weights of the lowest layer; above 1, a short
             stimulus leaves a stronger trace in the first state.
         beta: shift of the pre-activation in the input gate, 1.0 in the paper.
+        device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, a scale that is not positive,
@@ -62,6 +63,8 @@ class JANET(Stacked):
         gate: Gate,
         input_scale: float = 1.0,
         beta: float = 1.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         if gate.auxiliary not in ("tied", "refine") or gate.row.activation == "cumax":
             raise ValueError(
@@ -69,7 +72,7 @@ class JANET(Stacked):
                 f"refine, and not cumax, got {gate}."
             )
         maps = {**gate.maps, "u": hidden_size}
-        super().__init__(input_size, hidden_size, gate, maps, input_scale)
+        super().__init__(input_size, hidden_size, gate, maps, input_scale, device, dtype)
         self.beta = check_number("beta", beta)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import LinearCell, State, widened
+from rlgates.cell import LinearCell, State, factory_kwargs, widened
 from rlgates.errors import check_flag, check_number, check_size
 from rlgates.kernels import LinearStep
 
@@ -43,6 +44,7 @@ class LRU(LinearCell):
         r_min, r_max: range of the initial |lambda|; nearer to 1 for longer memory.
         max_phase: largest initial phase, above 0 and at most 2 pi; smaller for longer sequences.
         trainable_gamma: whether gamma is trained, or follows |lambda|.
+        device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, r_min and r_max not
@@ -57,6 +59,8 @@ class LRU(LinearCell):
         r_max: float = 1.0,
         max_phase: float = math.tau,
         trainable_gamma: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.input_size = check_size("input_size", input_size)
@@ -72,21 +76,26 @@ class LRU(LinearCell):
             raise ValueError(f"max_phase must be at most 2 pi (math.tau), got {max_phase}.")
         self.trainable_gamma = check_flag("trainable_gamma", trainable_gamma)
         self.state_shapes = {"h_re": (hidden_size,), "h_im": (hidden_size,)}
-        self.nu_log = nn.Parameter(torch.empty(hidden_size))
-        self.theta_log = nn.Parameter(torch.empty(hidden_size))
+        factory = factory_kwargs(device, dtype)
+        self.nu_log = nn.Parameter(torch.empty(hidden_size, **factory))
+        self.theta_log = nn.Parameter(torch.empty(hidden_size, **factory))
         if trainable_gamma:
-            self.gamma_log = nn.Parameter(torch.empty(hidden_size))
-        self.weight_in = nn.Parameter(torch.empty(3 * hidden_size, input_size))
-        self.weight_out = nn.Parameter(torch.empty(hidden_size, 2 * hidden_size))
+            self.gamma_log = nn.Parameter(torch.empty(hidden_size, **factory))
+        self.weight_in = nn.Parameter(torch.empty(3 * hidden_size, input_size, **factory))
+        self.weight_out = nn.Parameter(torch.empty(hidden_size, 2 * hidden_size, **factory))
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         tiny = torch.finfo(torch.float32).tiny  # keeps the logarithms finite
-        squared = torch.rand(self.hidden_size, generator=generator)
+        like = self.nu_log
+        rand = partial(
+            torch.rand, like.shape, generator=generator, device=like.device, dtype=like.dtype
+        )
+        squared = rand()
         squared = self.r_min**2 + (self.r_max**2 - self.r_min**2) * squared
         nu = -0.5 * torch.log(squared.clamp(tiny, _LARGEST))
-        phase = self.max_phase * torch.rand(self.hidden_size, generator=generator)
+        phase = self.max_phase * rand()
         self.nu_log.copy_(nu.log())
         self.theta_log.copy_(phase.clamp(min=tiny).log())
         if self.trainable_gamma:

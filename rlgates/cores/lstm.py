@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from rlgates.cell import State
@@ -46,6 +47,7 @@ class LSTM(Stacked):
             during training; evaluation uses the expectation (Krueger et al. 2016, who use 0.5
             and 0.05). h is computed from c before zoneout; the output is h after zoneout.
         recurrent_dropout: dropout probability of the candidate u (Semeniuta et al. 2016).
+        device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, a scale that is not positive,
@@ -61,6 +63,8 @@ class LSTM(Stacked):
         zoneout_cell: float = 0.0,
         zoneout_hidden: float = 0.0,
         recurrent_dropout: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         maps = {**gate.maps, "u": hidden_size, "o": hidden_size}
         super().__init__(
@@ -69,6 +73,8 @@ class LSTM(Stacked):
             gate,
             maps,
             input_scale,
+            device,
+            dtype,
             zoneout_cell=zoneout_cell,
             zoneout_hidden=zoneout_hidden,
             recurrent_dropout=recurrent_dropout,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import LinearCell, State, named_rows, widened
+from rlgates.cell import LinearCell, State, factory_kwargs, named_rows, widened
 from rlgates.errors import check_choice, check_number, check_size
 from rlgates.gates import Gate
 from rlgates.kernels import LinearStep
@@ -38,9 +38,17 @@ class Normalized:
         self.maps = {"f": size, "i": size}
         self.forget_bias = forget_bias
 
-    def initial_biases(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
+    def initial_biases(
+        self,
+        generator: torch.Generator | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> dict[str, Tensor]:
         biases = {"f": self.forget_bias, "i": 0.0}
-        return {key: torch.full((width,), biases[key]) for key, width in self.maps.items()}
+        return {
+            key: torch.full((width,), biases[key], device=device, dtype=dtype)
+            for key, width in self.maps.items()
+        }
 
     def __call__(self, f: Tensor, i: Tensor) -> tuple[Tensor, Tensor]:
         """The pair f / (f + i) and i / (f + i) from the pre-activations."""
@@ -66,7 +74,14 @@ class Minimal(LinearCell):
 
     candidate = "tanh"
 
-    def __init__(self, input_size: int, hidden_size: int, gate: Gate | Normalized) -> None:
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        gate: Gate | Normalized,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         self.input_size = check_size("input_size", input_size)
         self.hidden_size = self.output_size = check_size("hidden_size", hidden_size)
@@ -76,8 +91,9 @@ class Minimal(LinearCell):
         self.maps = {**gate.maps, "u": hidden_size}
         self._widths = list(self.maps.values())
         self.state_shapes = {"h": (hidden_size,)}
-        self.weight = nn.Parameter(torch.empty(sum(self._widths), input_size))
-        self.bias = nn.Parameter(torch.empty(sum(self._widths)))
+        factory = factory_kwargs(device, dtype)
+        self.weight = nn.Parameter(torch.empty(sum(self._widths), input_size, **factory))
+        self.bias = nn.Parameter(torch.empty(sum(self._widths), **factory))
         self.reset_parameters()
 
     @torch.no_grad()
@@ -86,7 +102,8 @@ class Minimal(LinearCell):
         self.weight.uniform_(-bound, bound, generator=generator)
         self.bias.zero_()
         weights = self.gate_weights()
-        for name, bias in self.gate.initial_biases(generator).items():
+        biases = self.gate.initial_biases(generator, self.bias.device, self.bias.dtype)
+        for name, bias in biases.items():
             weights[f"b_{name}"].copy_(bias)
 
     def gate_weights(self) -> dict[str, Tensor]:
@@ -133,14 +150,23 @@ class MinGRU(Minimal):
         hidden_size: number of units d.
         gate: the gate; `make_core` builds it from the prefix of a name.
         candidate: "g" as above, or "linear" for L_u itself (the paper's simplest form).
+        device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, an unknown candidate, a gate of
             the wrong size.
     """
 
-    def __init__(self, input_size: int, hidden_size: int, gate: Gate, candidate: str = "g") -> None:
-        super().__init__(input_size, hidden_size, gate)
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        gate: Gate,
+        candidate: str = "g",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, gate, device, dtype)
         self.candidate = check_choice("candidate", candidate, ("g", "linear"))
 
 
@@ -164,6 +190,7 @@ class GILR(Minimal):
         input_size: width of the input.
         hidden_size: number of units d.
         gate: the gate; `make_core` builds it from the prefix of a name.
+        device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, a gate of the wrong size.
@@ -191,6 +218,7 @@ class MinLSTM(Minimal):
         hidden_size: number of units d.
         candidate: "g" as above, or "linear" for L_u itself (the paper's simplest form).
         forget_bias: initial bias of f.
+        device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, an unknown candidate, a bias
@@ -203,9 +231,11 @@ class MinLSTM(Minimal):
         hidden_size: int,
         candidate: str = "g",
         forget_bias: float = 1.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         forget_bias = check_number("forget_bias", forget_bias)
         size = check_size("hidden_size", hidden_size)
-        super().__init__(input_size, hidden_size, Normalized(size, forget_bias))
+        super().__init__(input_size, hidden_size, Normalized(size, forget_bias), device, dtype)
         self.forget_bias = forget_bias
         self.candidate = check_choice("candidate", candidate, ("g", "linear"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import State, widened
+from rlgates.cell import State, factory_kwargs, widened
 from rlgates.cores.stacked import Stacked, lstm_update
 from rlgates.errors import check_flag, check_size
 from rlgates.gates import Gate
@@ -65,6 +65,7 @@ class MogrifierLSTM(Stacked):
             and 0.05). h is computed from c before zoneout, the old h is that before the rounds,
             and the output is h after zoneout.
         recurrent_dropout: dropout probability of the candidate u (Semeniuta et al. 2016).
+        device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
         ValueError, TypeError: a size or rank below 1 or not an integer, rounds below 0, a
@@ -84,6 +85,8 @@ class MogrifierLSTM(Stacked):
         zoneout_cell: float = 0.0,
         zoneout_hidden: float = 0.0,
         recurrent_dropout: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         maps = {**gate.maps, "u": hidden_size, "o": hidden_size}
         super().__init__(
@@ -92,6 +95,8 @@ class MogrifierLSTM(Stacked):
             gate,
             maps,
             input_scale,
+            device,
+            dtype,
             zoneout_cell=zoneout_cell,
             zoneout_hidden=zoneout_hidden,
             recurrent_dropout=recurrent_dropout,
@@ -107,7 +112,9 @@ class MogrifierLSTM(Stacked):
             if self.rank is not None:
                 shapes = {f"Q_{n}_left": (out, self.rank), f"Q_{n}_right": (self.rank, into)}
             for name, shape in {**shapes, f"q_{n}": (out,)}.items():
-                self.modulation[name] = nn.Parameter(torch.empty(shape))
+                self.modulation[name] = nn.Parameter(
+                    torch.empty(shape, **factory_kwargs(device, dtype))
+                )
         self.reset_parameters()
 
     @torch.no_grad()

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import Cell, State, named_rows, widened
+from rlgates.cell import Cell, State, factory_kwargs, named_rows, widened
 from rlgates.errors import check_flag, check_size
 from rlgates.kernels import CellSpec
 
@@ -50,6 +50,7 @@ class NRU(Cell):
         relu: a ReLU on alpha and beta, and on v and w before normalization.
         layer_norm: layer normalization of the pre-activation of h', with gain g_h, offset o_h
             and epsilon 1e-5.
+        device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, a memory_size that does not fit
@@ -64,6 +65,8 @@ class NRU(Cell):
         num_heads: int = 4,
         relu: bool = False,
         layer_norm: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.input_size = check_size("input_size", input_size)
@@ -82,13 +85,14 @@ class NRU(Cell):
         self.relu = check_flag("relu", relu)
         self.layer_norm = check_flag("layer_norm", layer_norm)
         self.state_shapes = {"h": (d,), "m": (m,)}
+        factory = factory_kwargs(device, dtype)
         rows = 2 * self.num_heads + 4 * self.side
-        self.weight_ih = nn.Parameter(torch.empty(d, self.input_size))
-        self.weight_hh = nn.Parameter(torch.empty(d, d + m))
-        self.bias = nn.Parameter(torch.empty(d))
-        self.weight_maps = nn.Parameter(torch.empty(rows, d + m))
-        self.bias_maps = nn.Parameter(torch.empty(rows))
-        self.norm = nn.LayerNorm(d) if layer_norm else None
+        self.weight_ih = nn.Parameter(torch.empty(d, self.input_size, **factory))
+        self.weight_hh = nn.Parameter(torch.empty(d, d + m, **factory))
+        self.bias = nn.Parameter(torch.empty(d, **factory))
+        self.weight_maps = nn.Parameter(torch.empty(rows, d + m, **factory))
+        self.bias_maps = nn.Parameter(torch.empty(rows, **factory))
+        self.norm = nn.LayerNorm(d, **factory) if layer_norm else None
         self.reset_parameters()
 
     @torch.no_grad()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import Cell, State, full_precision, truncated_normal_, widened
+from rlgates.cell import Cell, State, factory_kwargs, full_precision, truncated_normal_, widened
 from rlgates.cores.lstm import LSTM
 from rlgates.errors import check_flag, check_size
 from rlgates.gates import Gate
@@ -90,6 +91,7 @@ class RMA(Cell):
         top_k: number of rows in one read, at most num_slots.
         memory: False for the control without memory: the state is (h1, c1, h2, c2), W_z1 reads
             [x ; y], and the output is [z ; y']. The memory options are checked but unused.
+        device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     The defaults are those of the authors' code (google-deepmind/deepmind-research, tvt).
 
@@ -111,6 +113,8 @@ class RMA(Cell):
         num_heads: int = 3,
         top_k: int = 50,
         memory: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.input_size = check_size("input_size", input_size)
@@ -129,18 +133,20 @@ class RMA(Cell):
         reads = self.num_heads * latent if self.memory else 0
         self.output_size = latent + 2 * d + reads
         self.state_shapes = {"h1": (d,), "c1": (d,), "h2": (d,), "c2": (d,)}
-        self.controller_1 = LSTM(latent, d, gate)
-        self.controller_2 = LSTM(latent + d, d, gate)
-        self.W_z1 = nn.Parameter(torch.empty(hidden, self.input_size + 2 * d + reads))
-        self.b_z1 = nn.Parameter(torch.empty(hidden))
-        self.W_z2 = nn.Parameter(torch.empty(latent, hidden))
-        self.b_z2 = nn.Parameter(torch.empty(latent))
+        factory = factory_kwargs(device, dtype)
+        self.controller_1 = LSTM(latent, d, gate, **factory)
+        self.controller_2 = LSTM(latent + d, d, gate, **factory)
+        empty = partial(torch.empty, **factory)
+        self.W_z1 = nn.Parameter(empty(hidden, self.input_size + 2 * d + reads))
+        self.b_z1 = nn.Parameter(empty(hidden))
+        self.W_z2 = nn.Parameter(empty(latent, hidden))
+        self.b_z2 = nn.Parameter(empty(latent))
         if self.memory:
             self.state_shapes["memory"] = (self.num_slots, latent)
             self.state_shapes["reads"] = (self.num_heads, latent)
             self.state_shapes["step"] = (1,)
-            self.W_read = nn.Parameter(torch.empty(reads + self.num_heads, 2 * d))
-            self.b_read = nn.Parameter(torch.empty(reads + self.num_heads))
+            self.W_read = nn.Parameter(empty(reads + self.num_heads, 2 * d))
+            self.b_read = nn.Parameter(empty(reads + self.num_heads))
         self.reset_parameters()
 
     @torch.no_grad()

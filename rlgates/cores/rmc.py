@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import Cell, State, named_rows, truncated_normal_, widened
+from rlgates.cell import Cell, State, factory_kwargs, named_rows, truncated_normal_, widened
 from rlgates.cores.attention import Block
 from rlgates.errors import check_number, check_size, nearest_divisor, unknown_choice
 from rlgates.gates import Gate
@@ -61,6 +61,7 @@ class RMC(Cell):
             None for no gates, M' = M~. "memory" has one unit a slot, so it excludes uniform
             initialization and cumax.
         input_bias: initial b_i, for the plain untied gate only.
+        device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, heads that do not divide D, an
@@ -82,6 +83,8 @@ class RMC(Cell):
         key_size: int | None = None,
         gate_style: str | None = "unit",
         input_bias: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.input_size = check_size("input_size", input_size)
@@ -113,18 +116,20 @@ class RMC(Cell):
         self.output_size = self.mem_slots * hidden_size
         self.state_shapes = {"memory": (self.mem_slots, hidden_size)}
 
-        self.input = nn.Linear(input_size, hidden_size)
+        factory = factory_kwargs(device, dtype)
+        self.input = nn.Linear(input_size, hidden_size, **factory)
         self.blocks = nn.ModuleList(
-            Block(self.num_heads, self.key_size, value_size) for _ in range(self.num_blocks)
+            Block(self.num_heads, self.key_size, value_size, **factory)
+            for _ in range(self.num_blocks)
         )
-        layers: list[nn.Module] = [nn.Linear(hidden_size, hidden_size)]
+        layers: list[nn.Module] = [nn.Linear(hidden_size, hidden_size, **factory)]
         for _ in range(self.mlp_layers - 1):
-            layers += [nn.ReLU(), nn.Linear(hidden_size, hidden_size)]
+            layers += [nn.ReLU(), nn.Linear(hidden_size, hidden_size, **factory)]
         self.mlp = nn.Sequential(*layers)
         if self.gate is not None:
             self._widths = list(self.gate.maps.values())
-            self.gate_x = nn.Linear(hidden_size, sum(self._widths))
-            self.gate_h = nn.Linear(hidden_size, sum(self._widths))
+            self.gate_x = nn.Linear(hidden_size, sum(self._widths), **factory)
+            self.gate_h = nn.Linear(hidden_size, sum(self._widths), **factory)
         self.reset_parameters()
 
     @torch.no_grad()
@@ -137,7 +142,9 @@ class RMC(Cell):
                 module.bias.zero_()
         if self.gate is not None:
             weights = self.gate_weights()
-            for name, bias in self.gate.initial_biases(generator).items():
+            like = self.input.weight
+            biases = self.gate.initial_biases(generator, like.device, like.dtype)
+            for name, bias in biases.items():
                 weights[f"b_{name}"].copy_(bias)
             if self.input_bias:
                 weights["b_i"].fill_(self.input_bias)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import Cell, State, widened
+from rlgates.cell import Cell, State, factory_kwargs, widened
 from rlgates.errors import check_flag, check_number, check_probability, check_size
 from rlgates.kernels import CellSpec
 
@@ -55,6 +57,7 @@ class RRU(Cell):
         fixed_decay: h' = h + Z * c, without S.
         start_decay: initial sigmoid(10 S) of all units, in (0, 1); None for random ones, 0.95
             in the paper's ablation.
+        device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, an expansion that is not
@@ -76,6 +79,8 @@ class RRU(Cell):
         relu_output: bool = False,
         fixed_decay: bool = False,
         start_decay: float | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.input_size = check_size("input_size", input_size)
@@ -101,16 +106,17 @@ class RRU(Cell):
                 raise ValueError(f"start_decay must be above 0 and below 1, got {start_decay}.")
         self.state_shapes = {"h": (d,)}
         self.inner_size = g = max(1, round(self.expansion * (self.input_size + d)))
-        self.weight_ih = nn.Parameter(torch.empty(g, self.input_size))
-        self.weight_hh = nn.Parameter(torch.empty(g, d))
-        self.bias = nn.Parameter(torch.empty(g))
+        empty = partial(torch.empty, **factory_kwargs(device, dtype))
+        self.weight_ih = nn.Parameter(empty(g, self.input_size))
+        self.weight_hh = nn.Parameter(empty(g, d))
+        self.bias = nn.Parameter(empty(g))
         upper = range(self.relu_layers - 1)
-        self.weights = nn.ParameterList(nn.Parameter(torch.empty(g, g)) for _ in upper)
-        self.biases = nn.ParameterList(nn.Parameter(torch.empty(g)) for _ in upper)
-        self.weight_out = nn.Parameter(torch.empty(d + self.output_size, g))
-        self.bias_out = nn.Parameter(torch.empty(d + self.output_size))
-        self.S = None if fixed_decay else nn.Parameter(torch.empty(d))
-        self.Z = nn.Parameter(torch.empty(1 if scalar_z else d))
+        self.weights = nn.ParameterList(nn.Parameter(empty(g, g)) for _ in upper)
+        self.biases = nn.ParameterList(nn.Parameter(empty(g)) for _ in upper)
+        self.weight_out = nn.Parameter(empty(d + self.output_size, g))
+        self.bias_out = nn.Parameter(empty(d + self.output_size))
+        self.S = None if fixed_decay else nn.Parameter(empty(d))
+        self.Z = nn.Parameter(empty(1 if scalar_z else d))
         self.reset_parameters()
 
     @torch.no_grad()

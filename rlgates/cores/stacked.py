@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import Cell, State, named_rows, widened
+from rlgates.cell import Cell, State, factory_kwargs, named_rows, widened
 from rlgates.errors import check_number, check_probability, check_size
 from rlgates.gates import Gate
 from rlgates.kernels import CellSpec
@@ -36,6 +36,8 @@ class Stacked(Cell):
         gate: Gate,
         maps: dict[str, int],
         scale: float,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
         **noise: float,
     ) -> None:
         super().__init__()
@@ -51,10 +53,11 @@ class Stacked(Cell):
         self.maps = maps
         self._widths = list(maps.values())
         rows = sum(self._widths)
-        self.weight_ih = nn.Parameter(torch.empty(rows, input_size))
-        self.weight_hh = nn.Parameter(torch.empty(rows, hidden_size))
-        self.bias_ih = nn.Parameter(torch.empty(rows))
-        self.bias_hh = nn.Parameter(torch.empty(rows))
+        factory = factory_kwargs(device, dtype)
+        self.weight_ih = nn.Parameter(torch.empty(rows, input_size, **factory))
+        self.weight_hh = nn.Parameter(torch.empty(rows, hidden_size, **factory))
+        self.bias_ih = nn.Parameter(torch.empty(rows, **factory))
+        self.bias_hh = nn.Parameter(torch.empty(rows, **factory))
         self.reset_parameters()
 
     @torch.no_grad()
@@ -65,7 +68,8 @@ class Stacked(Cell):
         self.bias_ih.zero_()
         self.bias_hh.zero_()
         weights = self.gate_weights()
-        for name, bias in self.gate.initial_biases(generator).items():
+        biases = self.gate.initial_biases(generator, self.bias_ih.device, self.bias_ih.dtype)
+        for name, bias in biases.items():
             weights[f"b_{name}"].copy_(bias)
 
     def gate_weights(self) -> dict[str, Tensor]:

@@ -69,14 +69,18 @@ both_dtypes = pytest.mark.parametrize("dtype", TOLERANCE, ids=["float32", "float
 def build(
     name: str, num_layers: int = 1, hidden_size: int = HIDDEN, seed: int = 0, **options: Any
 ) -> Core:
-    """A core in general position: parameters that are initialized to zero are not zero."""
+    """A core in general position: parameters that are initialized to zero are not zero.
+
+    With a `dtype` the same one, converted.
+    """
     generator = seeded(seed)
     options = small(name) | options
+    dtype = options.pop("dtype", torch.float32)
     core = make_core(name, INPUTS, hidden_size, num_layers, generator=generator, **options)
     with torch.no_grad():
         for parameter in core.parameters():
             parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
-    return core.eval()
+    return core.to(dtype).eval()
 
 
 def build_double(name: str, **options: Any) -> Core:
