@@ -243,7 +243,7 @@ class Gate:
     """A row of `GATES` for `size` units: its maps, its initial biases, its arithmetic.
 
     Args:
-        name: a key of `GATES`.
+        gate: a key of `GATES`, or a row.
         size: number of gated units d.
         forget_bias: for constant initialization, phi(b_f) = sigmoid(forget_bias); 1.0 by
             default. All other biases are initialized to zero.
@@ -268,8 +268,12 @@ class Gate:
             is not a bool.
     """
 
-    def __init__(self, name: str, size: int, **options: Any) -> None:
-        row = GATES[check_choice("gate", name, GATES)]
+    def __init__(self, gate: str | Row, size: int, **options: Any) -> None:
+        if isinstance(gate, Row):
+            key = gate_key(gate)
+            row, name = gate, gate.title if key is None else key
+        else:
+            row, name = GATES[check_choice("gate", gate, GATES)], gate
         for option in options:
             if option not in row.options:
                 owners = [repr(other) for other, its in GATES.items() if option in its.options]
@@ -357,6 +361,36 @@ class Gate:
     def __repr__(self) -> str:
         options = "".join(f", {key}={value!r}" for key, value in self.options.items())
         return f"Gate({self.name!r}, {self.size}{options})"
+
+
+def gate_key(row: Row) -> str | None:
+    """The key of a row of `GATES`; None if it is not in there."""
+    return next((key for key, other in GATES.items() if other == row), None)
+
+
+GateLike = str | Row | Gate
+
+
+def as_gate(gate: GateLike, size: int, *, tied: bool = False) -> Gate:
+    """The gate of `size` units for a key of `GATES`, a row, or a gate.
+
+    Args:
+        gate: the gate; one that is a `Gate` already stays as it is.
+        size: number of gated units.
+        tied: whether keys and rows without an auxiliary gate are tied, i = 1 - f.
+
+    Raises:
+        ValueError: an unknown key (the message names the nearest), or a gate of another size.
+        TypeError: something else.
+    """
+    if not isinstance(gate, str | Row | Gate):
+        raise TypeError(f"gate must be a name, a Row of GATES or a Gate, got {gate!r}.")
+    if not isinstance(gate, Gate):
+        made = Gate(gate, size)
+        return Gate(gate, size, tied=True) if tied and made.auxiliary == "untied" else made
+    if gate.size != size:
+        raise ValueError(f"the gate must have {size} units, got {gate}.")
+    return gate
 
 
 def _rand_like(like: Tensor, generator: torch.Generator | None) -> Tensor:

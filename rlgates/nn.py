@@ -20,7 +20,7 @@ from rlgates.core import Core
 from rlgates.cores.gru import GRU as GRUCell
 from rlgates.cores.lstm import LSTM as LSTMCell
 from rlgates.errors import check_flag, check_probability, check_size
-from rlgates.gates import Gate
+from rlgates.gates import GateLike
 from rlgates.registry import make_core
 
 __all__ = ["GRU", "LSTM", "Recurrent"]
@@ -298,7 +298,8 @@ class LSTM(Recurrent):
     """The LSTM with any gate, in place of `torch.nn.LSTM`; hx is (h, c).
 
     With the plain gate it computes what torch's does, from an initial forget bias of 1
-    (`forget_bias`). Arguments are those of `Recurrent`, and the prefix of the gate, such as "ur".
+    (`forget_bias`). Arguments are those of `Recurrent`, and `gate`: a key of
+    `rlgates.GATES`, such as "ur", a row, or a `Gate` of `hidden_size` units.
     """
 
     def __init__(
@@ -307,7 +308,7 @@ class LSTM(Recurrent):
         hidden_size: int,
         num_layers: int = 1,
         *,
-        gate: str | Gate = "",
+        gate: GateLike = "",
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
@@ -339,7 +340,7 @@ class GRU(Recurrent):
         hidden_size: int,
         num_layers: int = 1,
         *,
-        gate: str | Gate = "",
+        gate: GateLike = "",
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,

@@ -25,7 +25,7 @@ from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
 from rlgates.errors import check_choice, check_flag, check_size, suggestion, unknown_choice
-from rlgates.gates import GATES, Gate, Row
+from rlgates.gates import GATES, Gate, GateLike, Row, as_gate, gate_key
 
 __all__ = [
     "ALIASES",
@@ -344,8 +344,6 @@ def _with_gate(name: str, gate: str) -> str:
 
 def _check_gate(name: str, gate: Gate, options: Mapping[str, Any]) -> None:
     """Raise if a core does not take this gate, or if there are options of another."""
-    if not isinstance(gate, Gate):
-        raise TypeError(f"gate must be a name or a Gate, got {gate!r}.")
     row, prefix = _rows(name)
     if not row.gates or prefix != row.plain:
         raise ValueError(f"core {name!r} has gates of its own: it takes no other gate.")
@@ -366,7 +364,7 @@ def make_core(
     skip_connections: bool = False,
     learned_state: bool = False,
     debug: bool = False,
-    gate: str | Gate | None = None,
+    gate: GateLike | None = None,
     **options: Any,
 ) -> Core:
     """Build a memory core by name.
@@ -386,7 +384,7 @@ def make_core(
             layers: see `Core`.
         learned_state: the initial state is learned: see `Core`.
         debug: check that all numbers are finite: see `Core`.
-        gate: in place of the prefix of the name: a key of `rlgates.gates.GATES`, or a `Gate` of
+        gate: in place of the prefix of the name: a key of `rlgates.GATES`, a row, or a `Gate` of
             `hidden_size` units, which has its options already.
         options: options of the gate (see `rlgates.gates.Gate`) and of the core (see its class
             in `rlgates.cores`); `core_options(name)` lists them.
@@ -396,10 +394,13 @@ def make_core(
             or another dtype.
         TypeError: a size that is not an integer.
     """
+    if isinstance(gate, Row) and (key := gate_key(gate)) is not None:
+        gate = key
     if isinstance(gate, str):
         name, gate = _with_gate(name, gate), None
     row, prefix = _rows(name)
     if gate is not None:
+        gate = as_gate(gate, hidden_size, tied=row.tied)
         _check_gate(name, gate, options)
     check_options(name, options)
     input_size = check_size("input_size", input_size)

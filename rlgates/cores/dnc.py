@@ -19,7 +19,7 @@ from rlgates.cell import (
 from rlgates.cores import addressing
 from rlgates.cores.lstm import LSTM
 from rlgates.errors import check_number, check_size
-from rlgates.gates import Gate
+from rlgates.gates import GateLike
 
 
 class DNC(Cell):
@@ -68,7 +68,7 @@ class DNC(Cell):
     Args:
         input_size: width of the input.
         hidden_size: number of units d of the controller.
-        gate: the gate of the controller; `make_core` builds it from the prefix of a name.
+        gate: of the controller: a key of `rlgates.GATES`, a row, or a `Gate` of hidden_size units.
         num_slots, word_size: N and W.
         num_reads, num_writes: R and K.
         clip: bound on h, c and the output; None for no bound. These five defaults are those of
@@ -87,7 +87,7 @@ class DNC(Cell):
         self,
         input_size: int,
         hidden_size: int,
-        gate: Gate,
+        gate: GateLike = "",
         num_slots: int = 16,
         word_size: int = 16,
         num_reads: int = 4,

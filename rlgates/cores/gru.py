@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from rlgates.cell import State, widened
 from rlgates.cores.stacked import Stacked, zoneout
 from rlgates.errors import check_choice
-from rlgates.gates import Gate
+from rlgates.gates import GateLike, as_gate
 from rlgates.kernels import CellSpec
 
 
@@ -47,7 +47,8 @@ class GRU(Stacked):
     Args:
         input_size: width of the input.
         hidden_size: number of units d.
-        gate: the gate; `make_core` builds it from the prefix of a name.
+        gate: a key of `rlgates.GATES`, a row (both tied, if there is no auxiliary gate), or a
+            `Gate` of hidden_size units.
         input_scale: factor on the initial input weights of the lowest layer; above 1, a short
             stimulus leaves a stronger trace in the first state.
         reset: apply the reset gate "after" the recurrent weights, as in torch, or "before".
@@ -65,7 +66,7 @@ class GRU(Stacked):
         self,
         input_size: int,
         hidden_size: int,
-        gate: Gate,
+        gate: GateLike = "",
         input_scale: float = 1.0,
         reset: str = "after",
         zoneout_hidden: float = 0.0,
@@ -73,6 +74,7 @@ class GRU(Stacked):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        gate = as_gate(gate, hidden_size, tied=True)
         maps = {"reset": hidden_size, **gate.maps, "u": hidden_size}
         super().__init__(
             input_size,

@@ -8,7 +8,7 @@ from torch import Tensor
 from rlgates.cell import State
 from rlgates.cores.stacked import Stacked
 from rlgates.errors import check_number
-from rlgates.gates import Gate
+from rlgates.gates import GateLike, as_gate
 from rlgates.kernels import CellSpec
 
 
@@ -44,8 +44,9 @@ class JANET(Stacked):
     Args:
         input_size: width of the input.
         hidden_size: number of units d.
-        gate: a tied or refine gate; `make_core` builds it from the prefix of a name. Not cumax,
-            which is invariant to a shift of its inputs such as beta.
+        gate: a key of `rlgates.GATES`, a row (both tied, if there is no auxiliary gate), or a
+            `Gate` of hidden_size units; tied or refine. Not cumax, which is invariant to a shift
+            of its inputs such as beta.
         input_scale: factor on the initial input weights of the lowest layer; above 1, a short
             stimulus leaves a stronger trace in the first state.
         beta: shift of the pre-activation in the input gate, 1.0 in the paper.
@@ -60,12 +61,13 @@ class JANET(Stacked):
         self,
         input_size: int,
         hidden_size: int,
-        gate: Gate,
+        gate: GateLike = "c",
         input_scale: float = 1.0,
         beta: float = 1.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        gate = as_gate(gate, hidden_size, tied=True)
         if gate.auxiliary not in ("tied", "refine") or gate.row.activation == "cumax":
             raise ValueError(
                 f"JANET makes its input gate from its forget gate: the gate must be tied or "

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rlgates.cell import State
 from rlgates.cores.stacked import Stacked, lstm_update
-from rlgates.gates import Gate
+from rlgates.gates import GateLike, as_gate
 from rlgates.kernels import CellSpec
 
 
@@ -40,7 +40,7 @@ class LSTM(Stacked):
     Args:
         input_size: width of the input.
         hidden_size: number of units d.
-        gate: the gate; `make_core` builds it from the prefix of a name.
+        gate: a key of `rlgates.GATES`, a row, or a `Gate` of hidden_size units.
         input_scale: factor on the initial input weights of the lowest layer; above 1, a short
             stimulus leaves a stronger trace in the first state.
         zoneout_cell, zoneout_hidden: probabilities that a unit of c and of h keeps its old value
@@ -58,7 +58,7 @@ class LSTM(Stacked):
         self,
         input_size: int,
         hidden_size: int,
-        gate: Gate,
+        gate: GateLike = "",
         input_scale: float = 1.0,
         zoneout_cell: float = 0.0,
         zoneout_hidden: float = 0.0,
@@ -66,6 +66,7 @@ class LSTM(Stacked):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        gate = as_gate(gate, hidden_size)
         maps = {**gate.maps, "u": hidden_size, "o": hidden_size}
         super().__init__(
             input_size,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rlgates.cell import LinearCell, State, factory_kwargs, named_rows, widened
 from rlgates.errors import check_choice, check_number, check_size
-from rlgates.gates import Gate
+from rlgates.gates import Gate, GateLike, as_gate
 from rlgates.kernels import LinearStep
 
 
@@ -78,16 +78,16 @@ class Minimal(LinearCell):
         self,
         input_size: int,
         hidden_size: int,
-        gate: Gate | Normalized,
+        gate: GateLike | Normalized = "",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.input_size = check_size("input_size", input_size)
         self.hidden_size = self.output_size = check_size("hidden_size", hidden_size)
-        if isinstance(gate, Gate) and gate.size != hidden_size:
-            raise ValueError(f"the gate must have {hidden_size} units, got {gate}.")
-        self.gate = gate
+        if not isinstance(gate, Normalized):
+            gate = as_gate(gate, hidden_size, tied=True)
+        self.gate: Gate | Normalized = gate
         self.maps = {**gate.maps, "u": hidden_size}
         self._widths = list(self.maps.values())
         self.state_shapes = {"h": (hidden_size,)}
@@ -148,7 +148,8 @@ class MinGRU(Minimal):
     Args:
         input_size: width of the input.
         hidden_size: number of units d.
-        gate: the gate; `make_core` builds it from the prefix of a name.
+        gate: a key of `rlgates.GATES`, a row (both tied, if there is no auxiliary gate), or a
+            `Gate` of hidden_size units.
         candidate: "g" as above, or "linear" for L_u itself (the paper's simplest form).
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
@@ -161,7 +162,7 @@ class MinGRU(Minimal):
         self,
         input_size: int,
         hidden_size: int,
-        gate: Gate,
+        gate: GateLike = "",
         candidate: str = "g",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -189,7 +190,8 @@ class GILR(Minimal):
     Args:
         input_size: width of the input.
         hidden_size: number of units d.
-        gate: the gate; `make_core` builds it from the prefix of a name.
+        gate: a key of `rlgates.GATES`, a row (both tied, if there is no auxiliary gate), or a
+            `Gate` of hidden_size units.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:

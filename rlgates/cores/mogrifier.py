@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from rlgates.cell import State, factory_kwargs, widened
 from rlgates.cores.stacked import Stacked, lstm_update
 from rlgates.errors import check_flag, check_size
-from rlgates.gates import Gate
+from rlgates.gates import GateLike, as_gate
 from rlgates.kernels import CellSpec
 
 
@@ -52,7 +52,7 @@ class MogrifierLSTM(Stacked):
     Args:
         input_size: width of the input.
         hidden_size: number of units d.
-        gate: the gate; `make_core` builds it from the prefix of a name.
+        gate: a key of `rlgates.GATES`, a row, or a `Gate` of hidden_size units.
         input_scale: factor on the initial weights W_x; above 1, a short stimulus leaves a
             stronger trace in the first state.
         rounds: number of rounds, 5 in the paper.
@@ -77,7 +77,7 @@ class MogrifierLSTM(Stacked):
         self,
         input_size: int,
         hidden_size: int,
-        gate: Gate,
+        gate: GateLike = "",
         input_scale: float = 1.0,
         rounds: int = 5,
         rank: int | None = None,
@@ -88,6 +88,7 @@ class MogrifierLSTM(Stacked):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        gate = as_gate(gate, hidden_size)
         maps = {**gate.maps, "u": hidden_size, "o": hidden_size}
         super().__init__(
             input_size,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from rlgates.cell import Cell, State, factory_kwargs, full_precision, truncated_normal_, widened
 from rlgates.cores.lstm import LSTM
 from rlgates.errors import check_flag, check_size
-from rlgates.gates import Gate
+from rlgates.gates import GateLike, as_gate
 
 # A row or key with a smaller norm counts as zero, so that no gradient is divided by zero.
 _SHORTEST = 1e-6
@@ -83,7 +83,8 @@ class RMA(Cell):
     Args:
         input_size: width of the input.
         hidden_size: number of units d of each controller layer (the authors use 256).
-        gate: gate of the controller layers; `make_core` builds it from the prefix of a name.
+        gate: of the controller layers: a key of `rlgates.GATES`, a row, or a `Gate` of hidden_size
+            units.
         latent_size: width of z and of a row of the memory.
         latent_hidden: tanh units between the input and z; 2 * latent_size if None.
         num_slots: rows of the memory; then the oldest is overwritten.
@@ -106,7 +107,7 @@ class RMA(Cell):
         self,
         input_size: int,
         hidden_size: int,
-        gate: Gate,
+        gate: GateLike = "",
         latent_size: int = 200,
         latent_hidden: int | None = None,
         num_slots: int = 1000,
@@ -128,7 +129,7 @@ class RMA(Cell):
         if self.top_k > self.num_slots:
             raise ValueError(f"top_k must be at most num_slots = {num_slots}, got {top_k}.")
         self.memory = check_flag("memory", memory)
-        self.gate = gate
+        self.gate = gate = as_gate(gate, d)
 
         reads = self.num_heads * latent if self.memory else 0
         self.output_size = latent + 2 * d + reads

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from rlgates.cell import Cell, State, factory_kwargs, named_rows, truncated_normal_, widened
 from rlgates.cores.attention import Block
 from rlgates.errors import check_number, check_size, nearest_divisor, unknown_choice
-from rlgates.gates import Gate
+from rlgates.gates import GATES, Gate, GateLike, as_gate
 
 
 class RMC(Cell):
@@ -51,7 +51,7 @@ class RMC(Cell):
     Args:
         input_size: width of the input.
         hidden_size: width D of a slot.
-        gate: the gate, of D units; `make_core` builds it from the prefix of a name.
+        gate: a key of `rlgates.GATES`, a row, or a `Gate` of D units.
         mem_slots: number of slots S.
         num_heads: number of attention heads H; it must divide D.
         num_blocks: number of attention blocks in a step.
@@ -75,7 +75,7 @@ class RMC(Cell):
         self,
         input_size: int,
         hidden_size: int,
-        gate: Gate,
+        gate: GateLike = "",
         mem_slots: int = 4,
         num_heads: int = 1,
         num_blocks: int = 1,
@@ -97,12 +97,11 @@ class RMC(Cell):
                 f"num_heads must divide hidden_size {hidden_size}, got {num_heads}. "
                 f"The nearest is {near}."
             )
-        if gate.size != hidden_size:
-            raise ValueError(f"the gate must have {hidden_size} units, got {gate}.")
+        gate = as_gate(gate, hidden_size)
         self.gate_style = gate_style
         self.gate = _slot_gate(gate, gate_style)
         self.input_bias = check_number("input_bias", input_bias)
-        plain = self.gate is not None and gate.name == "" and gate.auxiliary == "untied"
+        plain = self.gate is not None and gate.row == GATES[""] and gate.auxiliary == "untied"
         if input_bias and not plain:
             raise ValueError(
                 "input_bias is the initial b_i of the plain untied gate only, got "
@@ -226,9 +225,9 @@ def _slot_gate(gate: Gate, style: str | None) -> Gate | None:
             )
         # t_max defaults to the width of the gate, which here would be 1.
         extra = {"t_max": gate.t_max} if gate.row.init == "chrono" else {}
-        return Gate(gate.name, 1, **(gate.options | extra))
+        return Gate(gate.row, 1, **(gate.options | extra))
     if style is not None:
         raise unknown_choice("gate_style", style, ("unit", "memory", "None"))
-    if gate.name or gate.options:
+    if gate.row != GATES[""] or gate.options:
         raise ValueError(f"gate_style None has no gates, so it needs the plain name, got {gate}.")
     return None

@@ -43,8 +43,6 @@ class Stacked(Cell):
         super().__init__()
         self.input_size = check_size("input_size", input_size)
         self.hidden_size = self.output_size = check_size("hidden_size", hidden_size)
-        if gate.size != hidden_size:
-            raise ValueError(f"the gate must have {hidden_size} units, got {gate}.")
         self.input_scale = check_number("input_scale", scale, above=0)
         for name, probability in noise.items():
             setattr(self, name, check_probability(name, probability))

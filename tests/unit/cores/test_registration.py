@@ -11,6 +11,7 @@ from support.cases import HIDDEN, INPUTS, small
 from support.equivalence import inputs_and_state, typical_episode_starts
 from torch import Tensor, nn
 
+import rlgates
 from rlgates import (
     Activation,
     Auxiliary,
@@ -22,8 +23,8 @@ from rlgates import (
     register_core,
     register_gate,
 )
-from rlgates.core import State
-from rlgates.gates import ACTIVATIONS, AUXILIARIES, GATES
+from rlgates.core import Core, State
+from rlgates.gates import ACTIVATIONS, AUXILIARIES, GATES, Row
 from rlgates.registry import CORES, core_name
 
 
@@ -200,7 +201,7 @@ def test_gates_by_name_and_as_instances() -> None:
     generator = torch.Generator()
     x = torch.randn(5, 2, 3)
     expected = make_core("ur_lstm", 3, 4, generator=generator.manual_seed(0))(x)
-    for gate in ("ur", Gate("ur", 4)):
+    for gate in ("ur", GATES["ur"], Gate("ur", 4)):
         core = make_core("lstm", 3, 4, gate=gate, generator=generator.manual_seed(0))
         torch.testing.assert_close(core(x), expected, rtol=0, atol=0)
     assert make_core("janet", 3, 4, gate="c").name == "janet"
@@ -223,5 +224,43 @@ def test_gates_by_name_and_as_instances() -> None:
 def test_gates_are_refused(name: str, gate: Any, options: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_core(name, 3, 4, gate=gate, **options)
-    with pytest.raises(TypeError, match="must be a name or a Gate"):
+    with pytest.raises(TypeError, match="must be a name, a Row of GATES or a Gate"):
         make_core("lstm", 3, 4, gate=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("core", [core for core, row in CORES.items() if row.gates])
+def test_cells_take_gates_by_name_by_row_and_as_instances(core: str) -> None:
+    cell = CORES[core].cell
+    options = small(core)
+
+    def same_as(name: str, made: Cell) -> None:
+        other = make_core(name, INPUTS, HIDDEN, **options).cells[0]
+        assert repr(made) == repr(other)
+        assert {name: p.shape for name, p in made.named_parameters()} == {
+            name: p.shape for name, p in other.named_parameters()
+        }
+
+    same_as(core, cell(INPUTS, HIDDEN, **options))
+    for key in CORES[core].gates:
+        name = core if key == CORES[core].plain else f"{key}_{core}"
+        same_as(name, cell(INPUTS, HIDDEN, gate=key, **options))
+        same_as(name, cell(INPUTS, HIDDEN, gate=GATES[key], **options))
+    made = cell(INPUTS, HIDDEN, gate=Row("fast", "uniform", "refine", "new", ""), **options)
+    assert "Gate('new', 6)" in repr(made) or core == "dnc"  # its controller has the gate
+    with pytest.raises(ValueError, match=f"must have {HIDDEN} units"):
+        cell(INPUTS, HIDDEN, gate=Gate("ur", HIDDEN + 1), **options)
+    with pytest.raises(ValueError, match=r"unknown gate 'urr'.* Did you mean 'ur'"):
+        cell(INPUTS, HIDDEN, gate="urr", **options)
+    with pytest.raises(TypeError, match="must be a name, a Row of GATES or a Gate"):
+        cell(INPUTS, HIDDEN, gate=nn.Sigmoid(), **options)
+
+
+def test_a_row_that_is_not_in_the_table_needs_no_name() -> None:
+    row = Row("fast", "chrono", "refine", "fast chrono refine", "")
+    for core in (make_core("gru", 3, 4, gate=row), rlgates.nn.GRU(3, 4, gate=row).cores[0]):
+        assert isinstance(core, Core)
+        assert {"b_r", "b_f"} <= core.gate_weights().keys()
+        core(torch.zeros(2, 1, 3))
+    untied = Row("fast", "chrono", "untied", "fast chrono", "")
+    assert "b_i" not in make_core("janet", 3, 4, gate=untied).gate_weights()
+    assert "b_i" in make_core("lstm", 3, 4, gate=untied).gate_weights()
