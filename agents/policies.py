@@ -27,9 +27,8 @@ from rlgates.agents.encoders import GridEncoder, MixedEncoder, is_small_image
 from rlgates.agents.sequences.core_module import CoreModule, StatePair
 from rlgates.agents.sequences.distributions import LogCategorical
 from rlgates.agents.sequences.policy import SequencePolicy
-from rlgates.cell import Cell
 from rlgates.errors import check_choice, check_size
-from rlgates.registry import check_options, core_name, make_core
+from rlgates.registry import CoreFactory, check_options, core_name, make_core
 
 
 class MlpLstmPolicy(SequencePolicy):
@@ -37,7 +36,8 @@ class MlpLstmPolicy(SequencePolicy):
 
     Args:
         core: a name from `rlgates.list_cores()`, such as "ur_lstm"; "none" has no memory. A class
-            that is registered (`rlgates.register_core`) stands for its name, which files store.
+            or factory that is registered (`rlgates.register_core`) stands for its name, which
+            files store.
         core_kwargs: options of the core, such as {"input_scale": 4.0}. Dropout and zoneout are
             off in an agent: an update must compute the same as the rollout.
         lstm_hidden_size, n_lstm_layers: units of a layer, and layers of the core. They determine
@@ -73,7 +73,7 @@ class MlpLstmPolicy(SequencePolicy):
         use_expln: bool = False,
         squash_output: bool = False,
         *,
-        core: str | type[Cell] = "lstm",
+        core: str | CoreFactory = "lstm",
         core_kwargs: dict[str, Any] | None = None,
         lstm_hidden_size: int = 256,
         n_lstm_layers: int = 1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
@@ -22,12 +22,16 @@ DTYPES = (torch.float32, torch.float64)  # of parameters
 _COMMON = ("input_size", "hidden_size", "gate", "device", "dtype")
 
 
+def option_names(make: Callable[..., object]) -> tuple[str, ...]:
+    """The names of the options of a cell's constructor or factory, in its order."""
+    return tuple(name for name in inspect.signature(make).parameters if name not in _COMMON)
+
+
 class _Options:
-    """The names of the keyword options of a cell's constructor, in its order."""
+    """The `option_names` of the constructor."""
 
     def __get__(self, _: object, cell: type[Cell]) -> tuple[str, ...]:
-        names = inspect.signature(cell).parameters
-        return tuple(name for name in names if name not in _COMMON)
+        return option_names(cell)
 
 
 class Cell(nn.Module, ABC):

@@ -10,8 +10,9 @@ Gates and their gradients are finite for every finite pre-activation.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -134,13 +135,14 @@ AUXILIARIES: dict[str, Auxiliary] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One named gate: a choice on each axis, its title and its paper."""
+    """One named gate: a choice on each axis, its title and its paper, the module that made it."""
 
     activation: str
     init: str
     auxiliary: str
     title: str
     source: str
+    module: str = field(default=__name__, compare=False)
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -210,6 +212,7 @@ def register_gate(
         auxiliary if isinstance(auxiliary, str) else prefix,
         title or prefix,
         source,
+        sys._getframe(1).f_globals.get("__name__", "__main__"),
     )
     if known is not None and known != row:
         raise ValueError(f"the prefix {prefix!r} is taken: {known.title}. Choose another.")

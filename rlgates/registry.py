@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from rlgates.cell import Cell, factory_kwargs
+from rlgates.cell import Cell, factory_kwargs, option_names
 from rlgates.core import Core
 from rlgates.cores.dnc import DNC
 from rlgates.cores.feedforward import FeedForward
@@ -60,16 +61,17 @@ class CoreRow(NamedTuple):
     """One core: its cell, the gates it takes, and how tables describe it.
 
     Attributes:
-        cell: the class of its layers.
+        cell: the class of its layers, or what makes one of them, or the core as a whole.
         title, equation, source: its full name, its update in a line, and its paper.
         takes: whether it takes a row of GATES, by its name and row; none if its gates are part of
             its definition.
         tied: whether gates without an auxiliary gate are tied (i = 1 - f) by default.
         plain: the key of GATES that the name without a prefix stands for.
         fixed: gate options that the core sets itself.
+        module: where the row was made.
     """
 
-    cell: type[Cell]
+    cell: Callable[..., Cell | Core]
     title: str
     equation: str
     source: str
@@ -77,6 +79,12 @@ class CoreRow(NamedTuple):
     tied: bool = False
     plain: str = ""
     fixed: tuple[str, ...] = ()
+    module: str = __name__
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options of its cell, without those of a gate."""
+        return option_names(self.cell)
 
     @property
     def gates(self) -> tuple[str, ...]:
@@ -194,19 +202,20 @@ COMMON_OPTIONS = ("skip_connections", "learned_state", "backend", "debug")
 ALIASES: dict[str, str] = {"on_lstm": "om_lstm", "c_janet": "janet"}
 
 
-_CellClass = TypeVar("_CellClass", bound=type[Cell])
+CoreFactory = Callable[..., Cell | Core]
+_Factory = TypeVar("_Factory", bound=CoreFactory)
 
 
 def register_core(
     name: str,
-    cell: _CellClass,
+    cell: _Factory,
     *,
     gates: bool | None = None,
     tied: bool = False,
     title: str = "",
     equation: str = "",
     source: str = "",
-) -> _CellClass:
+) -> _Factory:
     """Add a core to `CORES`: its name works wherever a core is named, such as in `policy_kwargs`.
 
     Files name a core; whoever loads one has to register its core first, best in the module that
@@ -215,9 +224,10 @@ def register_core(
     Args:
         name: lower-case letters, digits and underscores.
         cell: its layers: a concrete `Cell`, whose constructor takes `input_size`, `hidden_size`, a
-            `gate` if it has one, and options.
+            `gate` if it has one, and options; or a factory with these parameters, which returns a
+            new `Cell`, or a new `Core` of all layers.
         gates: whether it takes every gate, as `<gate>_<name>`; by default whether its constructor
-            has a `gate`.
+            has a `gate`, even one with a default.
         tied: whether gates without an auxiliary gate are tied (i = 1 - f) by default.
         title, equation, source: for tables.
 
@@ -226,23 +236,18 @@ def register_core(
 
     Raises:
         ValueError: a name that is taken by another class, or that is no such word, a constructor
-            without these parameters.
-        TypeError: `cell` is not a concrete subclass of `Cell`.
+            without these parameters, or one whose options have no names (`**options`).
+        TypeError: `cell` is neither a concrete subclass of `Cell` nor a factory.
     """
     if not re.fullmatch("[a-z][a-z0-9_]*", name):
         raise ValueError(
             f"the name of a core must be lower-case letters, digits and underscores, got {name!r}."
         )
-    given: Any = cell
-    concrete = isinstance(given, type) and issubclass(given, Cell) and not inspect.isabstract(given)
-    if not concrete:
-        raise TypeError(f"cell must be a concrete subclass of rlgates.Cell, got {cell!r}.")
+    _check_factory(cell, ["gate"] if gates else [])
     parameters = inspect.signature(cell).parameters
-    needed = ["input_size", "hidden_size", *(["gate"] if gates else [])]
-    if missing := [parameter for parameter in needed if parameter not in parameters]:
-        raise ValueError(f"the constructor of {cell.__name__} lacks {', '.join(missing)}.")
     takes = _every_gate if "gate" in parameters and gates is not False else _no_gate
-    row = CoreRow(cell, title or name, equation, source, takes, tied)
+    module = sys._getframe(1).f_globals.get("__name__", "__main__")
+    row = CoreRow(cell, title or name, equation, source, takes, tied, module=module)
     known = CORES.get(name)
     if known is None or _path(known.cell) != _path(cell):  # a notebook's cell may run twice
         names = {f"{gate}_{name}" if gate else name for gate in (*row.gates, "")}
@@ -252,11 +257,34 @@ def register_core(
     return cell
 
 
-def core_name(core: str | type[Cell]) -> str:
-    """The name of a core that is given by its name or by its registered class.
+def _check_factory(cell: CoreFactory, needed: list[str]) -> None:
+    """Raise unless `make_core` can call it with these parameters too."""
+    usable = issubclass(cell, Cell | Core) if inspect.isclass(cell) else callable(cell)
+    if not usable or inspect.isabstract(cell):
+        raise TypeError(
+            f"cell must be a concrete subclass of rlgates.Cell or a factory, got {cell!r}."
+        )
+    parameters = inspect.signature(cell).parameters
+    required = ["input_size", "hidden_size", *needed]
+    if missing := [parameter for parameter in required if parameter not in parameters]:
+        raise ValueError(f"the constructor of {_path(cell)[1]} lacks {', '.join(missing)}.")
+    for name, parameter in parameters.items():
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            raise ValueError(
+                f"the constructor of {_path(cell)[1]} must name its options, got {parameter}."
+            )
+        if name in ("num_layers", *COMMON_OPTIONS):
+            raise ValueError(
+                f"the constructor of {_path(cell)[1]} has an option {name}, which make_core has "
+                "for every core: give it another name."
+            )
+
+
+def core_name(core: str | CoreFactory) -> str:
+    """The name of a core that is given by its name, or by its registered class or factory.
 
     Raises:
-        ValueError: a class that is not registered, or an unknown name.
+        ValueError: a class or factory that is not registered, or an unknown name.
     """
     if isinstance(core, str):
         _rows(core)
@@ -265,13 +293,20 @@ def core_name(core: str | type[Cell]) -> str:
         if row.cell is core:
             return name
     raise ValueError(
-        f"core must be a name or a registered class, got {core!r}: call "
+        f"core must be a name, or a registered class or factory, got {core!r}: call "
         "rlgates.register_core(name, cell) first. Files store the name."
     )
 
 
-def _path(cell: type[Cell]) -> tuple[str, str]:
-    return cell.__module__, cell.__qualname__
+def core_modules(name: str) -> list[str]:
+    """The modules outside rlgates that registered a core and its gate."""
+    row, gate = _rows(name)
+    modules = dict.fromkeys((row.module, GATES[gate].module))
+    return [module for module in modules if not module.startswith("rlgates.")]
+
+
+def _path(cell: CoreFactory) -> tuple[str, str]:
+    return cell.__module__, getattr(cell, "__qualname__", repr(cell))
 
 
 def core_names() -> dict[str, tuple[str, str]]:
@@ -299,7 +334,7 @@ def core_options(name: str) -> tuple[str, ...]:
     """
     row, gate = _rows(name)
     of_gate = [option for option in GATES[gate].options if option not in row.fixed]
-    return (*(of_gate if row.gates else ()), *row.cell.options, *COMMON_OPTIONS)
+    return (*(of_gate if row.gates else ()), *row.options, *COMMON_OPTIONS)
 
 
 def _rows(name: str) -> tuple[CoreRow, str]:
@@ -327,7 +362,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
         # The cell itself raises for a fixed option, and says why.
         if option not in (*allowed, *_rows(name)[0].fixed):
             gates = [gate for gate, row in GATES.items() if option in row.options]
-            cores = [core for core, row in CORES.items() if option in row.cell.options]
+            cores = [core for core, row in CORES.items() if option in row.options]
             owners = [*(f"{gate}_" if gate else "the plain gate" for gate in gates), *cores]
             raise unknown_choice(f"option for core {name!r}", option, allowed, owners)
 
@@ -406,7 +441,7 @@ def make_core(
     input_size = check_size("input_size", input_size)
     hidden_size = check_size("hidden_size", hidden_size)
     skip_connections = check_flag("skip_connections", skip_connections)
-    kwargs: dict[str, Any] = {key: options[key] for key in options if key in row.cell.options}
+    kwargs: dict[str, Any] = {key: options[key] for key in options if key in row.options}
     # On the CPU, so that a seed gives the same core on every device; a meta tensor has no values.
     is_meta = device is not None and torch.device(device).type == "meta"
     takes = inspect.signature(row.cell).parameters
@@ -414,22 +449,29 @@ def make_core(
         if key in takes:
             kwargs[key] = value
     if row.gates:
-        gate_options = {key: options[key] for key in options if key not in row.cell.options}
+        gate_options = {key: options[key] for key in options if key not in row.options}
         if row.tied and GATES[prefix].auxiliary == "untied":
             gate_options.setdefault("tied", True)
     cells: list[Cell] = []
     for layer in range(check_size("num_layers", num_layers)):
         if layer:
-            kwargs = {k: v for k, v in kwargs.items() if k not in row.cell.first_layer_options}
+            lowest = getattr(row.cell, "first_layer_options", ())
+            kwargs = {k: v for k, v in kwargs.items() if k not in lowest}
         if row.gates:
             kwargs["gate"] = gate or Gate(prefix, hidden_size, **gate_options)
         width = cells[-1].output_size + input_size * skip_connections if cells else input_size
         # Constructors of cells and of torch.nn layers use the global generator.
         with torch.random.fork_rng(devices=[], enabled=generator is not None):
-            cell = row.cell(width, hidden_size, **kwargs)
+            made = row.cell(width, hidden_size, **kwargs)
+        if not isinstance(made, Cell | Core):
+            raise TypeError(f"the factory of {name!r} must return a Cell or a Core, got {made!r}.")
         if generator is not None:
-            cell.reset_parameters(generator)
-        cells.append(cell)
+            made.reset_parameters(generator)
+        if isinstance(made, Core):
+            _check_whole(name, num_layers, skip_connections, learned_state)
+            made.name, made.backend, made.debug = name, backend, check_flag("debug", debug)
+            return made.to(device=device, dtype=dtype)
+        cells.append(made)
     core = Core(
         cells,
         ALIASES.get(name, name),
@@ -439,3 +481,12 @@ def make_core(
         debug=debug,
     )
     return core.to(device=device, dtype=dtype)
+
+
+def _check_whole(name: str, num_layers: int, skip_connections: bool, learned_state: bool) -> None:
+    """Raise if a core that its factory makes as a whole is asked for what a stack has."""
+    if num_layers > 1 or skip_connections or learned_state:
+        raise ValueError(
+            f"the factory of core {name!r} makes the core as a whole: num_layers must be 1, "
+            "skip_connections and learned_state False. Give the factory options for them."
+        )

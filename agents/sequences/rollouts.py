@@ -21,7 +21,7 @@ from rlgates.agents.sequences.policy import ActionEvaluation, Observations, Sequ
 from rlgates.agents.sequences.tensor_vec_env import TensorVecEnv, is_tensor_env
 from rlgates.agents.tvt import TVT, check_whole_episodes, recompute_reads, rma_cell
 from rlgates.errors import nearest_divisor
-from rlgates.registry import core_name
+from rlgates.registry import core_modules, core_name
 
 _LOAD_ERRORS = (
     zipfile.BadZipFile,
@@ -101,8 +101,9 @@ class SequenceRollouts(OnPolicyAlgorithm):
 
     def _setup_model(self) -> None:
         if "core" in self.policy_kwargs:  # files store its name, not its class
-            core = core_name(self.policy_kwargs["core"])
+            core = self._core_name(self.policy_kwargs["core"])
             self.policy_kwargs = {**self.policy_kwargs, "core": core}
+            self.core_modules = core_modules(core)
         super()._setup_model()
         if not isinstance(self.policy, SequencePolicy):
             raise TypeError(
@@ -115,6 +116,17 @@ class SequenceRollouts(OnPolicyAlgorithm):
             self.n_steps, self.n_envs, self.n_steps, self.burn_in, self.gamma, self.gae_lambda
         )
         self._last_lstm_states = self.policy.initial_states(self.n_envs)
+
+    def _core_name(self, core: Any) -> str:
+        try:
+            return core_name(core)
+        except ValueError as error:
+            modules = getattr(self, "core_modules", None)  # a loaded model has those of its file
+            if not modules:
+                raise
+            raise ValueError(
+                f"{error} When the model was saved, it was registered by {', '.join(modules)}."
+            ) from error
 
     def _setup_learn(self, *args: Any, **kwargs: Any) -> Any:
         # Only now, because a loaded model may get another number of environments.

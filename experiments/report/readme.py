@@ -30,7 +30,7 @@ def cores_table(results: Path) -> str:
             f"`{family}`",
             f"{row.title}: {row.equation}",
             "all" if set(gates) == every else " ".join(f"`{gate}_`" for gate in gates),
-            " ".join(f"`{option}`" for option in row.cell.options) or "",
+            " ".join(f"`{option}`" for option in row.options) or "",
             f"{sum(p.numel() for p in core.parameters()):,}",
             f"{core.state_size:,}",
             costs[family]["relative_time"] if family in costs else "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 CORES = """
 import torch
 from torch import nn
-from rlgates import Activation, Cell, register_core, register_gate
+from rlgates import Activation, Cell, Core, register_core, register_gate
+from rlgates.cores import LSTM
 
 STEEP = Activation(lambda z: torch.sigmoid(4 * z), from_logit=lambda y: y / 4)
 register_gate("steep", activation=STEEP)
@@ -38,13 +40,26 @@ class Leaky(Cell):
 
 
 register_core("leaky", Leaky)
+
+
+def zoned(input_size, hidden_size, rate=0.25):
+    return LSTM(input_size, hidden_size, "f", zoneout_cell=rate)
+
+
+def deep(input_size, hidden_size):
+    return Core([Leaky(input_size, hidden_size), zoned(hidden_size, hidden_size)])
+
+
+register_core("zoned", zoned)
+register_core("deep", deep)
 """
 
 TRAIN = """
-from cores import Leaky
+from cores import Leaky, deep, zoned
 from rlgates import RecurrentPPO
 
-for name, core in (("class", Leaky), ("gate", "steep_gru"), ("options", "leaky")):
+for name, core in (("class", Leaky), ("gate", "steep_gru"), ("options", "leaky"),
+                   ("factory", zoned), ("whole", deep)):
     kwargs = {"core": core, "lstm_hidden_size": 8}
     if name == "options":
         kwargs["core_kwargs"] = {"rate": 0.9}
@@ -63,7 +78,8 @@ import cores
 import numpy as np
 from rlgates import RecurrentPPO
 
-for name, core in (("class", "leaky"), ("gate", "steep_gru"), ("options", "leaky")):
+for name, core in (("class", "leaky"), ("gate", "steep_gru"), ("options", "leaky"),
+                   ("factory", "zoned"), ("whole", "deep")):
     model = RecurrentPPO.load(name)
     assert model.policy.core == core, model.policy.core
     model.predict(np.zeros(4, np.float32))
@@ -90,17 +106,23 @@ def test_own_gates_and_cores_train_and_are_saved_by_name(tmp_path: Path) -> None
     for code in (TRAIN, LOAD):
         finished = run(code, tmp_path)
         assert finished.returncode == 0, finished.stderr
-    for name in ("class", "gate"):
+    for name in ("class", "gate", "factory"):
         finished = run(FORGETFUL.format(name=name), tmp_path)
         assert finished.returncode == 1
         assert "has to be registered first" in finished.stderr
+        assert "it was registered by cores." in finished.stderr
 
 
 def test_a_class_must_be_registered() -> None:
     from rlgates import Cell, RecurrentPPO
+    from rlgates.cores import LSTM
 
     class Unregistered(Cell):
         pass
 
     with pytest.raises(ValueError, match="register_core"):
         RecurrentPPO("MlpLstmPolicy", "CartPole-v1", policy_kwargs={"core": Unregistered})
+    with pytest.raises(ValueError, match="register_core"):
+        RecurrentPPO(
+            "MlpLstmPolicy", "CartPole-v1", policy_kwargs={"core": partial(LSTM, gate="u")}
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from rlgates import (
     register_gate,
 )
 from rlgates.core import Core, State
+from rlgates.cores import LSTM
 from rlgates.gates import ACTIVATIONS, AUXILIARIES, GATES, Row
 from rlgates.registry import CORES, core_name
 
@@ -168,6 +170,53 @@ def test_a_core_of_a_user_is_one_of_them() -> None:
         make_core("leaky", 3, 4, rat=0.5)
 
 
+def test_a_factory_makes_layers() -> None:
+    register_core("zoned", partial(LSTM, zoneout_cell=0.5), gates=False)
+    register_core("ur_zoned", partial(LSTM, gate="ur"), gates=False)
+    assert {"zoned", "ur_zoned"} <= {*list_cores()}
+    core = make_core("zoned", 3, 4, 2, dtype=torch.float64, learned_state=True)
+    assert [cell.zoneout_cell for cell in core.cells] == [0.5, 0.5]
+    x, state = inputs_and_state(core)
+    assert core(x, state)[0].dtype == torch.float64
+    assert "b_r" in make_core("ur_zoned", 3, 4, zoneout_hidden=0.1).gate_weights()
+    with pytest.raises(ValueError, match="Did you mean 'zoneout_cell'"):
+        make_core("zoned", 3, 4, zoneout_cel=0.1)
+
+
+class Deep(Core):
+    """Two layers of different kinds."""
+
+    def __init__(self, input_size: int, hidden_size: int, rate: float = 0.5) -> None:
+        super().__init__([Leaky(input_size, hidden_size, rate), LSTM(hidden_size, 2)])
+
+
+def test_a_factory_or_a_class_makes_a_core_as_a_whole() -> None:
+    register_core("deep", Deep)
+    register_core("wide", partial(Deep, rate=0.1))
+    generator = torch.Generator()
+    core = make_core(
+        "deep", 3, 4, dtype=torch.float64, backend="plain", debug=True, rate=0.25,
+        generator=generator.manual_seed(0),
+    )  # fmt: skip
+    assert isinstance(core, Deep)
+    assert (core.name, core.backend, core.debug, core.output_size) == ("deep", "plain", True, 2)
+    assert core.cells[0].rate == 0.25
+    assert {parameter.dtype for parameter in core.parameters()} == {torch.float64}
+    same = make_core("wide", 3, 4, rate=0.25, generator=generator.manual_seed(0))
+    torch.testing.assert_close(same.double().state_dict(), core.state_dict(), rtol=0, atol=0)
+    for option in ({"num_layers": 2}, {"skip_connections": True}, {"learned_state": True}):
+        with pytest.raises(ValueError, match="makes the core as a whole: num_layers must be 1"):
+            make_core("deep", 3, 4, **option)  # type: ignore[arg-type]
+
+
+def unnamed(input_size: int, hidden_size: int, **options: Any) -> Cell:
+    raise NotImplementedError
+
+
+def stacked(input_size: int, hidden_size: int, num_layers: int = 1) -> Core:
+    raise NotImplementedError
+
+
 class NoSizes(Leaky):
     def __init__(self, hidden_size: int) -> None:
         super().__init__(1, hidden_size)
@@ -180,14 +229,25 @@ class NoSizes(Leaky):
         ("ur_lstm", Leaky, ValueError, "the name 'ur_lstm' is taken"),
         ("on_lstm", Leaky, ValueError, "is taken"),
         ("Leaky", Leaky, ValueError, "lower-case"),
-        ("leaky", nn.LSTM, TypeError, "must be a concrete subclass of rlgates.Cell"),
+        ("leaky", nn.LSTM, TypeError, "must be a concrete subclass of rlgates.Cell or a factory"),
         ("leaky", Cell, TypeError, "must be a concrete subclass"),
+        ("leaky", nn.Sigmoid(), ValueError, "Sigmoid.* lacks input_size, hidden_size"),
+        ("leaky", 3, TypeError, "or a factory, got 3"),
         ("leaky", NoSizes, ValueError, "NoSizes lacks input_size"),
+        ("leaky", unnamed, ValueError, r"unnamed must name its options, got \*\*options"),
+        ("leaky", stacked, ValueError, "stacked has an option num_layers, which make_core has"),
     ],
 )
 def test_cores_are_checked(name: str, cell: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         register_core(name, cell)
+    assert "leaky" not in CORES
+
+
+def test_a_factory_must_return_a_cell() -> None:
+    register_core("none_at_all", lambda input_size, hidden_size: None)
+    with pytest.raises(TypeError, match="must return a Cell or a Core, got None"):
+        make_core("none_at_all", 3, 4)
 
 
 def test_what_is_not_registered_is_named() -> None:
