@@ -19,6 +19,7 @@ from rlgates.agents.sequences.core_module import CoreModule
 from rlgates.core import Core, GateTrace
 from rlgates.deprecation import warn_renamed
 from rlgates.errors import check_choice, check_flag, check_size
+from rlgates.gates import Decay
 from rlgates.registry import make_core
 
 QUANTILES = {"q10": 0.1, "median": 0.5, "q90": 0.9}
@@ -139,7 +140,7 @@ def _rollout(buffer: Any, critic: bool) -> tuple[Any, Any, Any]:
     return buffer.observations, buffer.episode_starts, state
 
 
-def record_gates(logger: Logger, prefix: str, trace: GateTrace, decay: str = "linear") -> None:
+def record_gates(logger: Logger, prefix: str, trace: GateTrace, decay: Decay = "linear") -> None:
     """Record gates in a logger of SB3, under the names that `GateCallback` documents.
 
     Args:
@@ -208,7 +209,7 @@ class GateCallback(BaseCallback):
         *,
         envs: int | None = 8,
         critic: bool = False,
-        decay: str = "linear",
+        decay: Decay = "linear",
         keep: bool = False,
         verbose: int = 0,
     ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -44,7 +44,12 @@ class GymEnv(gymnasium.Env[Any, np.int64]):
     metadata = {"render_modes": ["rgb_array", "human"], "render_fps": FPS}  # noqa: RUF012
 
     def __init__(
-        self, env_id: str, *, render_mode: str | None = None, env_index: int = 0, **settings: Any
+        self,
+        env_id: str,
+        *,
+        render_mode: Literal["rgb_array", "human"] | None = None,
+        env_index: int = 0,
+        **settings: Any,
     ) -> None:
         self.env_spec = make_env_spec(env_id, **settings)
         if render_mode is not None:

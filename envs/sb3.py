@@ -6,7 +6,7 @@ This is the only file of the environments that needs stable-baselines3.
 from __future__ import annotations
 
 import time
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 from stable_baselines3.common.monitor import Monitor
@@ -28,7 +28,7 @@ def make_vec_env(
     n_envs: int,
     seed: int | None = None,
     *,
-    render_mode: str | None = None,
+    render_mode: Literal["rgb_array"] | None = None,
     **settings: Any,
 ) -> BatchedVecEnv:
     """`n_envs` environments `env_id` with `settings`, stepped together as one `VecEnv`.
@@ -61,7 +61,7 @@ class BatchedVecEnv(VecEnv):
         render_mode: None or "rgb_array".
     """
 
-    def __init__(self, env: BatchedEnv, render_mode: str | None = None) -> None:
+    def __init__(self, env: BatchedEnv, render_mode: Literal["rgb_array"] | None = None) -> None:
         if render_mode is not None:
             check_choice("render mode", render_mode, ("rgb_array",))
         self.env = env

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -49,7 +49,12 @@ class GymVectorEnv(VectorEnv[Any, Array, Array]):
     }
 
     def __init__(
-        self, num_envs: int, env_id: str, *, render_mode: str | None = None, **settings: Any
+        self,
+        num_envs: int,
+        env_id: str,
+        *,
+        render_mode: Literal["rgb_array"] | None = None,
+        **settings: Any,
     ) -> None:
         self.env = BatchedEnv(make_env_spec(env_id, **settings), num_envs)
         if render_mode is not None:

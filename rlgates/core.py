@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,11 @@ from rlgates import kernels
 from rlgates.cell import DTYPES, Cell, State, check_dtype, check_tensor
 from rlgates.deprecation import renamed, warn_renamed
 from rlgates.errors import check_choice, check_flag, check_size
-from rlgates.gates import timescale
+from rlgates.gates import Decay, timescale
 
 __all__ = ["Cell", "Core", "GateTrace", "State", "run_together"]
+
+BackendName = Literal["auto", "plain", "native", "scan", "triton"]
 
 __getattr__ = renamed(__name__, {"Observation": "rlgates.core.GateTrace"})
 
@@ -38,7 +40,7 @@ class GateTrace(NamedTuple):
     state: Tensor
     forget: list[Tensor]
 
-    def timescales(self, decay: str = "linear") -> list[Tensor]:
+    def timescales(self, decay: Decay = "linear") -> list[Tensor]:
         """The timescales of the gates in steps, see `rlgates.timescale`."""
         return [timescale(forget, decay) for forget in self.forget]
 
@@ -75,13 +77,13 @@ class Core(nn.Module):
     cells: nn.ModuleList
     learned: nn.ParameterDict | None
     backend_used: str | None = None
-    _backend: str
+    _backend: BackendName
 
     def __init__(
         self,
         cells: Sequence[Cell],
         name: str = "custom",
-        backend: str = "auto",
+        backend: BackendName = "auto",
         *,
         skip_connections: bool = False,
         learned_state: bool = False,
@@ -126,11 +128,11 @@ class Core(nn.Module):
         }
 
     @property
-    def backend(self) -> str:
+    def backend(self) -> BackendName:
         return self._backend
 
     @backend.setter
-    def backend(self, backend: str) -> None:
+    def backend(self, backend: BackendName) -> None:
         self._backend = check_choice("backend", backend, kernels.BACKENDS)
 
     def _layers(self) -> list[Cell]:

@@ -6,7 +6,7 @@ import difflib
 import math
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Any, SupportsFloat, SupportsIndex
+from typing import Any, SupportsFloat, SupportsIndex, TypeVar
 
 
 class TrainingDiverged(ValueError):
@@ -37,7 +37,10 @@ def unknown_choice(
     return ValueError(f"unknown {kind} {value!r}.{belongs} Allowed: {listed}.")
 
 
-def check_choice(kind: str, value: str, allowed: Iterable[str]) -> str:
+_Choice = TypeVar("_Choice", bound=str)
+
+
+def check_choice(kind: str, value: _Choice, allowed: Iterable[str]) -> _Choice:
     """`value`, if it is in `allowed`; else raise a ValueError that names the nearest choice."""
     choices = list(allowed)
     if value not in choices:

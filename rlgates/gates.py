@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -77,9 +77,12 @@ ACTIVATIONS: dict[str, Activation] = {
     "cumax": Activation(cumax, lambda z: 1 - cumax(z), None),
 }
 
+Init = Literal["constant", "chrono", "uniform", "zero"]
+Decay = Literal["linear", "exponential"]
+
 # How the biases are initialized: the option that a row takes, and what it means. phi is the
 # activation of the gate.
-INITS: dict[str, str | None] = {
+INITS: dict[Init, str | None] = {
     "constant": "forget_bias",  # phi(b_f) = sigmoid(forget_bias), b_i = 0
     "chrono": "t_max",  # b_f ~ log U[1, t_max - 1], b_i = -b_f
     "uniform": None,  # phi(b_f) ~ U[1/d, 1 - 1/d] (UGI), b_i = -b_f
@@ -138,7 +141,7 @@ class Row:
     """One named gate: a choice on each axis, its title and its paper, the module that made it."""
 
     activation: str
-    init: str
+    init: Init
     auxiliary: str
     title: str
     source: str
@@ -178,7 +181,7 @@ def register_gate(
     prefix: str,
     *,
     activation: str | Activation = "sigmoid",
-    init: str = "constant",
+    init: Init = "constant",
     auxiliary: str | Auxiliary = "untied",
     title: str = "",
     source: str = "",
@@ -411,7 +414,7 @@ def master(f: Tensor, i: Tensor, master_f: Tensor, master_i: Tensor) -> tuple[Te
     return f * overlap + (master_f - overlap), i * overlap + (master_i - overlap)
 
 
-def timescale(forget: Tensor, decay: str = "linear") -> Tensor:
+def timescale(forget: Tensor, decay: Decay = "linear") -> Tensor:
     """Characteristic timescale, in steps, of an effective forget gate f.
 
     The result is finite: a gate that is exactly 1 gets the longest timescale that its dtype

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 
 from rlgates.cell import Cell, factory_kwargs, option_names
-from rlgates.core import Core
+from rlgates.core import BackendName, Core
 from rlgates.cores.dnc import DNC
 from rlgates.cores.feedforward import FeedForward
 from rlgates.cores.gato import GATO
@@ -395,7 +395,7 @@ def make_core(
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
     generator: torch.Generator | None = None,
-    backend: str = "auto",
+    backend: BackendName = "auto",
     skip_connections: bool = False,
     learned_state: bool = False,
     debug: bool = False,

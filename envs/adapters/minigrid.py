@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -137,11 +137,11 @@ class MiniGridMemory(gymnasium.Env[NDArray[Any], np.int64]):
         *,
         random_length: bool = False,
         view_size: int = 3,
-        observation: str = "symbolic",
+        observation: Literal["symbolic", "objects", "rgb"] = "symbolic",
         tile_size: int = 12,
         all_actions: bool = False,
         max_steps: int | None = None,
-        render_mode: str | None = None,
+        render_mode: Literal["rgb_array", "human"] | None = None,
     ) -> None:
         self.size = _check_odd("size", size, 7)
         self.random_length = check_flag("random_length", random_length)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rlgates import make_core
+from rlgates.core import BackendName
 from rlgates.errors import check_number, check_size
 from rlgates.experiments.bench.configs import GrowthConfig
 from rlgates.experiments.bench.pairs import (
@@ -28,7 +29,7 @@ AXES: dict[str, tuple[int, ...]] = {
     "H": (16, 32, 64, 128, 256, 512, 1024),
 }
 # Title: the core and its backend, or the layer of torch.nn.
-LINES: dict[str, tuple[str, str]] = {
+LINES: dict[str, tuple[str, BackendName | Literal["torch.nn"]]] = {
     "lstm": ("lstm", "auto"),
     "ur_lstm": ("ur_lstm", "auto"),
     "gru": ("gru", "auto"),
@@ -76,7 +77,7 @@ def along(axis: str, sizes: tuple[int, ...], config: GrowthConfig) -> dict[str, 
     return points
 
 
-def _run(name: str, backend: str, shape: Shape) -> Run:
+def _run(name: str, backend: BackendName | Literal["torch.nn"], shape: Shape) -> Run:
     if backend == "torch.nn":
         return layer_run(name, shape, "cpu")
     return core_run(make_core(name, shape.I, shape.H, backend=backend), shape, "cpu")

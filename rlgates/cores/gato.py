@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -64,8 +66,8 @@ class GATO(Cell):
         depth: int = 1,
         inner_size: int = 32,
         decay: float = 0.7,
-        input_start: str = "uniform",
-        s_update: str = "sum",
+        input_start: Literal["uniform", "default"] = "uniform",
+        s_update: Literal["sum", "increment", "zero"] = "sum",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:

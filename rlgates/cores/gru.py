@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -68,7 +70,7 @@ class GRU(Stacked):
         hidden_size: int,
         gate: GateLike = "",
         input_scale: float = 1.0,
-        reset: str = "after",
+        reset: Literal["after", "before"] = "after",
         zoneout_hidden: float = 0.0,
         recurrent_dropout: float = 0.0,
         device: torch.device | str | None = None,

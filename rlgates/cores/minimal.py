@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,9 @@ CANDIDATES: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda u: u,
     "tanh": torch.tanh,
 }
+
+
+Candidate = Literal["g", "linear"]  # of minGRU and minLSTM; that of GILR is tanh
 
 
 class Normalized:
@@ -163,7 +167,7 @@ class MinGRU(Minimal):
         input_size: int,
         hidden_size: int,
         gate: GateLike = "",
-        candidate: str = "g",
+        candidate: Candidate = "g",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -231,7 +235,7 @@ class MinLSTM(Minimal):
         self,
         input_size: int,
         hidden_size: int,
-        candidate: str = "g",
+        candidate: Candidate = "g",
         forget_bias: float = 1.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,

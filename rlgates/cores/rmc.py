@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -81,7 +83,7 @@ class RMC(Cell):
         num_blocks: int = 1,
         mlp_layers: int = 2,
         key_size: int | None = None,
-        gate_style: str | None = "unit",
+        gate_style: Literal["unit", "memory"] | None = "unit",
         input_bias: float = 0.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
