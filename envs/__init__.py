@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gymnasium
-
 from rlgates.deprecation import renamed
 from rlgates.envs.adapters import minigrid, popgym
 from rlgates.envs.engine.batched import BatchedEnv
@@ -14,7 +12,7 @@ from rlgates.envs.games.match import ActiveMatch, PassiveMatch
 from rlgates.envs.games.memory_chain import MemoryChain
 from rlgates.envs.games.repeat import RepeatFirst, RepeatPrevious
 from rlgates.envs.games.tmaze import ActiveTMaze, PassiveTMaze
-from rlgates.envs.registration import ENVS, make_env_spec
+from rlgates.envs.registration import ENVS, make_env_spec, register_env
 
 __all__ = [
     "ENVS",
@@ -30,17 +28,10 @@ __all__ = [
     "RepeatPrevious",
     "View",
     "make_env_spec",
+    "register_env",
 ]
 
 __getattr__ = renamed(__name__, {"Task": "EnvSpec", "TASKS": "ENVS", "make_task": "make_env_spec"})
 
-for _env_id in ENVS:
-    if _env_id not in gymnasium.registry:
-        gymnasium.register(
-            id=_env_id,
-            entry_point="rlgates.envs.gym:GymEnv",
-            vector_entry_point="rlgates.envs.vector:GymVectorEnv",
-            kwargs={"env_id": _env_id},
-        )
 minigrid.register()
 popgym.register()

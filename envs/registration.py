@@ -1,30 +1,72 @@
-"""The environments by id. A new game is one file in `games/` and one line here."""
+"""The environments by id: every game of a file in `games/`, and those that users register."""
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any
+import importlib
+import pkgutil
+import re
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar
 
+import gymnasium
+
+from rlgates.envs import games
 from rlgates.envs.adapters import minigrid, popgym
 from rlgates.envs.engine.spec import EnvSpec
 from rlgates.envs.engine.views import View
-from rlgates.envs.games.key_to_door import KeyToDoor
-from rlgates.envs.games.match import ActiveMatch, PassiveMatch
-from rlgates.envs.games.memory_chain import MemoryChain
-from rlgates.envs.games.repeat import RepeatFirst, RepeatPrevious
-from rlgates.envs.games.tmaze import ActiveTMaze, PassiveTMaze
 from rlgates.errors import check_choice, unknown_choice
 
-ENVS: dict[str, type[EnvSpec]] = {
-    "rlgates/PassiveMatch-v0": PassiveMatch,
-    "rlgates/ActiveMatch-v0": ActiveMatch,
-    "rlgates/KeyToDoor-v0": KeyToDoor,
-    "rlgates/PassiveTMaze-v0": PassiveTMaze,
-    "rlgates/ActiveTMaze-v0": ActiveTMaze,
-    "rlgates/MemoryChain-v0": MemoryChain,
-    "rlgates/RepeatFirst-v0": RepeatFirst,
-    "rlgates/RepeatPrevious-v0": RepeatPrevious,
-}
+ENVS: dict[str, type[EnvSpec]] = {}
+
+_Game = TypeVar("_Game", bound=type[EnvSpec])
+
+
+def register_env(game: _Game) -> _Game:
+    """Add a game to `ENVS`, under its `env_id`, and to gymnasium's registry.
+
+    The games of the files in `rlgates/envs/games/` are registered at import; a user's game needs
+    this call, or decorator.
+
+    Args:
+        game: a frozen dataclass that subclasses `EnvSpec` and names its `env_id`.
+
+    Returns:
+        `game`.
+
+    Raises:
+        ValueError: an id that is none ("<namespace>/<Name>-v<number>"), or that another game has.
+        TypeError: `game` is no such class.
+    """
+    given: Any = game
+    if not (isinstance(given, type) and issubclass(given, EnvSpec) and is_dataclass(given)):
+        raise TypeError(f"game must be a dataclass that subclasses EnvSpec, got {game!r}.")
+    env_id = vars(game).get("env_id")
+    if not re.fullmatch(r"\w+/\w+-v\d+", env_id or ""):
+        raise ValueError(
+            f"the env_id of {game.__name__} must be '<namespace>/<Name>-v<number>', got {env_id!r}."
+        )
+    known = ENVS.get(env_id, game)
+    if (known.__module__, known.__qualname__) != (game.__module__, game.__qualname__):
+        raise ValueError(f"the id {env_id!r} is taken by {known.__name__}. Choose another.")
+    ENVS[env_id] = game
+    if env_id not in gymnasium.registry:
+        gymnasium.register(
+            id=env_id,
+            entry_point="rlgates.envs.gym:GymEnv",
+            vector_entry_point="rlgates.envs.vector:GymVectorEnv",
+            kwargs={"env_id": env_id},
+        )
+    return game
+
+
+def _register_games() -> None:
+    for file in pkgutil.iter_modules(games.__path__, f"{games.__name__}."):
+        for game in vars(importlib.import_module(file.name)).values():
+            if isinstance(game, type) and issubclass(game, EnvSpec) and "env_id" in vars(game):
+                register_env(game)
+
+
+_register_games()
 
 
 def make_env_spec(env_id: str, *, preset: str | None = None, **settings: Any) -> EnvSpec:

@@ -83,6 +83,7 @@ class PhasedEnvSpec(EnvSpec):
         "released": {"num_apples": 10, "apple_reward": (1.0, 10.0)},
     }
     action_space: ClassVar[spaces.Discrete] = spaces.Discrete(len(ACTIONS))
+    action_names: ClassVar[tuple[str, ...]] = ("up", "down", "left", "right")
     metric_names: ClassVar[tuple[str, ...]] = ("is_success", "last_phase_reward")
     phase_names: ClassVar[tuple[str, ...]] = ("explore", "distractor", "reward")
 

@@ -59,8 +59,12 @@ class EnvSpec(ABC):
     games also define scripted players.
     """
 
+    env_id: ClassVar[str]
+    """The id of a registered game."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Published settings by name."""
+    action_names: ClassVar[tuple[str, ...]] = ()
+    """What the actions are called; those without a name have a number."""
 
     @property
     @abstractmethod

@@ -133,6 +133,7 @@ class KeyToDoor(PhasedEnvSpec):
         ValueError: a setting out of range. TypeError: a setting of the wrong type.
     """
 
+    env_id: ClassVar[str] = "rlgates/KeyToDoor-v0"
     # The sign is a wall that is absent for one image; the door stays visible after its reward.
     _things: ClassVar[Mapping[str, tuple[int, int]]] = {
         "i": (WALL, SIGN),

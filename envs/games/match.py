@@ -259,6 +259,8 @@ class PassiveMatch(VisualMatch):
         ValueError: a setting out of range. TypeError: a setting of the wrong type.
     """
 
+    env_id: ClassVar[str] = "rlgates/PassiveMatch-v0"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ActiveMatch(VisualMatch):
@@ -311,6 +313,8 @@ class ActiveMatch(VisualMatch):
     Raises:
         ValueError: a setting out of range. TypeError: a setting of the wrong type.
     """
+
+    env_id: ClassVar[str] = "rlgates/ActiveMatch-v0"
 
     @property
     def _boards(self) -> tuple[Sequence[str], Sequence[str]]:

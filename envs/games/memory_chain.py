@@ -104,6 +104,7 @@ class MemoryChain(EnvSpec):
         ValueError: a setting out of range. TypeError: a setting of the wrong type.
     """
 
+    env_id: ClassVar[str] = "rlgates/MemoryChain-v0"
     memory_length: int = 10
     num_bits: int = 1
     show_time: bool = True

@@ -68,6 +68,7 @@ class Repeat(EnvSpec):
     num_decks: int = 1
 
     action_space: ClassVar[spaces.Discrete] = spaces.Discrete(SUITS)
+    action_names: ClassVar[tuple[str, ...]] = ("spades", "diamonds", "clubs", "hearts")
     observation_space: ClassVar[spaces.Discrete] = spaces.Discrete(SUITS)
     metric_names: ClassVar[tuple[str, ...]] = ("is_success", "accuracy")
 
@@ -222,6 +223,7 @@ class RepeatFirst(Repeat):
         ValueError: a setting out of range. TypeError: a setting of the wrong type.
     """
 
+    env_id: ClassVar[str] = "rlgates/RepeatFirst-v0"
     chance: ClassVar[float] = 0.25  # of always naming the same suit
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -300,6 +302,7 @@ class RepeatPrevious(Repeat):
         ValueError: a setting out of range. TypeError: a setting of the wrong type.
     """
 
+    env_id: ClassVar[str] = "rlgates/RepeatPrevious-v0"
     k: int = 4
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

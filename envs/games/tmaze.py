@@ -53,6 +53,7 @@ class TMaze(EnvSpec):
     distract_reward: float = 0.0
 
     action_space: ClassVar[spaces.Discrete] = spaces.Discrete(len(_MOVES))
+    action_names: ClassVar[tuple[str, ...]] = ("right", "up", "left", "down")
     chance: ClassVar[float] = 0.5
     parameters: ClassVar[Mapping[str, EpisodeParameter]] = {"goal": Side()}
 
@@ -264,6 +265,7 @@ class PassiveTMaze(TMaze):
         ValueError: a setting out of range. TypeError: a setting of the wrong type.
     """
 
+    env_id: ClassVar[str] = "rlgates/PassiveTMaze-v0"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         f"length_{n}": {"corridor_length": n} for n in (50, 100, 250, 500, 750, 1000, 1250, 1500)
     }
@@ -342,6 +344,7 @@ class ActiveTMaze(TMaze):
         ValueError: a setting out of range. TypeError: a setting of the wrong type.
     """
 
+    env_id: ClassVar[str] = "rlgates/ActiveTMaze-v0"
     oracle_length: int = 1
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from rlgates.envs import BatchedEnv, make_env_spec
+from rlgates.envs import ENVS, BatchedEnv, make_env_spec
 from rlgates.envs.render.frames import BACKGROUND, render_batch
 from rlgates.experiments.plots.curves import RC_PARAMS, save
 from rlgates.experiments.plots.frames import Image, env_image, make_env, short_name
@@ -88,6 +89,16 @@ SCENES: dict[str, Scene] = {
 }
 
 
+def all_scenes() -> dict[str, Scene]:
+    """`SCENES`, and the start of every other environment, with the first words about it."""
+    scenes = dict(SCENES)
+    for env_id, game in ENVS.items():
+        if env_id not in scenes:
+            description = cleandoc(game.__doc__ or "").partition("## Description\n")[2]
+            scenes[env_id] = Scene(" ".join(description.partition(".")[0].split()) + ".")
+    return scenes
+
+
 def phase_images(env_id: str, settings: Mapping[str, Any]) -> list[Image]:
     """Draw each phase of an episode of one of `MATCH_IDS`, played by the player with memory."""
     spec = make_env_spec(env_id, **settings)
@@ -125,12 +136,13 @@ def scene_image(env_id: str, scene: Scene) -> Image:
 
 
 def draw_environments(path: Path) -> None:
-    """Draw all of `SCENES` on one sheet, in two columns, with a line about each.
+    """Draw `all_scenes` on one sheet, in two columns, with a line about each.
 
     Raises:
         ImportError: one of them needs a package that is not installed; nothing is drawn.
     """
-    images = [scene_image(env_id, scene) for env_id, scene in SCENES.items()]
+    scenes = all_scenes()
+    images = [scene_image(env_id, scene) for env_id, scene in scenes.items()]
     width = max(image.shape[1] for image in images)
     rows = [images[k : k + COLUMNS] for k in range(0, len(images), COLUMNS)]
     heights = [max(image.shape[0] for image in row) for row in rows]
@@ -139,7 +151,7 @@ def draw_environments(path: Path) -> None:
     sheet = np.full((*size, 3), 255, dtype=np.uint8)
     with rc_context(RC_PARAMS):
         figure = Figure(figsize=(size[1] / DPI, size[0] / DPI), dpi=DPI)
-        for number, (env_id, scene) in enumerate(SCENES.items()):
+        for number, (env_id, scene) in enumerate(scenes.items()):
             row, column = divmod(number, COLUMNS)
             x, y = GAP // 2 + column * (width + GAP), tops[row]
             _center(images[number], sheet[y : y + heights[row], x : x + width])

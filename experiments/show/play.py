@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from rlgates.envs import ENVS
 from rlgates.envs.render.frames import BACKGROUND, BRIGHT, FAINT, MARGIN
 from rlgates.envs.render.lettering import length, write
 from rlgates.envs.render.window import Window, WindowClosed
@@ -17,21 +18,7 @@ QUIT, NEXT = ("escape", "q"), "r"
 DIGITS = 10
 _LARGEST = 1200  # width in pixels up to which the image is enlarged
 
-_BOARD = ("up", "down", "left", "right")
-_MAZE = ("right", "up", "left", "down")
-_SUITS = ("spades", "diamonds", "clubs", "hearts")
 _MINIGRID = ("turn left", "turn right", "forward", "pickup", "drop", "toggle", "done")
-# Action names by the prefix of an environment id.
-_ACTIONS: dict[str, tuple[str, ...]] = {
-    "rlgates/PassiveMatch": _BOARD,
-    "rlgates/ActiveMatch": _BOARD,
-    "rlgates/KeyToDoor": _BOARD,
-    "rlgates/PassiveTMaze": _MAZE,
-    "rlgates/ActiveTMaze": _MAZE,
-    "rlgates/RepeatFirst": _SUITS,
-    "rlgates/RepeatPrevious": _SUITS,
-    "rlgates/MiniGrid": _MINIGRID,
-}
 _KEYS = {
     "up": ("up", "w"),
     "down": ("down", "s"),
@@ -45,7 +32,9 @@ _KEYS = {
 
 def action_names(env_id: str, count: int) -> tuple[str, ...]:
     """Names of the `count` actions of an environment; unnamed ones are numbered."""
-    names = next((names for start, names in _ACTIONS.items() if env_id.startswith(start)), ())
+    names: tuple[str, ...] = _MINIGRID if env_id.startswith("rlgates/MiniGrid") else ()
+    if env_id in ENVS:
+        names = ENVS[env_id].action_names
     return (*names, *map(str, range(len(names), count)))[:count]
 
 

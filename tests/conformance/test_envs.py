@@ -269,8 +269,13 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "envs.json"
 
 
 @every_env
-def test_a_seed_gives_the_same_on_every_platform(env_id):
-    assert json.loads(GOLDEN.read_text()).get(env_id) == digest(env_id)
+def test_a_seed_gives_the_same_on_every_platform(env_id, request):
+    """With --golden the digests of new environments are written."""
+    golden = json.loads(GOLDEN.read_text())
+    if env_id not in golden and request.config.getoption("golden"):
+        golden[env_id] = digest(env_id)
+        GOLDEN.write_text(json.dumps(golden, indent=2) + "\n")
+    assert golden.get(env_id) == digest(env_id)
 
 
 def test_a_seed_gives_the_same_in_another_process():

@@ -14,15 +14,26 @@ from rlgates.experiments.report.environments import (
     GAP,
     LINES,
     SCENES,
+    Scene,
+    all_scenes,
     draw_environments,
     scene_image,
 )
 
 
 def test_every_task_has_its_scene() -> None:
-    assert set(ENVS) <= set(SCENES)
-    pictures = [scene_image(env_id, SCENES[env_id]) for env_id in ENVS]
+    scenes = all_scenes()
+    assert all(scenes[env_id].words for env_id in ENVS)
+    pictures = [scene_image(env_id, scenes[env_id]) for env_id in ENVS]
     assert len({picture.tobytes() for picture in pictures}) == len(ENVS)
+
+
+def test_an_environment_without_a_scene_is_described_by_its_first_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(SCENES, "rlgates/RepeatFirst-v0")
+    words = "Decks of 52 cards are shuffled together and dealt one by one."
+    assert all_scenes()["rlgates/RepeatFirst-v0"] == Scene(words)
 
 
 def test_the_sheet_has_the_pictures_as_they_are(tmp_path: Path) -> None:
