@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +24,10 @@ EXAMPLES = [
     for language, code in BLOCK.findall((ROOT / "CONTRIBUTING.md").read_text())
     if language == "python"
 ]
+FILES = {  # blocks that begin with a path
+    match[1]: code for code in EXAMPLES if (match := re.match(r"# (\S+\.py)\n", code))
+}
+SCRIPTS = [code for code in EXAMPLES if code not in FILES.values()]
 PYTHON = [code for language, code in BLOCKS if language == "python"]
 SHELL = [
     line.split("  #")[0].strip()
@@ -37,7 +43,7 @@ def test_code_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     exec(compile(code, "README.md", "exec"), {})
 
 
-@pytest.mark.parametrize("code", EXAMPLES, ids=range(len(EXAMPLES)))
+@pytest.mark.parametrize("code", SCRIPTS, ids=range(len(SCRIPTS)))
 def test_examples_for_contributors_run(code: str, tmp_path: Path) -> None:
     """Each in a process of its own, because it registers what it defines."""
     command = [sys.executable, "-W", "ignore", "-c", code]
@@ -45,6 +51,43 @@ def test_examples_for_contributors_run(code: str, tmp_path: Path) -> None:
         command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
     )
     assert finished.returncode == 0, finished.stderr
+
+
+def test_an_environment_takes_two_files(tmp_path: Path) -> None:
+    """In a copy of the tree with nothing else: its own tests, and those of every environment."""
+    assert list(FILES) == ["envs/games/parity.py", "tests/twins/test_parity.py"]
+    for folder in ("envs", "tests"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__py*"))
+    for path in ("rlgates", "agents", "experiments"):
+        (tmp_path / path).mkdir()
+        for entry in (ROOT / path).iterdir():
+            if not entry.is_symlink():  # those of the checkout lead to the folders beside it
+                (tmp_path / path / entry.name).symlink_to(entry)
+    for path in ("envs", "agents", "experiments"):
+        (tmp_path / "rlgates" / path).symlink_to(tmp_path / path)
+    (tmp_path / "pyproject.toml").symlink_to(ROOT / "pyproject.toml")
+    for path, code in FILES.items():
+        (tmp_path / path).write_text(code)
+    tests = (
+        "twins/test_parity.py",
+        "conformance/test_envs.py",
+        "unit/envs/test_players.py",
+        "unit/envs/test_render.py",
+        "unit/report/test_environments.py",
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--golden", "-k"]
+    finished = subprocess.run(
+        [*command, "parity or Parity or scene", *(f"tests/{path}" for path in tests)],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True,
+        text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert finished.returncode == 0, finished.stdout
+    passed = re.search(r"(\d+) passed", finished.stdout)
+    assert passed is not None
+    assert int(passed[1]) > 25  # the conformance tests too
+    golden = (tmp_path / "tests/golden/envs.json").read_text()
+    added = [line for line in golden.splitlines() if "Parity" in line]
+    assert len(added) == 1
 
 
 def test_tables_match_the_code_and_the_results() -> None:
