@@ -45,6 +45,11 @@ def python_files() -> list[Path]:
             "assert not asked, asked",
             ["torch", "stable_baselines3", "sb3_contrib", "minigrid", "popgym", "pygame"],
         ),
+        ("import rlgates; assert not asked, asked", ["torch", "numpy", "gymnasium"]),
+        (
+            "import rlgates; rlgates.envs.ENVS, rlgates.envs.register_env; assert not asked, asked",
+            ["torch", "stable_baselines3", "sb3_contrib"],
+        ),
         ("import rlgates.agents", ["tensorboard", "tqdm", "tyro"]),
     ],
 )
