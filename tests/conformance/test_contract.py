@@ -134,15 +134,6 @@ def test_copies_and_files(name: str) -> None:
 
 
 @every_core
-def test_double_equals_the_dtype_argument(name: str) -> None:
-    arguments = name, INPUTS, HIDDEN
-    core = make_core(*arguments, dtype=torch.float64, generator=seeded(0), **small(name))
-    assert {parameter.dtype for parameter in core.parameters()} == {torch.float64}
-    single = make_core(*arguments, generator=seeded(0), **small(name))
-    assert same_parameters(single.double(), core)
-
-
-@every_core
 def test_everything_is_on_the_device(name: str) -> None:
     core = make_core(name, INPUTS, HIDDEN, num_layers=2, device="meta", **small(name))
     assert {parameter.device.type for parameter in core.parameters()} == {"meta"}
