@@ -87,6 +87,7 @@ class View(EnvSpec):
         return getattr(self.spec, name)  # the settings of the spec
 
     presets = _of_spec("presets")
+    action_names = _of_spec("action_names")
     action_space = _of_spec("action_space")
     max_episode_length = _of_spec("max_episode_length")
     fixed_length = _of_spec("fixed_length")
