@@ -17,6 +17,7 @@ from torch import Tensor
 
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.ppo import RecurrentPPO
+from rlgates.agents.sequences.distributions import unchecked
 from rlgates.agents.sequences.policy import Latents
 from rlgates.errors import check_flag
 
@@ -39,7 +40,7 @@ class MaskableMlpLstmPolicy(MlpLstmPolicy):
                 "masks are for Discrete, MultiDiscrete and MultiBinary actions, got "
                 f"{self.action_space}."
             )
-        self.action_dist = make_masked_proba_distribution(self.action_space)
+        self.action_dist = unchecked(make_masked_proba_distribution(self.action_space))
         if isinstance(self.action_space, spaces.MultiBinary):  # two logits for each action
             width = self.mlp_extractor.latent_dim_pi
             self.action_net = self.action_dist.proba_distribution_net(width)

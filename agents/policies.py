@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
-from stable_baselines3.common.distributions import CategoricalDistribution
 from stable_baselines3.common.torch_layers import (
     BaseFeaturesExtractor,
     CombinedExtractor,
@@ -25,7 +24,7 @@ from torch import Tensor, nn
 
 from rlgates.agents.encoders import GridEncoder, MixedEncoder, is_small_image
 from rlgates.agents.sequences.core_module import CoreModule, StatePair
-from rlgates.agents.sequences.distributions import LogCategorical
+from rlgates.agents.sequences.distributions import unchecked
 from rlgates.agents.sequences.policy import SequencePolicy
 from rlgates.errors import check_choice, check_size
 from rlgates.registry import CoreFactory, check_options, core_name, make_core
@@ -148,8 +147,7 @@ class MlpLstmPolicy(SequencePolicy):
 
     def _replace_distribution(self) -> None:
         """Replace the action distribution that SB3 has chosen."""
-        if type(self.action_dist) is CategoricalDistribution:
-            self.action_dist = LogCategorical(self.action_dist.action_dim)
+        self.action_dist = unchecked(self.action_dist)
 
     def make_features_extractor(self) -> BaseFeaturesExtractor:
         """As in SB3, with an int as width: for MultiDiscrete observations SB3 has a numpy one."""
@@ -185,6 +183,7 @@ class MlpLstmPolicy(SequencePolicy):
         self, obs: Tensor, actions: Tensor, lstm_states: RNNStates, episode_starts: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """As in sb3-contrib; with `shared_gradient="both"` the critic also trains the core."""
+        actions = self.flat_actions(actions)
         if isinstance(self.action_space, spaces.MultiBinary):
             actions = actions.float()  # sb3-contrib stores int8, which log_prob refuses
         if not self.shared_lstm or self.shared_gradient == "actor":

@@ -1,11 +1,30 @@
-"""A categorical distribution with fewer operations, none of which synchronizes with a GPU."""
+"""Distributions of actions that compute what SB3's do, without checking their arguments.
+
+torch's checks synchronize with a GPU and take longer than the distributions themselves. A rollout
+is checked once, as a whole; `predict` checks its result.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from stable_baselines3.common.distributions import CategoricalDistribution
+from sb3_contrib.common.maskable.distributions import (
+    MaskableBernoulliDistribution,
+    MaskableCategorical,
+    MaskableCategoricalDistribution,
+    MaskableMultiCategoricalDistribution,
+)
+from stable_baselines3.common.distributions import (
+    BernoulliDistribution,
+    CategoricalDistribution,
+    DiagGaussianDistribution,
+    Distribution,
+    MultiCategoricalDistribution,
+    StateDependentNoiseDistribution,
+)
 from torch import Tensor
-from torch.distributions import Categorical
+from torch.distributions import Bernoulli, Categorical, Normal
 
 
 class LogCategorical(CategoricalDistribution):
@@ -20,7 +39,7 @@ class LogCategorical(CategoricalDistribution):
     @property
     def distribution(self) -> Categorical:  # type: ignore[override]
         """The equivalent distribution of torch."""
-        return Categorical(logits=self.log_probs)
+        return Categorical(logits=self.log_probs, validate_args=False)
 
     def log_prob(self, actions: Tensor) -> Tensor:
         return self.log_probs.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1)
@@ -37,3 +56,80 @@ class LogCategorical(CategoricalDistribution):
 
     def mode(self) -> Tensor:
         return self.log_probs.argmax(dim=-1)
+
+
+class _MultiCategorical(MultiCategoricalDistribution):
+    def proba_distribution(self, action_logits: Tensor) -> _MultiCategorical:
+        self.distribution = [
+            Categorical(logits=logits, validate_args=False)
+            for logits in action_logits.split(list(self.action_dims), dim=1)
+        ]
+        return self
+
+
+class _Bernoulli(BernoulliDistribution):
+    def proba_distribution(self, action_logits: Tensor) -> _Bernoulli:
+        self.distribution = Bernoulli(logits=action_logits, validate_args=False)
+        return self
+
+
+class _DiagGaussian(DiagGaussianDistribution):
+    def proba_distribution(self, mean_actions: Tensor, log_std: Tensor) -> _DiagGaussian:
+        std = log_std.exp().expand_as(mean_actions)
+        self.distribution = Normal(mean_actions, std, validate_args=False)
+        return self
+
+
+class _StateDependentNoise(StateDependentNoiseDistribution):
+    def proba_distribution(
+        self, mean_actions: Tensor, log_std: Tensor, latent_sde: Tensor
+    ) -> _StateDependentNoise:
+        self._latent_sde = latent_sde if self.learn_features else latent_sde.detach()
+        variance = self._latent_sde.square() @ self.get_std(log_std).square()
+        std = (variance + self.epsilon).sqrt()
+        self.distribution = Normal(mean_actions, std, validate_args=False)
+        return self
+
+
+class _MaskableCategorical(MaskableCategoricalDistribution):
+    def proba_distribution(self, action_logits: Tensor) -> _MaskableCategorical:
+        self.distribution = MaskableCategorical(logits=action_logits, validate_args=False)
+        return self
+
+
+class _MaskableMultiCategorical(MaskableMultiCategoricalDistribution):
+    def proba_distribution(self, action_logits: Tensor) -> _MaskableMultiCategorical:
+        self.distributions = [
+            MaskableCategorical(logits=logits, validate_args=False)
+            for logits in action_logits.split(list(self.action_dims), dim=1)
+        ]
+        return self
+
+
+class _MaskableBernoulli(_MaskableMultiCategorical, MaskableBernoulliDistribution):
+    pass
+
+
+_UNCHECKED: dict[type[Distribution], type[Distribution]] = {
+    CategoricalDistribution: LogCategorical,
+    MultiCategoricalDistribution: _MultiCategorical,
+    BernoulliDistribution: _Bernoulli,
+    DiagGaussianDistribution: _DiagGaussian,
+    StateDependentNoiseDistribution: _StateDependentNoise,
+    MaskableCategoricalDistribution: _MaskableCategorical,
+    MaskableMultiCategoricalDistribution: _MaskableMultiCategorical,
+    MaskableBernoulliDistribution: _MaskableBernoulli,
+}
+
+
+def unchecked(distribution: Any) -> Any:
+    """A distribution of SB3 or sb3-contrib as one that does not check its arguments.
+
+    Others are returned as they are.
+    """
+    kind = _UNCHECKED.get(type(distribution))
+    if kind is None:
+        return distribution
+    result = kind.__new__(kind)
+    vars(result).update(vars(distribution))
+    return result

@@ -6,11 +6,9 @@ which take pairs of states and concatenated sequences, remain available.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import torch
+from gymnasium import spaces
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from stable_baselines3.common.distributions import Distribution
 from stable_baselines3.common.policies import BasePolicy
@@ -156,6 +154,11 @@ class SequencePolicy(RecurrentActorCriticPolicy):
         """
         return self._get_action_dist_from_latent(latents.pi)
 
+    def flat_actions(self, actions: Tensor) -> Tensor:
+        """Actions (B, ...) as distributions take them: those of a Box (B, number of actions)."""
+        is_box = isinstance(self.action_space, spaces.Box)
+        return actions.reshape(len(actions), -1) if is_box else actions
+
     def values_of(self, latents: Latents) -> Tensor:
         """Values (T * B,)."""
         return self.value_net(latents.vf).flatten()  # type: ignore[no-any-return]
@@ -170,10 +173,9 @@ class SequencePolicy(RecurrentActorCriticPolicy):
     ) -> PolicyOutput:
         """One step of B environments; `episode_starts` is (B,) bool."""
         latents = self.latents(observations, states, episode_starts.unsqueeze(0))
-        with _no_argument_validation():
-            distribution = self.distribution(latents, action_masks)
-            actions = distribution.get_actions(deterministic)
-            log_probs = distribution.log_prob(actions)
+        distribution = self.distribution(latents, action_masks)
+        actions = distribution.get_actions(deterministic)
+        log_probs = distribution.log_prob(actions)
         actions = actions.reshape(-1, *(self.action_space.shape or ()))
         return PolicyOutput(
             actions, self.values_of(latents), log_probs, latents.states, latents.outputs[0]
@@ -207,9 +209,9 @@ class SequencePolicy(RecurrentActorCriticPolicy):
             action_masks: as in `distribution`.
         """
         latents = self.latents(observations, states, episode_starts)
-        with _no_argument_validation():
-            distribution = self.distribution(latents, action_masks)
-            log_probs, entropy = distribution.log_prob(actions), distribution.entropy()
+        distribution = self.distribution(latents, action_masks)
+        log_probs = distribution.log_prob(self.flat_actions(actions))
+        entropy = distribution.entropy()
         return ActionEvaluation(
             self.values_of(latents).view(episode_starts.shape),
             log_probs.view(episode_starts.shape),
@@ -231,17 +233,3 @@ class SequencePolicy(RecurrentActorCriticPolicy):
             latents: the result of `latents` for them.
         """
         return {}
-
-
-@contextmanager
-def _no_argument_validation() -> Iterator[None]:
-    """Disable torch's checks of distribution parameters, which synchronize with the GPU.
-
-    The rollout is checked once, as a whole.
-    """
-    before = torch.distributions.Distribution._validate_args
-    torch.distributions.Distribution.set_default_validate_args(False)
-    try:
-        yield
-    finally:
-        torch.distributions.Distribution.set_default_validate_args(before)

@@ -39,9 +39,28 @@ class Toy(gym.Env[Any, Any]):
         return self.observation_space.sample(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        assert self.action_space.contains(action)
+        assert self.action_space.contains(np.asarray(action))
         self.remaining -= 1
         return self.observation_space.sample(), 1.0, self.remaining == 0, False, {}
+
+
+class Masked(Toy):
+    """Of each choice all but one outcome may be forbidden, at random; it must be obeyed."""
+
+    def action_masks(self) -> np.ndarray[Any, Any]:
+        space: Any = self.action_space
+        sizes = {"Discrete": lambda: [space.n], "MultiDiscrete": lambda: space.nvec}
+        self.masks = []
+        for size in sizes.get(type(space).__name__, lambda: [2] * space.n)():
+            allowed = self.np_random.random(size) < 0.5
+            allowed[self.np_random.integers(size)] = True
+            self.masks.append(allowed)
+        return np.concatenate(self.masks)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        chosen = np.atleast_1d(action).astype(int)
+        assert all(mask[one] for mask, one in zip(self.masks, chosen, strict=True))
+        return super().step(action)
 
 
 BOX = spaces.Box(-1.0, 1.0, (3,))

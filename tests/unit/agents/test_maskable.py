@@ -16,7 +16,7 @@ from sb3_contrib.common.maskable.utils import get_action_masks
 from sb3_contrib.common.wrappers import ActionMasker
 from stable_baselines3.common.env_util import make_vec_env
 from support import toys
-from support.toys import BOX, IMAGE, Toy, parameters, toy
+from support.toys import BOX, IMAGE, Masked, Toy, parameters, toy
 
 from rlgates import MaskableRecurrentPPO
 
@@ -26,25 +26,6 @@ ACTIONS: dict[str, spaces.Space[Any]] = {
     "multi-discrete": spaces.MultiDiscrete([2, 3]),
     "multi-binary": spaces.MultiBinary(3),
 }
-
-
-class Masked(Toy):
-    """Of each choice all but one outcome may be forbidden, at random; it must be obeyed."""
-
-    def action_masks(self) -> np.ndarray[Any, Any]:
-        space: Any = self.action_space
-        sizes = {"Discrete": lambda: [space.n], "MultiDiscrete": lambda: space.nvec}
-        self.masks = []
-        for size in sizes.get(type(space).__name__, lambda: [2] * space.n)():
-            allowed = self.np_random.random(size) < 0.5
-            allowed[self.np_random.integers(size)] = True
-            self.masks.append(allowed)
-        return np.concatenate(self.masks)
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        chosen = np.atleast_1d(action).astype(int)
-        assert all(mask[one] for mask, one in zip(self.masks, chosen, strict=True))
-        return super().step(action)
 
 
 @pytest.mark.parametrize("action", ACTIONS)
