@@ -120,8 +120,6 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
             device=device,
             _init_setup_model=_init_setup_model,
         )
-        if self.env is not None:
-            self._valid_chunk_len()
 
     def train(self) -> None:
         """Update the policy with the current rollout."""
@@ -133,7 +131,7 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
             evaluation = self._evaluate(batch)
             log_probs, entropy = evaluation.log_probs, evaluation.entropy
             advantages = batch.advantages
-            if self.normalize_advantage:
+            if self.normalize_advantage and advantages.numel() > 1:
                 advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
             policy_loss = -(advantages * log_probs).mean()
             value_loss = (batch.returns - evaluation.values).square().mean()

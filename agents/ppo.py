@@ -25,7 +25,7 @@ from rlgates.agents.sequences.updates import (
     explained_variance,
 )
 from rlgates.agents.tvt import TVT, check_tvt
-from rlgates.errors import check_choice, check_flag, check_size
+from rlgates.errors import check_choice, check_flag, check_positive, check_size
 
 _CONTRIB_POLICIES: dict[type[BasePolicy], type[BasePolicy]] = {
     contrib_policies.MlpLstmPolicy: MlpLstmPolicy,
@@ -42,8 +42,10 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
 
     Takes the arguments of `sb3_contrib.RecurrentPPO` and those below;
     `rlgates.agents.MlpLstmPolicy` and `RMAPolicy` document `policy_kwargs`. Minibatches are whole
-    sequences: of n_steps if `batch_size` is a multiple of it, else of `batch_size` steps. `load`
-    also reads models saved by sb3-contrib: their LSTM becomes `core="lstm"` with equal weights.
+    sequences: of n_steps, as many as are nearest to `batch_size`; if `batch_size` is smaller, of
+    the nearest length that divides n_steps. A warning says so where minibatches are not all of
+    `batch_size` steps. `load` also reads models saved by sb3-contrib: their LSTM becomes
+    `core="lstm"` with equal weights.
 
     Args:
         env: as in SB3, or a batch of tensors from `rlgates.envs.torch.make_torch_env`, with which
@@ -60,10 +62,11 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         sequences: deprecated, "whole" is the only behaviour.
 
     Raises:
-        ValueError: an unknown core or option; sizes that do not divide each other (the message
-            names the nearest that do); with `tvt`, a core without the memory of an RMA, or
-            rollouts that cut episodes. While learning: observations, rewards or gradients that
-            are not finite; the model is then restored as it was before the update.
+        ValueError: an unknown core or option; a number out of range; a `chunk_len` or `burn_in`
+            that does not fit (the message names the nearest that does); with `tvt`, a core without
+            the memory of an RMA, or rollouts that cut episodes. While learning: observations,
+            rewards or gradients that are not finite; the model is then restored as it was before
+            the update.
         TypeError: a policy class that is not a `SequencePolicy`.
     """
 
@@ -141,14 +144,23 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
             device=device,
             _init_setup_model=_init_setup_model,
         )
-        if self.env is not None:
-            self._valid_chunk_len()
 
     def _setup_model(self) -> None:
         # Models saved by sb3-contrib name its own policies.
         self.policy_class = _CONTRIB_POLICIES.get(self.policy_class, self.policy_class)
         self.__dict__.pop("sequences", None)  # a former option, in models of earlier versions
         super()._setup_model()
+
+    def _check_arguments(self) -> None:
+        super()._check_arguments()
+        if self.batch_size is not None:
+            # The advantage of a single step cannot be normalized.
+            check_size("batch_size", self.batch_size, minimum=1 + self.normalize_advantage)
+        check_size("n_epochs", self.n_epochs)
+        for name in ("clip_range", "clip_range_vf", "target_kl"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                check_positive(name, value)
 
     def _minibatch_size(self) -> int | None:
         return self.batch_size
@@ -195,7 +207,7 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         """The loss of a minibatch, and an estimate of the KL divergence."""
         evaluation = self._evaluate(batch)
         advantages = batch.advantages
-        if self.normalize_advantage:
+        if self.normalize_advantage and advantages.numel() > 1:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         clip_range_vf = None if self.clip_range_vf is None else self._clip_range_vf()
         settings = LossSettings(self._clip_range(), clip_range_vf, self.ent_coef, self.vf_coef)
@@ -207,12 +219,16 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         return loss, losses.approx_kl
 
     def _clip_range(self) -> float:
-        schedule: Any = self.clip_range
-        return float(schedule(self._current_progress_remaining))
+        return self._scheduled("clip_range")
 
     def _clip_range_vf(self) -> float:
-        schedule: Any = self.clip_range_vf
-        return float(schedule(self._current_progress_remaining))
+        return self._scheduled("clip_range_vf")
+
+    def _scheduled(self, name: str) -> float:
+        value = float(getattr(self, name)(self._current_progress_remaining))
+        if not value >= 0:
+            raise ValueError(f"{name} must be at least 0, got {value} from its schedule.")
+        return value
 
 
 def _check_removed_sequences(sequences: Any) -> None:

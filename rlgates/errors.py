@@ -85,11 +85,30 @@ def check_number(name: str, value: Any, above: float = -math.inf) -> float:
     return number
 
 
+def check_positive(name: str, value: Any) -> float:
+    """`value` as a float above 0, which may be infinite.
+
+    Raises:
+        TypeError: it is not a number. ValueError: it is NaN, 0 or negative.
+    """
+    if value == math.inf:
+        return math.inf
+    return check_number(name, value, above=0)
+
+
 def check_flag(name: str, value: Any) -> bool:
     """`value`, if it is True or False; else raise TypeError."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {value!r}.")
     return value
+
+
+def check_fraction(name: str, value: Any) -> float:
+    """`value` as a float, if it is in [0, 1]; else raise ValueError."""
+    number = check_number(name, value)
+    if not 0 <= number <= 1:
+        raise ValueError(f"{name} must be from 0 to 1, got {value}.")
+    return number
 
 
 def check_probability(name: str, value: Any) -> float:

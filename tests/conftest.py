@@ -61,6 +61,7 @@ NOT_QUICK = (
     "conformance/test_contract.py",
     "conformance/test_envs.py",
     "conformance/test_gradients.py",
+    "conformance/test_identity.py",
     "conformance/test_precision.py",
     "conformance/test_sequence.py",
     "integration/",

@@ -1,8 +1,8 @@
 """The rollout of a recurrent agent: tensors (T, N, ...) on the device of its policy.
 
 The states of the cores are stored only where a chunk begins. Minibatches are whole chunks,
-sampled without replacement, so all have the same shape. Nothing is cut, split or padded, because
-a core takes episode starts inside a sequence.
+sampled without replacement; all but the last have the same shape. Nothing is cut, split or
+padded, because a core takes episode starts inside a sequence.
 """
 
 from __future__ import annotations
@@ -150,9 +150,13 @@ class SequenceBuffer:
         self.returns = self.advantages + self.values
 
     def minibatches(self, batch_size: int | None, policy: SequencePolicy) -> Iterator[Minibatch]:
-        """All chunks in random order, `batch_size` steps at a time (None: all at once)."""
+        """All chunks in random order, about `batch_size` steps at a time (None: all at once).
+
+        A minibatch has the number of chunks that is nearest to `batch_size` steps, at least one;
+        the last may have fewer.
+        """
         count = self.n_steps // self.chunk_len * self.n_envs
-        size = count if batch_size is None else batch_size // self.chunk_len
+        size = count if batch_size is None else chunks_of(batch_size, self.chunk_len)
         order = torch.randperm(count, device=self.episode_starts.device)
         states = self._chunk_states(policy)
         for indices in order.split(size):
@@ -215,6 +219,11 @@ class SequenceBuffer:
             select(self.returns),
             states.select(indices),
         )
+
+
+def chunks_of(batch_size: int, chunk_len: int) -> int:
+    """The number of chunks in a minibatch."""
+    return max(1, round(batch_size / chunk_len))
 
 
 def map_tensors(function: Any, value: Observations) -> Any:

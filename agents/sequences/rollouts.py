@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
+import warnings
 import zipfile
 import zlib
 from typing import Any
@@ -16,11 +18,17 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
-from rlgates.agents.sequences.buffers import Minibatch, SequenceBuffer
+from rlgates.agents.sequences.buffers import Minibatch, SequenceBuffer, chunks_of
 from rlgates.agents.sequences.policy import ActionEvaluation, Observations, SequencePolicy, States
 from rlgates.agents.sequences.tensor_vec_env import TensorVecEnv, is_tensor_env
 from rlgates.agents.tvt import TVT, check_whole_episodes, recompute_reads, rma_cell
-from rlgates.errors import nearest_divisor
+from rlgates.errors import (
+    check_fraction,
+    check_number,
+    check_positive,
+    check_size,
+    nearest_divisor,
+)
 from rlgates.registry import core_modules, core_name
 
 _LOAD_ERRORS = (
@@ -51,6 +59,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
     burn_in: int
     tvt: TVT | None
     _last_lstm_states: Any
+    _last_warning = ""
 
     @staticmethod
     def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
@@ -62,31 +71,18 @@ class SequenceRollouts(OnPolicyAlgorithm):
         """Steps of a minibatch; None for the whole rollout."""
         return None
 
-    def _valid_chunk_len(self) -> int:
-        """Steps of a chunk.
+    def _set_chunk_len(self) -> None:
+        """Set the steps of a chunk; warn, once, of minibatches that are not of `batch_size` steps.
 
         Raises:
-            ValueError: sizes that do not divide each other; the message names the nearest that
-                do.
+            ValueError: `chunk_len` or `burn_in` does not fit; the message names the nearest that
+                does.
         """
         steps, rollout = self.n_steps, self.n_steps * self.n_envs
         batch = self._minibatch_size() or rollout
-        if batch < 2 or rollout % batch:
-            raise ValueError(
-                f"batch_size must be at least 2 and divide the rollout, n_steps * n_envs = "
-                f"{steps} * {self.n_envs} = {rollout}; got {batch}. "
-                f"Nearest: {nearest_divisor(rollout, batch, minimum=2)}."
-            )
         chunk = self.chunk_len
         if chunk is None:
-            chunk = steps if batch % steps == 0 else batch
-            if steps % chunk:
-                raise ValueError(
-                    f"batch_size must be a multiple of n_steps = {steps} or divide it, so that "
-                    f"minibatches are whole sequences, got {batch}. Nearest: "
-                    f"{nearest_divisor(steps, batch, minimum=2)}. Or set chunk_len, such as "
-                    f"{np.gcd(steps, batch)}."
-                )
+            chunk = steps if batch >= steps else nearest_divisor(steps, batch, min(batch, 2))
         elif steps % chunk or batch % chunk:
             common = int(np.gcd(steps, batch))
             raise ValueError(
@@ -97,9 +93,40 @@ class SequenceRollouts(OnPolicyAlgorithm):
             raise ValueError(
                 f"burn_in must be at least 0 and less than chunk_len = {chunk}, got {self.burn_in}."
             )
-        return chunk
+        self.rollout_buffer.chunk_len = chunk
+        size = min(chunk * chunks_of(batch, chunk), rollout)
+        if size == batch and rollout % size == 0:
+            return
+        last = f", the last one {rollout % size}" if rollout % size else ""
+        warning = (
+            f"batch_size = {batch} does not divide the n_steps * n_envs = {steps} * {self.n_envs} "
+            f"= {rollout} steps of a rollout into whole sequences: minibatches have {size} "
+            f"steps{last}."
+        )
+        if warning != self._last_warning:
+            self._last_warning = warning
+            warnings.warn(warning, stacklevel=5)
+
+    def _check_arguments(self) -> None:
+        """Check the arguments of SB3 that it does not check itself.
+
+        Raises:
+            TypeError, ValueError: one of a wrong type, or out of range.
+        """
+        check_size("n_steps", self.n_steps)
+        for name in ("gamma", "gae_lambda"):
+            check_fraction(name, getattr(self, name))
+        for name in ("ent_coef", "vf_coef"):
+            check_number(name, getattr(self, name))
+        check_positive("max_grad_norm", self.max_grad_norm)
+        if (
+            not callable(self.learning_rate)
+            and check_number("learning_rate", self.learning_rate) < 0
+        ):
+            raise ValueError(f"learning_rate must be at least 0, got {self.learning_rate}.")
 
     def _setup_model(self) -> None:
+        self._check_arguments()
         if "core" in self.policy_kwargs:  # files store its name, not its class
             core = self._core_name(self.policy_kwargs["core"])
             self.policy_kwargs = {**self.policy_kwargs, "core": core}
@@ -116,6 +143,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
             self.n_steps, self.n_envs, self.n_steps, self.burn_in, self.gamma, self.gae_lambda
         )
         self._last_lstm_states = self.policy.initial_states(self.n_envs)
+        if self.env is not None:
+            self._set_chunk_len()
 
     def _core_name(self, core: Any) -> str:
         try:
@@ -128,10 +157,12 @@ class SequenceRollouts(OnPolicyAlgorithm):
                 f"{error} When the model was saved, it was registered by {', '.join(modules)}."
             ) from error
 
-    def _setup_learn(self, *args: Any, **kwargs: Any) -> Any:
-        # Only now, because a loaded model may get another number of environments.
-        self.rollout_buffer.chunk_len = self._valid_chunk_len()
-        return super()._setup_learn(*args, **kwargs)
+    def _setup_learn(self, total_timesteps: int, *args: Any, **kwargs: Any) -> Any:
+        if total_timesteps != math.inf:
+            check_number("total_timesteps", total_timesteps)
+        # Again, because the environments may be others now.
+        self._set_chunk_len()
+        return super()._setup_learn(total_timesteps, *args, **kwargs)
 
     def collect_rollouts(  # type: ignore[override]
         self,
@@ -327,4 +358,4 @@ class SequenceRollouts(OnPolicyAlgorithm):
             ) from error
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_last_lstm_states"]
+        return [*super()._excluded_save_params(), "_last_lstm_states", "_last_warning"]

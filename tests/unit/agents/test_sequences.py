@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from support.toys import BOX, CRITICS, Toy, collected, model, parameters, toy
 
-from rlgates import RecurrentPPO
+from rlgates import RecurrentA2C, RecurrentPPO
 from rlgates.agents import MlpLstmPolicy
 from rlgates.agents.sequences.buffers import SequenceBuffer
 from rlgates.agents.sequences.policy import States
@@ -88,6 +89,56 @@ def test_states_are_stored_at_the_start_of_chunks(chunk_len: int | None, burn_in
     for kept, step in zip(buffer.states, steps, strict=True):
         assert torch.equal(kept.pi, by_step.states[step].pi)
         assert torch.equal(kept.vf, by_step.states[step].vf)
+
+
+SIZES = {  # n_steps, n_envs, batch_size: the steps of the minibatches, and of their sequences
+    (16, 1, 128): ([16], 16),
+    (20, 3, 128): ([60], 20),
+    (20, 8, 128): ([120, 40], 20),
+    (16, 3, 32): ([32, 16], 16),
+    (16, 4, 30): ([32, 32], 16),
+    (24, 2, 16): ([12, 12, 12, 12], 12),
+    (13, 2, 4): ([13, 13], 13),
+    (1, 5, 2): ([2, 2, 1], 1),
+}
+
+
+@pytest.mark.parametrize(("n_steps", "n_envs", "batch_size"), SIZES)
+def test_sizes_that_do_not_divide_each_other_warn_once(
+    n_steps: int, n_envs: int, batch_size: int
+) -> None:
+    sizes, length = SIZES[n_steps, n_envs, batch_size]
+    with pytest.warns(UserWarning, match=f"minibatches have {sizes[0]} steps") as warnings:
+        agent = model(toy(n_envs=n_envs), n_steps=n_steps, batch_size=batch_size).learn(100)
+    assert len(warnings) == 1
+    assert parameters(agent).isfinite().all()
+    buffer = agent.rollout_buffer
+    batches = list(buffer.minibatches(batch_size, agent.policy))
+    assert [batch.old_log_prob.numel() for batch in batches] == sizes
+    assert {len(batch.episode_starts) for batch in batches} == {length}
+    log_probs = torch.cat([batch.old_log_prob.flatten() for batch in batches])
+    assert torch.equal(log_probs.sort().values, buffer.log_probs.flatten().sort().values)
+
+
+def test_a_model_of_sb3_contrib_with_any_sizes_loads_and_learns(tmp_path: Path) -> None:
+    env = toy(n_envs=3)
+    contrib_model(env, n_steps=20, batch_size=128).learn(60).save(tmp_path / "model")
+    with pytest.warns(UserWarning, match="n_steps \\* n_envs = 20 \\* 3 = 60 steps"):
+        agent = RecurrentPPO.load(tmp_path / "model", env=env).learn(120)
+    assert agent.num_timesteps == 120
+    assert parameters(agent).isfinite().all()
+
+
+@pytest.mark.parametrize("algorithm", [RecurrentPPO, RecurrentA2C])
+def test_rollouts_of_one_step_of_one_environment(algorithm: Any) -> None:
+    """Its advantage has no standard deviation."""
+    kwargs = {} if algorithm is RecurrentA2C else {"batch_size": None}
+    env = toy(n_envs=1)
+    agent = model(env, algorithm=algorithm, n_steps=1, normalize_advantage=True, **kwargs)
+    before = parameters(agent)
+    agent.learn(5)
+    assert parameters(agent).isfinite().all()
+    assert not torch.equal(parameters(agent), before)
 
 
 @pytest.mark.parametrize("burn_in", [0, 3])
@@ -285,7 +336,6 @@ def test_other_policies_are_refused() -> None:
         ({"burn_in": -1}, "burn_in must be at least 0"),
         ({"kl_stop": "minibatches"}, "Did you mean 'minibatch'"),
         ({"sequences": "upstream"}, "sequences='upstream' was removed"),
-        ({"n_steps": 24, "batch_size": 16}, "multiple of n_steps = 24 or divide it.*Nearest: 12"),
     ],
 )
 def test_options_are_checked(kwargs: dict[str, Any], message: str) -> None:
