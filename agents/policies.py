@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
@@ -26,8 +27,8 @@ from rlgates.agents.encoders import GridEncoder, MixedEncoder, is_small_image
 from rlgates.agents.sequences.core_module import CoreModule, StatePair
 from rlgates.agents.sequences.distributions import unchecked
 from rlgates.agents.sequences.policy import SequencePolicy
-from rlgates.errors import check_choice, check_size
-from rlgates.registry import CoreFactory, check_options, core_name, make_core
+from rlgates.errors import check_choice, check_fraction, check_size
+from rlgates.registry import CoreFactory, check_options, core_name, core_options, make_core
 
 
 class MlpLstmPolicy(SequencePolicy):
@@ -46,7 +47,8 @@ class MlpLstmPolicy(SequencePolicy):
             gradient stops at the core) or "both".
         enable_critic_lstm: the critic has its own core. With neither option, the critic has no
             memory.
-        lstm_kwargs: further options of the core, under the name that sb3-contrib uses.
+        lstm_kwargs: further options of the core, under the name that sb3-contrib uses. A
+            `dropout` between LSTM layers is accepted with a warning, and off.
 
     All other arguments are those of
     `sb3_contrib.common.recurrent.policies.RecurrentActorCriticPolicy`.
@@ -91,7 +93,7 @@ class MlpLstmPolicy(SequencePolicy):
         lstm_hidden_size = check_size("lstm_hidden_size", lstm_hidden_size)
         check_size("n_lstm_layers", n_lstm_layers)
         check_choice("shared_gradient", shared_gradient, ("actor", "both"))
-        options = {**(lstm_kwargs or {}), **(core_kwargs or {})}
+        options = {**_core_options(core, lstm_kwargs or {}), **(core_kwargs or {})}
         check_options(core, options)
         if shared_gradient == "both" and not shared_lstm:
             raise ValueError("shared_gradient='both' needs a shared core: shared_lstm=True.")
@@ -137,7 +139,11 @@ class MlpLstmPolicy(SequencePolicy):
         if enable_critic_lstm:
             self.lstm_critic = CoreModule(core, self.features_dim, lstm_hidden_size, **options)
         self._replace_distribution()
-        self.lstm_hidden_state_shape = (1, 1, self.lstm_actor.hidden_size)
+        self.lstm_hidden_state_shape = (
+            self.lstm_actor.num_layers,
+            1,
+            self.lstm_actor.hidden_size,
+        )
         # The optimizer of the base class was built before the cores.
         make_optimizer: Callable[..., torch.optim.Optimizer] = self.optimizer_class
         options = dict(self.optimizer_kwargs)
@@ -166,7 +172,7 @@ class MlpLstmPolicy(SequencePolicy):
 
         Args:
             features: (n_seq * T, features_dim), sequence after sequence.
-            lstm_states: two halves (1, n_seq, hidden_size).
+            lstm_states: two halves (num_layers, n_seq, hidden_size).
             episode_starts: (n_seq * T,), 1 where an episode starts.
             lstm: the core.
 
@@ -203,7 +209,16 @@ class MlpLstmPolicy(SequencePolicy):
         episode_start: np.ndarray[Any, Any] | None = None,
         deterministic: bool = False,
     ) -> tuple[np.ndarray[Any, Any], tuple[np.ndarray[Any, Any], ...] | None]:
-        """As in sb3-contrib; without a `state`, start from the core's initial state."""
+        """As in sb3-contrib; without a `state`, start from the core's initial state.
+
+        Raises:
+            ValueError: an observation or a state is not finite, or the weights are not.
+        """
+        parts = observation if isinstance(observation, dict) else {"observation": observation}
+        for name, part in parts.items():
+            _check_finite(name, part)
+        for half in state or ():
+            _check_finite("state", half)
         if state is None:
             tensors = self.obs_to_tensor(observation)[0]
             first = next(iter(tensors.values())) if isinstance(tensors, dict) else tensors
@@ -211,6 +226,19 @@ class MlpLstmPolicy(SequencePolicy):
                 pair = self.lstm_actor.initial_state(first.shape[0])
             state = tuple(half.cpu().numpy() for half in pair)
         return super().predict(observation, state, episode_start, deterministic)
+
+    def _predict(  # type: ignore[override]
+        self,
+        observation: Tensor,
+        lstm_states: StatePair,
+        episode_starts: Tensor,
+        deterministic: bool = False,
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        distribution, states = self.get_distribution(observation, lstm_states, episode_starts)
+        actions = distribution.get_actions(deterministic)
+        if not distribution.log_prob(actions).isfinite().all():
+            raise ValueError("the policy's probabilities are not finite, like some of its weights.")
+        return actions, states
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         data = super()._get_constructor_parameters()
@@ -226,6 +254,29 @@ class MlpLstmPolicy(SequencePolicy):
             share_features_extractor=self.share_features_extractor,
         )
         return data
+
+
+def _core_options(core: str, lstm_kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Options of a core from those of `torch.nn.LSTM`."""
+    options = dict(lstm_kwargs)
+    if "dropout" in options and "dropout" not in core_options(core):
+        dropout = check_fraction("dropout", options.pop("dropout"))
+        if dropout:
+            warnings.warn(
+                f"dropout={dropout} between LSTM layers is off. sb3-contrib drops units in "
+                "updates but not in rollouts, whose probabilities an update compares with its own.",
+                stacklevel=2,
+            )
+    return options
+
+
+def _check_finite(name: str, values: Any) -> None:
+    if (
+        isinstance(values, np.ndarray)
+        and values.dtype.kind == "f"
+        and not np.isfinite(values).all()
+    ):
+        raise ValueError(f"the {name} is not finite: {values}.")
 
 
 class CnnLstmPolicy(MlpLstmPolicy):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -16,18 +17,21 @@ class CoreModule(nn.Module):
     """A core behind the interface that sb3-contrib expects of an LSTM.
 
     sb3-contrib stores a state as a pair of arrays (num_layers, n_envs, hidden_size). A core has
-    one flat state (B, S): it is padded to an even size and split into two halves, so that
-    `num_layers = 1` and `hidden_size = ceil(S / 2)`. The algorithms of rlgates call `core`
-    directly.
+    one flat state (B, S), layer by layer: the part of each layer is padded to an even size and
+    split into two halves of `hidden_size`. For LSTMs they are the hidden and the cell state, as in
+    sb3-contrib. The algorithms of rlgates call `core` directly.
     """
-
-    num_layers = 1
 
     def __init__(self, name: str, input_size: int, hidden_size: int, **options: Any) -> None:
         super().__init__()
         self.core = make_core(name, input_size, hidden_size, **options)
         self.input_size = input_size
-        self.hidden_size = max(1, -(-self.core.state_size // 2))
+        cells: Any = self.core.cells
+        sizes = {sum(math.prod(shape) for shape in cell.state_shapes.values()) for cell in cells}
+        # Layers with states of different sizes are one layer to sb3-contrib.
+        self.num_layers = len(cells) if len(sizes) == 1 else 1
+        self._layer_size = self.core.state_size // self.num_layers
+        self.hidden_size = max(1, -(-self._layer_size // 2))
         self.register_load_state_dict_pre_hook(_rename_lstm_parameters)  # type: ignore[no-untyped-call]
 
     def train(self, mode: bool = True) -> CoreModule:
@@ -41,14 +45,15 @@ class CoreModule(nn.Module):
         return self
 
     def pack(self, state: Tensor) -> StatePair:
-        """(B, S) -> two halves (1, B, hidden_size) in float32, the dtype of sb3-contrib."""
-        padding = 2 * self.hidden_size - state.shape[1]
-        first, second = nn.functional.pad(state.float(), (0, padding)).unsqueeze(0).chunk(2, -1)
+        """(B, S) -> two halves (num_layers, B, hidden_size), float32 as in sb3-contrib."""
+        layers = state.float().reshape(len(state), self.num_layers, self._layer_size)
+        padding = 2 * self.hidden_size - self._layer_size
+        first, second = nn.functional.pad(layers, (0, padding)).transpose(0, 1).chunk(2, -1)
         return first.contiguous(), second.contiguous()
 
     def unpack(self, pair: StatePair) -> Tensor:
-        """Two halves (1, B, hidden_size) -> (B, S)."""
-        return torch.cat(pair, dim=-1)[0, :, : self.core.state_size]
+        """Two halves (num_layers, B, hidden_size) -> (B, S)."""
+        return torch.cat(pair, dim=-1)[..., : self._layer_size].transpose(0, 1).flatten(1)
 
     def initial_state(self, batch_size: int) -> StatePair:
         """The state at the start of an episode."""

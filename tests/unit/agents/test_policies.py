@@ -307,6 +307,97 @@ def test_predict_without_state_and_without_batch() -> None:
     assert single == action[0]
 
 
+@pytest.mark.parametrize("critic", ["separate", "shared", "none"])
+def test_states_of_two_layers_are_those_of_sb3_contrib(critic: str, tmp_path: Path) -> None:
+    env = toy()
+    kwargs = {"lstm_hidden_size": 7, "n_lstm_layers": 2, **CRITICS[critic]}
+    contrib_model = sb3_contrib.RecurrentPPO(
+        "MlpLstmPolicy", env, n_steps=16, batch_size=32, policy_kwargs=kwargs, device="cpu"
+    )
+    contrib_model.save(tmp_path / "contrib")
+    agent = RecurrentPPO.load(tmp_path / "contrib", env=env)
+    assert agent.policy.lstm_hidden_state_shape == contrib_model.policy.lstm_hidden_state_shape
+    obs = env.reset()
+    states = [np.random.default_rng(i).normal(size=(2, 4, 7)).astype(np.float32) for i in range(2)]
+    expected, ours = tuple(states), tuple(states)
+    for starts in ([True, False, False, False], [False, False, True, False]):
+        _, expected = contrib_model.predict(obs, expected, np.array(starts), deterministic=True)
+        _, ours = agent.predict(obs, ours, np.array(starts), deterministic=True)
+        for half, expected_half in zip(ours, expected, strict=True):
+            np.testing.assert_allclose(half, expected_half, atol=1e-6)
+
+
+@every_family
+def test_a_state_survives_its_halves(name: str) -> None:
+    """As sb3-contrib stores it, for one layer and for two."""
+    for layers in (1, 2):
+        kwargs = {**with_core(name, "separate"), "n_lstm_layers": layers}
+        module = model(policy_kwargs=kwargs).policy.lstm_actor
+        state = torch.randn(3, module.core.state_size)
+        halves = module.pack(state)
+        assert {half.shape for half in halves} == {(layers, 3, module.hidden_size)}
+        assert torch.equal(module.unpack(halves), state)
+
+
+@pytest.mark.parametrize("action", [spaces.Discrete(3), spaces.Box(-1.0, 1.0, (2,))], ids=str)
+@every_family
+def test_predict_refuses_what_is_not_finite(name: str, action: spaces.Space[Any]) -> None:
+    env = toy(action=action)
+    agent = model(env, policy_kwargs=with_core(name, "separate"))
+    obs = env.reset()
+    _, state = agent.predict(obs)
+    bad = obs.copy()
+    bad[2, 1] = np.nan
+    with pytest.raises(ValueError, match="the observation is not finite"):
+        agent.predict(bad)
+    for half in state:
+        half[:, 1] = np.inf
+        with pytest.raises(ValueError, match="the state is not finite"):
+            agent.predict(obs, state)
+        half[:, 1] = 0
+    agent.predict(obs, state)
+    with torch.no_grad():
+        agent.policy.action_net.weight[0, 0] = np.nan
+    with pytest.raises(ValueError, match="probabilities are not finite"):
+        agent.predict(obs, deterministic=True)
+
+
+def test_a_part_of_an_observation_that_is_not_finite_is_named() -> None:
+    agent = model(toy(spaces.Dict(a=BOX, b=BOX)), "MultiInputLstmPolicy")
+    obs = {"a": np.zeros((4, 3), np.float32), "b": np.full((4, 3), np.inf, np.float32)}
+    with pytest.raises(ValueError, match="the b is not finite"):
+        agent.predict(obs)
+
+
+@both_algorithms
+def test_dropout_between_lstm_layers_is_off(algorithm: Any) -> None:
+    kwargs = {"core": "lstm", "n_lstm_layers": 2, "lstm_kwargs": {"dropout": 0.5}}
+    with pytest.warns(UserWarning, match=r"dropout=0.5 between LSTM layers is off") as warnings:
+        agent = model(policy_kwargs=kwargs, algorithm=algorithm).learn(64)
+    assert len(warnings) == 1
+    without = model(policy_kwargs={**kwargs, "lstm_kwargs": None}, algorithm=algorithm).learn(64)
+    assert torch.equal(parameters(agent), parameters(without))
+    with pytest.raises(ValueError, match=r"dropout must be from 0 to 1, got 1.5"):
+        model(policy_kwargs={**kwargs, "lstm_kwargs": {"dropout": 1.5}})
+
+
+def test_a_model_of_sb3_contrib_with_dropout_loads_and_learns(tmp_path: Path) -> None:
+    env = toy()
+    kwargs = {"lstm_hidden_size": 7, "n_lstm_layers": 2, "lstm_kwargs": {"dropout": 0.5}}
+    contrib_model = sb3_contrib.RecurrentPPO(
+        "MlpLstmPolicy", env, n_steps=16, batch_size=32, policy_kwargs=kwargs, device="cpu"
+    ).learn(64)
+    contrib_model.save(tmp_path / "model")
+    with pytest.warns(UserWarning, match="dropout=0.5 between LSTM layers is off"):
+        agent = RecurrentPPO.load(tmp_path / "model", env=env)
+    np.testing.assert_array_equal(rollout_actions(agent, env), rollout_actions(contrib_model, env))
+    agent.learn(64)
+    agent.save(tmp_path / "again")
+    with pytest.warns(UserWarning, match="dropout=0.5 between LSTM layers is off"):
+        again = RecurrentPPO.load(tmp_path / "again")
+    assert again.policy.lstm_kwargs == {"dropout": 0.5}
+
+
 def test_evaluate_policy_and_eval_callback(tmp_path: Path) -> None:
     agent = model()
     mean, _ = evaluate_policy(agent, toy(n_envs=2), n_eval_episodes=6)
