@@ -51,6 +51,7 @@ class SequenceBuffer:
         gamma, gae_lambda: discount factor and GAE lambda (Schulman et al. 2016).
 
     Attributes:
+        pos: the steps so far.
         observations, actions, action_masks, rewards, episode_starts, values, log_probs,
             advantages, returns: (T, N, ...); action_masks may be None.
         outputs: of the actor's core, (T, N, output_size); only with temporal value transport.
@@ -81,17 +82,26 @@ class SequenceBuffer:
         self.chunk_len, self.burn_in = chunk_len, burn_in
         self.gamma, self.gae_lambda = gamma, gae_lambda
         self.states: list[States] = []
-        self._position = 0
+        self.pos = 0
 
     @property
     def full(self) -> bool:
         """Whether the rollout is complete."""
-        return self._position == self.n_steps
+        return self.pos == self.n_steps
+
+    @property
+    def buffer_size(self) -> int:
+        """The steps of a complete rollout, under SB3's name."""
+        return self.n_steps
+
+    def size(self) -> int:
+        """The steps so far."""
+        return self.pos
 
     def reset(self) -> None:
         """Start a new rollout, which overwrites the old one."""
         self.states = []
-        self._position = 0
+        self.pos = 0
 
     def add(
         self,
@@ -110,7 +120,7 @@ class SequenceBuffer:
             step: actions (N, ...), episode_starts (N,) bool and rewards, values, log_probs (N,);
                 and outputs (N, output_size), in every step or in none.
         """
-        t = self._position
+        t = self.pos
         chunk = t + self.burn_in  # the first step of the chunk whose burn-in starts here
         if t == 0 or (chunk % self.chunk_len == 0 and chunk < self.n_steps):
             self.states.append(states)
@@ -118,7 +128,7 @@ class SequenceBuffer:
             self._write(name, value, t)
         if action_masks is not None:
             self._write("action_masks", action_masks, t)
-        self._position += 1
+        self.pos += 1
 
     def _write(self, name: str, value: Observations, t: int) -> None:
         storage = getattr(self, name, None)
@@ -155,12 +165,26 @@ class SequenceBuffer:
         A minibatch has the number of chunks that is nearest to `batch_size` steps, at least one;
         the last may have fewer.
         """
-        count = self.n_steps // self.chunk_len * self.n_envs
-        size = count if batch_size is None else chunks_of(batch_size, self.chunk_len)
+        return self._minibatches(self.chunk_len, batch_size, self._chunk_states(policy))
+
+    def get(self, batch_size: int | None = None) -> Iterator[Minibatch]:
+        """As `minibatches`, of sequences of n_steps: for callbacks, under SB3's name.
+
+        Raises:
+            ValueError: the rollout is not complete.
+        """
+        if not self.full:
+            raise ValueError(f"the rollout has {self.pos} of {self.n_steps} steps.")
+        return self._minibatches(self.n_steps, batch_size, self.states[0])
+
+    def _minibatches(
+        self, chunk_len: int, batch_size: int | None, states: States
+    ) -> Iterator[Minibatch]:
+        count = self.n_steps // chunk_len * self.n_envs
+        size = count if batch_size is None else chunks_of(batch_size, chunk_len)
         order = torch.randperm(count, device=self.episode_starts.device)
-        states = self._chunk_states(policy)
         for indices in order.split(size):
-            yield self._minibatch(indices, states)
+            yield self._minibatch(chunk_len, indices, states)
 
     def refresh(self, policy: SequencePolicy) -> None:
         """Recompute the states before the chunks with the current weights of the policy."""
@@ -193,15 +217,15 @@ class SequenceBuffer:
         observations = map_tensors(lambda x: x[first:end].flatten(0, 1), self.observations)
         return policy.latents(observations, states, self.episode_starts[first:end]).states
 
-    def _minibatch(self, indices: Tensor, states: States) -> Minibatch:
+    def _minibatch(self, chunk_len: int, indices: Tensor, states: States) -> Minibatch:
         """The chunks with these indices; chunk k of environment n is number k * N + n."""
         chunks, envs = indices // self.n_envs, indices % self.n_envs
 
         def select(x: Tensor) -> Tensor:
             """(T, N, ...) -> (L, C, ...)."""
-            if self.chunk_len == self.n_steps:
+            if chunk_len == self.n_steps:
                 return x.index_select(1, indices)
-            by_chunk: Tensor = x.unflatten(0, (-1, self.chunk_len)).transpose(0, 1)
+            by_chunk: Tensor = x.unflatten(0, (-1, chunk_len)).transpose(0, 1)
             return by_chunk[:, chunks, envs]
 
         def select_flat(x: Observations) -> Any:

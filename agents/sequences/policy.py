@@ -6,6 +6,7 @@ which take pairs of states and concatenated sequences, remain available.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from gymnasium import spaces
@@ -14,7 +15,7 @@ from stable_baselines3.common.distributions import Distribution
 from stable_baselines3.common.policies import BasePolicy
 from torch import Tensor
 
-from rlgates.agents.sequences.core_module import CoreModule
+from rlgates.agents.sequences.core_module import CoreModule, StatePair
 from rlgates.core import run_together
 
 Observations = Tensor | dict[str, Tensor]
@@ -34,6 +35,29 @@ class States(NamedTuple):
     def select(self, indices: Any) -> States:
         """The states of some elements of the batch."""
         return States(self.pi[indices], None if self.vf is None else self.vf[indices])
+
+
+class StatePairs:
+    """States as the `RNNStates` of sb3-contrib, computed when they are read.
+
+    Attributes:
+        pi, vf: two halves (num_layers, B, hidden_size); without a core of the critic, vf is pi.
+    """
+
+    def __init__(self, policy: SequencePolicy, states: States) -> None:
+        self._policy, self._states = policy, states
+
+    @property
+    def pi(self) -> StatePair:
+        return self._policy.lstm_actor.pack(self._states.pi)
+
+    @property
+    def vf(self) -> StatePair:
+        critic, state = self._policy.lstm_critic, self._states.vf
+        return self.pi if critic is None or state is None else critic.pack(state)
+
+    def __iter__(self) -> Iterator[StatePair]:
+        return iter((self.pi, self.vf))
 
 
 class Latents(NamedTuple):

@@ -19,7 +19,13 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
 from rlgates.agents.sequences.buffers import Minibatch, SequenceBuffer, chunks_of
-from rlgates.agents.sequences.policy import ActionEvaluation, Observations, SequencePolicy, States
+from rlgates.agents.sequences.policy import (
+    ActionEvaluation,
+    Observations,
+    SequencePolicy,
+    StatePairs,
+    States,
+)
 from rlgates.agents.sequences.tensor_vec_env import TensorVecEnv, is_tensor_env
 from rlgates.agents.tvt import TVT, check_whole_episodes, recompute_reads, rma_cell
 from rlgates.errors import (
@@ -173,6 +179,9 @@ class SequenceRollouts(OnPolicyAlgorithm):
     ) -> bool:
         """Fill the buffer with `n_rollout_steps` of all environments.
 
+        Callbacks see the local variables under the names of sb3-contrib. With a batch of tensors
+        as environments, actions and observations are tensors.
+
         Returns:
             False if the callback stopped the training.
         """
@@ -183,7 +192,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
         if self.use_sde:
             policy.reset_noise(env.num_envs)
         callback.on_rollout_start()
-        observations = self._as_tensors(self._last_obs)
+        obs_tensor = self._as_tensors(self._last_obs)
         episode_starts = torch.as_tensor(self._last_episode_starts, device=self.device)
         states: States = self._last_lstm_states
         for n_steps in range(n_rollout_steps):
@@ -191,14 +200,16 @@ class SequenceRollouts(OnPolicyAlgorithm):
                 policy.reset_noise(env.num_envs)
             action_masks = self._action_masks(env)
             with torch.no_grad():
-                actions, values, log_probs, new_states, outputs = policy.act(
-                    observations, states, episode_starts, action_masks
+                action_tensor, values, log_probs, new_states, outputs = policy.act(
+                    obs_tensor, states, episode_starts, action_masks
                 )
-            env_actions: Any = self._within_bounds(actions)
+            lstm_states = StatePairs(policy, new_states)
+            actions: Any = action_tensor
             if not isinstance(env, TensorVecEnv):
-                env_actions = env_actions.cpu().numpy()
+                actions = actions.cpu().numpy()
+            clipped_actions = self._within_bounds(actions)
             new_obs: Any
-            new_obs, rewards, dones, infos = env.step(env_actions)
+            new_obs, rewards, dones, infos = env.step(clipped_actions)
             self.num_timesteps += env.num_envs
             callback.update_locals(locals())
             if not callback.on_step():
@@ -206,8 +217,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
             self._update_info_buffer(infos, dones)
             rollout_buffer.add(
                 states,
-                observations=observations,
-                actions=actions,
+                observations=obs_tensor,
+                actions=action_tensor,
                 action_masks=action_masks,
                 rewards=self._bootstrapped_rewards(rewards, dones, infos, new_states),
                 episode_starts=episode_starts,
@@ -215,13 +226,13 @@ class SequenceRollouts(OnPolicyAlgorithm):
                 log_probs=log_probs,
                 **({} if self.tvt is None else {"outputs": outputs}),
             )
-            observations = self._as_tensors(new_obs)
+            obs_tensor = self._as_tensors(new_obs)
             episode_starts = torch.as_tensor(dones, device=self.device)
             states = new_states
             self._last_obs, self._last_episode_starts = new_obs, dones
             self._last_lstm_states = states
         with torch.no_grad():
-            last_values = policy.value(observations, states, episode_starts)
+            last_values = policy.value(obs_tensor, states, episode_starts)
         self._transport_value(rollout_buffer, episode_starts)
         rollout_buffer.finish(last_values, episode_starts)
         self._check_rollout()
@@ -258,16 +269,18 @@ class SequenceRollouts(OnPolicyAlgorithm):
         """The masks of the actions (N, ...); None if every action is allowed."""
         return None
 
-    def _within_bounds(self, actions: Tensor) -> Tensor:
-        """Actions of the policy, rescaled or clipped to the bounds of the action space."""
+    def _within_bounds(self, actions: Any) -> Any:
+        """Actions, an array or a tensor, rescaled or clipped to the bounds of the action space."""
         space = self.action_space
         if not isinstance(space, spaces.Box):
             return actions
-        low = torch.as_tensor(space.low, device=actions.device)
-        high = torch.as_tensor(space.high, device=actions.device)
+        low: Any = space.low
+        high: Any = space.high
+        if isinstance(actions, Tensor):
+            low, high = (torch.as_tensor(bound, device=actions.device) for bound in (low, high))
         if self.policy.squash_output:
             actions = low + 0.5 * (actions + 1.0) * (high - low)
-        return actions.clamp(low, high)
+        return actions.clip(low, high)
 
     def _bootstrapped_rewards(self, rewards: Any, dones: Any, infos: Any, states: States) -> Tensor:
         """Rewards (N,), plus the discounted value of the last state where a time limit cut it."""

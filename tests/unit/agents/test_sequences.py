@@ -194,6 +194,62 @@ def test_advantages_are_those_of_sb3() -> None:
     np.testing.assert_allclose(buffer.returns, reference.returns, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("algorithm", [RecurrentPPO, RecurrentA2C])
+@pytest.mark.parametrize("action", [spaces.Discrete(3), spaces.Box(-0.1, 0.1, (2, 2))], ids=str)
+def test_callbacks_see_the_names_of_sb3_contrib(action: spaces.Space[Any], algorithm: Any) -> None:
+    env, steps = toy(action=action), []
+    agent = model(env, algorithm=algorithm, policy_kwargs={"core": "lstm"})
+
+    class Watch(BaseCallback):
+        def _on_step(self) -> bool:
+            step = self.locals
+            shape = (4, *action.shape)
+            for name in ("actions", "clipped_actions"):
+                assert isinstance(step[name], np.ndarray)
+                assert step[name].shape == shape
+            np.testing.assert_array_equal(step["clipped_actions"], env.actions)
+            if isinstance(action, spaces.Box):
+                assert np.abs(step["actions"]).max() > 0.1
+            assert step["obs_tensor"].shape == (4, 3)
+            assert step["episode_starts"].shape == (4,)
+            assert self.training_env.observation_space.contains(step["new_obs"][0])
+            pi, vf = step["lstm_states"]
+            for state, core in ((pi, agent.policy.lstm_actor), (vf, agent.policy.lstm_critic)):
+                assert [half.shape for half in state] == [(1, 4, 7)] * 2
+                new_states = step["new_states"]
+                flat = new_states.pi if core is agent.policy.lstm_actor else new_states.vf
+                assert torch.equal(core.unpack(state), flat)
+            buffer = step["rollout_buffer"]
+            assert not buffer.full
+            assert buffer.size() == buffer.pos == step["n_steps"] == len(steps) % 16
+            with pytest.raises(ValueError, match=f"has {buffer.pos} of 16 steps"):
+                buffer.get()
+            steps.append(step["n_steps"])
+            return True
+
+        def _on_rollout_end(self) -> None:
+            buffer = self.locals["rollout_buffer"]
+            assert buffer.full
+            assert buffer.size() == buffer.buffer_size == 16
+            assert buffer.episode_starts.shape == (16, 4)
+            batches = list(buffer.get(32))
+            assert [batch.old_values.shape for batch in batches] == [(16, 2)] * 2
+            values = torch.cat([batch.old_values for batch in batches], dim=1)
+            assert torch.equal(values.sort(1).values, buffer.values.sort(1).values)
+            (batch,) = buffer.get()
+            assert batch.actions.shape == (64, *action.shape)
+
+    step_async = env.step_async
+
+    def keep(actions: Any) -> None:
+        env.actions = actions
+        step_async(actions)
+
+    env.step_async = keep
+    agent.learn(128, callback=Watch())
+    assert len(steps) == 32
+
+
 class Cut(Toy):
     """Episodes are cut by a time limit."""
 
