@@ -30,6 +30,7 @@ from stable_baselines3.common.distributions import (
 from stable_baselines3.common.policies import BasePolicy
 from torch import Tensor, nn
 
+from rlgates.agents.sequences.distributions import LogCategorical
 from rlgates.agents.sequences.policy import SequencePolicy, States
 from rlgates.core import Core
 from rlgates.errors import check_flag
@@ -72,7 +73,8 @@ def export_onnx(
             MultiBinary(n) with masks.
 
     Outputs:
-        action: (B, ...), within the bounds of the action space, as `model.predict` returns it.
+        action: (B, ...), within the bounds of the action space, as `model.predict` returns it:
+            int64 for Discrete, MultiDiscrete and masked MultiBinary, else a float.
         state_out: (B, state_size) float32.
         value: (B,), with `value=True`. The state of a critic's own core follows the actor's in
             `state`.
@@ -180,8 +182,11 @@ class PolicyStep(nn.Module):
         self.logit_sizes = _logit_sizes(space, self.masked)
         self.has_critic_state = value and policy.lstm_critic is not None
         if isinstance(space, spaces.Box):
-            self.register_buffer("low", torch.as_tensor(space.low, device=policy.device))
-            self.register_buffer("high", torch.as_tensor(space.high, device=policy.device))
+            dtype = np.result_type(np.float32, space.dtype)  # of clipped actions in numpy
+            for name, bound in (("low", space.low), ("high", space.high)):
+                self.register_buffer(
+                    name, torch.as_tensor(bound.astype(dtype), device=policy.device)
+                )
 
     def initial_state(self) -> list[float]:
         """The state of one environment at the start of an episode."""
@@ -250,17 +255,25 @@ class PolicyStep(nn.Module):
                 action = action + policy.log_std.exp() * noise
             action_shape = (-1, *self.low.shape)
             if policy.squash_output:
-                share = 0.5 * (action.tanh().reshape(action_shape) + 1)
+                share = (0.5 * (action.tanh() + 1)).reshape(action_shape).to(self.low.dtype)
                 return self.low + share * (self.high - self.low)
-            return action.reshape(action_shape).clamp(self.low, self.high)
+            return action.reshape(action_shape).to(self.low.dtype).clamp(self.low, self.high)
         if isinstance(policy.action_space, spaces.MultiBinary) and not self.masked:
             threshold = 0.5 if noise is None else noise
-            return (logits.sigmoid() > threshold).to(torch.int64)
+            return (logits.sigmoid() > threshold).float()
         if noise is not None:
             # The exponential race: the first of the clocks with rates p to ring.
             logits = logits - (-(1 - noise).clamp(min=1e-30).log()).clamp(min=1e-30).log()
-        best = [part.argmax(dim=-1) for part in logits.split(self.logit_sizes, dim=-1)]
-        return torch.stack(best, dim=-1)
+        return torch.stack(
+            [self._mode(part) for part in logits.split(self.logit_sizes, dim=-1)], dim=-1
+        )
+
+    def _mode(self, logits: Tensor) -> Tensor:
+        """The most likely choice, with the ties that rounding makes in the policy's own mode."""
+        if isinstance(self.policy.action_dist, LogCategorical):
+            return logits.log_softmax(dim=-1).argmax(dim=-1)
+        log_probs = logits - logits.logsumexp(dim=-1, keepdim=True)
+        return log_probs.softmax(dim=-1).argmax(dim=-1)
 
 
 def _logit_sizes(space: spaces.Space[Any], masked: bool) -> list[int]:

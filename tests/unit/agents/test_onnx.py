@@ -23,6 +23,7 @@ pytest.importorskip("onnxscript", reason="needs the extra [onnx]")
 TASKS: dict[str, tuple[str, spaces.Space[Any], spaces.Space[Any]]] = {
     "discrete": ("MlpLstmPolicy", BOX, spaces.Discrete(3)),
     "box": ("MlpLstmPolicy", BOX, spaces.Box(-0.02, 0.01, (2, 2))),
+    "box_float64": ("MlpLstmPolicy", BOX, spaces.Box(-0.02, 0.01, (2,), np.float64)),
     "multi_discrete": ("MlpLstmPolicy", spaces.MultiDiscrete([3, 2]), spaces.MultiDiscrete([2, 4])),
     "multi_binary": ("MlpLstmPolicy", spaces.Discrete(4), spaces.MultiBinary(3)),
     "image": ("CnnLstmPolicy", IMAGE, spaces.Discrete(3)),
@@ -68,6 +69,7 @@ def compare(learner: Any, run: Any, steps: int = 30, varied: bool = True) -> Non
         inputs = {**feed(learner, obs), "state": flat, "episode_start": episode_starts}
         action, flat = run.run(["action", "state_out"], inputs)
         expected, states = learner.predict(obs, states, episode_starts, deterministic=True)
+        assert action.dtype == expected.dtype
         if isinstance(learner.action_space, spaces.Box):
             np.testing.assert_allclose(action, expected, atol=1e-5)
         else:
@@ -94,6 +96,29 @@ def test_every_core(name: str, tmp_path: Path) -> None:
 def test_every_space(task: str, tmp_path: Path) -> None:
     learner = agent(task)
     compare(learner, session(learner, tmp_path))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    "action", [spaces.Discrete(5), spaces.MultiDiscrete([5, 3]), spaces.MultiBinary(4)], ids=str
+)
+def test_ties_are_broken_alike(action: spaces.Space[Any], masked: bool, tmp_path: Path) -> None:
+    """Among logits that differ by less than their probabilities can."""
+    learner = model(toy(BOX, action), algorithm=MaskableRecurrentPPO if masked else RecurrentA2C)
+    head = learner.policy.action_net
+    with torch.no_grad():
+        head.weight.zero_()
+        head.bias.copy_(1e-9 * torch.arange(len(head.bias)))
+    run = session(learner, tmp_path)
+    obs = learner.get_env().reset()
+    state = np.zeros((4, metadata(run)["state_size"]), np.float32)
+    inputs = {"observation": obs, "state": state, "episode_start": np.ones(4, bool)}
+    if masked:
+        inputs["action_masks"] = np.ones((4, len(head.bias)), bool)
+    result, _ = run.run(None, inputs)
+    expected, _ = learner.predict(obs, deterministic=True)
+    assert result.dtype == expected.dtype
+    np.testing.assert_array_equal(result, expected)
 
 
 def test_a_core_that_sorts(tmp_path: Path) -> None:
