@@ -63,6 +63,13 @@ def test_an_environment_of_rlgates(tmp_path: Path) -> None:
 
 
 @needs_zoo
+def test_the_command_of_rl_zoo3_and_its_plots_start(tmp_path: Path) -> None:
+    pytest.importorskip("seaborn", reason="needs the extra [zoo]")
+    for command_name in ("plot_train", "plot_from_file", "all_plots"):
+        assert "usage" in run(tmp_path, "-m", "rl_zoo3.cli", command_name, "--help")
+
+
+@needs_zoo
 @pytest.mark.slow
 def test_a_search_samples_valid_arguments(tmp_path: Path) -> None:
     code = """
