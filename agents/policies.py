@@ -162,6 +162,14 @@ class MlpLstmPolicy(SequencePolicy):
         return extractor
 
     def _default_extractor(self, space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
+        if isinstance(space, spaces.Dict) and self.default_extractor in (
+            FlattenExtractor,
+            NatureCNN,
+        ):
+            raise ValueError(
+                f"{type(self).__name__} has no encoder of Dict observations: use "
+                "MultiInputLstmPolicy."
+            )
         return self.default_extractor
 
     @staticmethod
@@ -212,8 +220,14 @@ class MlpLstmPolicy(SequencePolicy):
         """As in sb3-contrib; without a `state`, start from the core's initial state.
 
         Raises:
-            ValueError: an observation or a state is not finite, or the weights are not.
+            ValueError: an observation or a state is not finite, or the weights are not; a pair of
+                observation and info.
         """
+        if isinstance(observation, tuple):
+            raise ValueError(
+                "predict needs an observation, got a tuple: with `obs, info = env.reset()` of a "
+                "gymnasium environment, pass obs."
+            )
         parts = observation if isinstance(observation, dict) else {"observation": observation}
         for name, part in parts.items():
             _check_finite(name, part)
@@ -286,8 +300,10 @@ class CnnLstmPolicy(MlpLstmPolicy):
     `GridEncoder` for smaller ones, which NatureCNN does not support.
     """
 
+    default_extractor: ClassVar[type[BaseFeaturesExtractor]] = NatureCNN
+
     def _default_extractor(self, space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
-        return GridEncoder if is_small_image(space) else NatureCNN
+        return GridEncoder if is_small_image(space) else super()._default_extractor(space)
 
 
 class MultiInputLstmPolicy(MlpLstmPolicy):

@@ -63,6 +63,7 @@ NOT_QUICK = (
     "conformance/test_gradients.py",
     "conformance/test_identity.py",
     "conformance/test_precision.py",
+    "conformance/test_sb3_promises.py",
     "conformance/test_sequence.py",
     "integration/",
     "twins/test_cores.py",
