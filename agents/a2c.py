@@ -125,7 +125,7 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
         """Update the policy with the current rollout."""
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
-        buffer, means = self.rollout_buffer, MeanMetrics()
+        buffer, means = self.rollout_buffer.sequences, MeanMetrics()
         (batch,) = buffer.minibatches(None, self.policy)
         with all_or_nothing(self.policy):
             evaluation = self._evaluate(batch)

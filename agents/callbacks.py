@@ -14,7 +14,7 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.policies import BasePolicy
 from torch import Tensor, nn
 
-from rlgates.agents.sequences.buffers import SequenceBuffer, map_tensors
+from rlgates.agents.sequences.buffers import RolloutArrays, map_tensors
 from rlgates.agents.sequences.core_module import CoreModule
 from rlgates.core import Core, GateTrace
 from rlgates.deprecation import warn_renamed
@@ -132,7 +132,8 @@ def _flat_state(module: CoreModule | nn.LSTM, pair: tuple[Tensor, Tensor]) -> Te
 
 def _rollout(buffer: Any, critic: bool) -> tuple[Any, Any, Any]:
     """Observations, episode starts and first state of a buffer of rlgates or sb3-contrib."""
-    if isinstance(buffer, SequenceBuffer):
+    if isinstance(buffer, RolloutArrays):
+        buffer = buffer.sequences
         first = buffer.states[0]
         return buffer.observations, buffer.episode_starts, first.vf if critic else first.pi
     names = (f"{part}_states_{'vf' if critic else 'pi'}" for part in ("hidden", "cell"))

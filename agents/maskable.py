@@ -117,7 +117,7 @@ class MaskableRecurrentPPO(RecurrentPPO):
         """As in SB3; `use_masking=False` allows every action."""
         self.use_masking = check_flag("use_masking", use_masking)
         if not self.use_masking:
-            self.rollout_buffer.action_masks = None
+            self.rollout_buffer.sequences.action_masks = None
         super().learn(*args, **kwargs)
         return self
 

@@ -173,12 +173,12 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         with all_or_nothing(self.policy):
             for epoch in range(self.n_epochs):
                 if epoch and self.refresh_states:
-                    self.rollout_buffer.refresh(self.policy)
+                    self.rollout_buffer.sequences.refresh(self.policy)
                 stop = self._epoch(means)
                 self._n_updates += 1
                 if stop:
                     break
-        buffer = self.rollout_buffer
+        buffer = self.rollout_buffer.sequences
         self._record(
             {
                 **means.result(),
@@ -193,7 +193,8 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         norms: list[Tensor] = []
         divergences: list[Tensor] = []
         limit = None if self.target_kl is None else 1.5 * self.target_kl
-        for batch in self.rollout_buffer.minibatches(self.batch_size, self.policy):
+        sequences = self.rollout_buffer.sequences
+        for batch in sequences.minibatches(self.batch_size, self.policy):
             loss, divergence = self._loss(batch, means)
             divergences.append(divergence)
             if limit is not None and self.kl_stop == "minibatch" and divergence > limit:

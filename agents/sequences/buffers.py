@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -89,15 +90,6 @@ class SequenceBuffer:
         """Whether the rollout is complete."""
         return self.pos == self.n_steps
 
-    @property
-    def buffer_size(self) -> int:
-        """The steps of a complete rollout, under SB3's name."""
-        return self.n_steps
-
-    def size(self) -> int:
-        """The steps so far."""
-        return self.pos
-
     def reset(self) -> None:
         """Start a new rollout, which overwrites the old one."""
         self.states = []
@@ -167,14 +159,8 @@ class SequenceBuffer:
         """
         return self._minibatches(self.chunk_len, batch_size, self._chunk_states(policy))
 
-    def get(self, batch_size: int | None = None) -> Iterator[Minibatch]:
-        """As `minibatches`, of sequences of n_steps: for callbacks, under SB3's name.
-
-        Raises:
-            ValueError: the rollout is not complete.
-        """
-        if not self.full:
-            raise ValueError(f"the rollout has {self.pos} of {self.n_steps} steps.")
+    def whole_sequences(self, batch_size: int | None) -> Iterator[Minibatch]:
+        """As `minibatches`, of sequences of n_steps, from the state that the rollout began in."""
         return self._minibatches(self.n_steps, batch_size, self.states[0])
 
     def _minibatches(
@@ -243,6 +229,79 @@ class SequenceBuffer:
             select(self.returns),
             states.select(indices),
         )
+
+
+class _Array:
+    """A tensor of a `SequenceBuffer` as a NumPy array."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, rollout: RolloutArrays, owner: type) -> Any:
+        return map_tensors(_as_array, getattr(rollout.sequences, self._name))
+
+    def __set__(self, rollout: RolloutArrays, values: Any) -> None:
+        tensor = getattr(rollout.sequences, self._name)
+        tensor.copy_(torch.as_tensor(values))
+
+
+class RolloutArrays:
+    """A rollout under the names of SB3's `RolloutBuffer`, as callbacks use it.
+
+    Its arrays are (n_steps, n_envs, ...). Those of a policy on a CPU share their memory with
+    the tensors in `sequences`; others are copies, which assignment writes back.
+
+    Attributes:
+        sequences: the tensors.
+        episode_starts: float32, 1 where an episode starts.
+    """
+
+    observations = _Array()
+    actions = _Array()
+    rewards = _Array()
+    episode_starts = _Array()
+    values = _Array()
+    log_probs = _Array()
+    advantages = _Array()
+    returns = _Array()
+
+    def __init__(self, sequences: SequenceBuffer) -> None:
+        self.sequences = sequences
+        self.buffer_size, self.n_envs = sequences.n_steps, sequences.n_envs
+        self.gamma, self.gae_lambda = sequences.gamma, sequences.gae_lambda
+
+    @property
+    def pos(self) -> int:
+        """The steps so far."""
+        return self.sequences.pos
+
+    @property
+    def full(self) -> bool:
+        """Whether the rollout is complete."""
+        return self.sequences.full
+
+    def size(self) -> int:
+        """The steps so far."""
+        return self.sequences.pos
+
+    def reset(self) -> None:
+        """Start a new rollout, which overwrites the old one."""
+        self.sequences.reset()
+
+    def get(self, batch_size: int | None = None) -> Iterator[Minibatch]:
+        """The rollout of all environments in random order, about `batch_size` steps at a time.
+
+        Raises:
+            ValueError: the rollout is not complete.
+        """
+        if not self.full:
+            raise ValueError(f"the rollout has {self.pos} of {self.buffer_size} steps.")
+        return self.sequences.whole_sequences(batch_size)
+
+
+def _as_array(tensor: Tensor) -> np.ndarray[Any, Any]:
+    array: np.ndarray[Any, Any] = tensor.detach().cpu().numpy()
+    return array.astype(np.float32) if array.dtype == bool else array
 
 
 def chunks_of(batch_size: int, chunk_len: int) -> int:

@@ -18,7 +18,12 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
-from rlgates.agents.sequences.buffers import Minibatch, SequenceBuffer, chunks_of
+from rlgates.agents.sequences.buffers import (
+    Minibatch,
+    RolloutArrays,
+    SequenceBuffer,
+    chunks_of,
+)
 from rlgates.agents.sequences.policy import (
     ActionEvaluation,
     Observations,
@@ -60,7 +65,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
     """
 
     policy: SequencePolicy
-    rollout_buffer: SequenceBuffer  # type: ignore[assignment]
+    rollout_buffer: RolloutArrays  # type: ignore[assignment]
     chunk_len: int | None
     burn_in: int
     tvt: TVT | None
@@ -99,7 +104,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
             raise ValueError(
                 f"burn_in must be at least 0 and less than chunk_len = {chunk}, got {self.burn_in}."
             )
-        self.rollout_buffer.chunk_len = chunk
+        self.rollout_buffer.sequences.chunk_len = chunk
         size = min(chunk * chunks_of(batch, chunk), rollout)
         if size == batch and rollout % size == 0:
             return
@@ -145,9 +150,10 @@ class SequenceRollouts(OnPolicyAlgorithm):
             )
         if self.tvt is not None:
             rma_cell(self.policy)  # raises if the policy has none
-        self.rollout_buffer = SequenceBuffer(
+        sequences = SequenceBuffer(
             self.n_steps, self.n_envs, self.n_steps, self.burn_in, self.gamma, self.gae_lambda
         )
+        self.rollout_buffer = RolloutArrays(sequences)
         self._last_lstm_states = self.policy.initial_states(self.n_envs)
         if self.env is not None:
             self._set_chunk_len()
@@ -174,7 +180,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
         self,
         env: VecEnv,
         callback: BaseCallback,
-        rollout_buffer: SequenceBuffer,
+        rollout_buffer: RolloutArrays,
         n_rollout_steps: int,
     ) -> bool:
         """Fill the buffer with `n_rollout_steps` of all environments.
@@ -186,9 +192,9 @@ class SequenceRollouts(OnPolicyAlgorithm):
             False if the callback stopped the training.
         """
         assert self._last_obs is not None, "no previous observation was provided"
-        policy = self.policy
+        policy, sequences = self.policy, rollout_buffer.sequences
         policy.set_training_mode(False)
-        rollout_buffer.reset()
+        sequences.reset()
         if self.use_sde:
             policy.reset_noise(env.num_envs)
         callback.on_rollout_start()
@@ -215,7 +221,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
             if not callback.on_step():
                 return False
             self._update_info_buffer(infos, dones)
-            rollout_buffer.add(
+            sequences.add(
                 states,
                 observations=obs_tensor,
                 actions=action_tensor,
@@ -233,8 +239,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
             self._last_lstm_states = states
         with torch.no_grad():
             last_values = policy.value(obs_tensor, states, episode_starts)
-        self._transport_value(rollout_buffer, episode_starts)
-        rollout_buffer.finish(last_values, episode_starts)
+        self._transport_value(sequences, episode_starts)
+        sequences.finish(last_values, episode_starts)
         self._check_rollout()
         if isinstance(env, TensorVecEnv):
             episode_infos = env.episodes(most=self._stats_window_size)
@@ -320,7 +326,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
 
     def _check_rollout(self) -> None:
         for name in ("rewards", "values", "log_probs", "advantages"):
-            values = getattr(self.rollout_buffer, name)
+            values = getattr(self.rollout_buffer.sequences, name)
             if not values.isfinite().all():
                 count = int((~values.isfinite()).sum())
                 raise ValueError(

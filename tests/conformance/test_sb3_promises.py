@@ -133,7 +133,7 @@ def test_gsde(algorithm: Any, squash_output: bool, use_expln: bool) -> None:
         policy_kwargs=policy_kwargs,
     )  # fmt: skip
     learn(agent, 255)
-    stored = agent.rollout_buffer.actions.flatten().numpy()
+    stored = agent.rollout_buffer.actions.flatten()
     given = np.concatenate(env.actions[-64:])
     assert np.abs(stored).max() <= (1 if squash_output else 2)
     np.testing.assert_allclose(given, stored * 2 if squash_output else stored, atol=1e-6)

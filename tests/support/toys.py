@@ -107,7 +107,8 @@ def collected(agent: Any, rollouts: int = 2) -> Any:
         _, callback = agent._setup_learn(64, reset_num_timesteps=agent._last_obs is None)
         assert agent.collect_rollouts(agent.env, callback, agent.rollout_buffer, agent.n_steps)
     agent.policy.set_training_mode(False)  # as during the rollout: no dropout
-    return agent.rollout_buffer
+    buffer = agent.rollout_buffer
+    return getattr(buffer, "sequences", buffer)
 
 
 def check_identity(agent: Any, chunks: list[tuple[int, int]], batch_size: int) -> None:

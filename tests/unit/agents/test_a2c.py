@@ -30,7 +30,7 @@ def test_an_update_is_one_step_down_the_gradient_of_the_published_loss(critic: s
     )
     _, callback = agent._setup_learn(64)
     agent.collect_rollouts(agent.env, callback, agent.rollout_buffer, 8)
-    policy, buffer = copy.deepcopy(agent.policy), agent.rollout_buffer
+    policy, buffer = copy.deepcopy(agent.policy), agent.rollout_buffer.sequences
     policy.set_training_mode(True)
     agent.train()
     evaluation = policy.evaluate(

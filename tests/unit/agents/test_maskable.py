@@ -60,7 +60,7 @@ def test_identity(action: str) -> None:
     agent = model(toy(BOX, ACTIONS[action], kind=Masked), chunk_len=8)
     _, callback = agent._setup_learn(64)
     agent.collect_rollouts(agent.env, callback, agent.rollout_buffer, 16)
-    for batch in agent.rollout_buffer.minibatches(32, agent.policy):
+    for batch in agent.rollout_buffer.sequences.minibatches(32, agent.policy):
         with torch.no_grad():
             evaluation = agent._evaluate(batch)
             unmasked = agent.policy.evaluate(

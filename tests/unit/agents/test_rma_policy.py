@@ -124,7 +124,7 @@ def test_an_update_follows_the_published_loss() -> None:
     )  # fmt: skip
     _, callback = model._setup_learn(52)
     model.collect_rollouts(model.env, callback, model.rollout_buffer, 13)
-    policy, buffer = copy.deepcopy(model.policy), model.rollout_buffer
+    policy, buffer = copy.deepcopy(model.policy), model.rollout_buffer.sequences
     model.train()
     flat: Any = {name: part.flatten(0, 1) for name, part in buffer.observations.items()}
     latents = policy.latents(flat, buffer.states[0], buffer.episode_starts)

@@ -84,7 +84,7 @@ def test_states_are_stored_at_the_start_of_chunks(chunk_len: int | None, burn_in
     agent.learn(128, callback=by_step)
     length = chunk_len or 16
     steps = [0, *(begin - burn_in for begin in range(length, 16, length))]
-    buffer = agent.rollout_buffer
+    buffer = agent.rollout_buffer.sequences
     assert len(buffer.states) == len(steps)
     for kept, step in zip(buffer.states, steps, strict=True):
         assert torch.equal(kept.pi, by_step.states[step].pi)
@@ -112,7 +112,7 @@ def test_sizes_that_do_not_divide_each_other_warn_once(
         agent = model(toy(n_envs=n_envs), n_steps=n_steps, batch_size=batch_size).learn(100)
     assert len(warnings) == 1
     assert parameters(agent).isfinite().all()
-    buffer = agent.rollout_buffer
+    buffer = agent.rollout_buffer.sequences
     batches = list(buffer.minibatches(batch_size, agent.policy))
     assert [batch.old_log_prob.numel() for batch in batches] == sizes
     assert {len(batch.episode_starts) for batch in batches} == {length}
@@ -235,9 +235,18 @@ def test_callbacks_see_the_names_of_sb3_contrib(action: spaces.Space[Any], algor
             batches = list(buffer.get(32))
             assert [batch.old_values.shape for batch in batches] == [(16, 2)] * 2
             values = torch.cat([batch.old_values for batch in batches], dim=1)
-            assert torch.equal(values.sort(1).values, buffer.values.sort(1).values)
+            np.testing.assert_array_equal(np.sort(values, 1), np.sort(buffer.values, 1))
             (batch,) = buffer.get()
             assert batch.actions.shape == (64, *action.shape)
+            assert np.mean(buffer.rewards) == 1
+            starts = buffer.sequences.episode_starts
+            np.testing.assert_array_equal(buffer.episode_starts, starts.float())
+            assert (1 - buffer.episode_starts).sum() == (~starts).sum()
+            assert (buffer.actions <= buffer.actions.max()).all()
+            buffer.rewards += 2
+            buffer.advantages = buffer.advantages * 0
+            assert (buffer.sequences.rewards == 3).all()
+            assert (buffer.sequences.advantages == 0).all()
 
     step_async = env.step_async
 
@@ -357,7 +366,7 @@ def test_a_buffer_is_small() -> None:
         policy_kwargs=kwargs,
     )  # fmt: skip
     state = agent.policy.initial_states(8)
-    buffer = agent.rollout_buffer
+    buffer = agent.rollout_buffer.sequences
     one = torch.zeros(8)
     for _ in range(2048):
         buffer.add(

@@ -41,8 +41,9 @@ def test_an_agent_learns_the_same_in_both(view: str, kind: Any) -> None:
         for make in (make_torch_env, make_vec_env)
     )
     assert isinstance(tensor_model.env, TensorVecEnv)
-    assert torch.equal(tensor_model.rollout_buffer.actions, numpy_model.rollout_buffer.actions)
-    assert torch.equal(tensor_model.rollout_buffer.rewards, numpy_model.rollout_buffer.rewards)
+    of_tensors, of_arrays = (m.rollout_buffer.sequences for m in (tensor_model, numpy_model))
+    assert torch.equal(of_tensors.actions, of_arrays.actions)
+    assert torch.equal(of_tensors.rewards, of_arrays.rewards)
     for result, expected in zip(
         tensor_model.policy.parameters(), numpy_model.policy.parameters(), strict=True
     ):

@@ -179,7 +179,7 @@ def test_rollouts_receive_transported_value(kind: Any) -> None:
         _, callback = one._setup_learn(104)
         torch.manual_seed(3)
         one.collect_rollouts(one.env, callback, one.rollout_buffer, n_steps)
-    buffer, before = model.rollout_buffer, plain.rollout_buffer
+    buffer, before = model.rollout_buffer.sequences, plain.rollout_buffer.sequences
     assert torch.equal(buffer.actions, before.actions)
     cell = model.policy.lstm_actor.core.cells[0]
     reads = recompute_reads(cell, buffer.outputs, buffer.episode_starts)
