@@ -7,7 +7,7 @@ which take pairs of states and concatenated sequences, remain available.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from gymnasium import spaces
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
@@ -15,8 +15,11 @@ from stable_baselines3.common.distributions import Distribution
 from stable_baselines3.common.policies import BasePolicy
 from torch import Tensor
 
+from rlgates.agents.files import archive
+from rlgates.agents.files.models import load_policy, pack_policy, reading, saving
 from rlgates.agents.sequences.core_module import CoreModule, StatePair
 from rlgates.core import run_together
+from rlgates.errors import check_choice
 
 Observations = Tensor | dict[str, Tensor]
 
@@ -257,3 +260,31 @@ class SequencePolicy(RecurrentActorCriticPolicy):
             latents: the result of `latents` for them.
         """
         return {}
+
+    def save(self, path: Any, *, format: Literal["sb3", "safe"] = "sb3") -> None:
+        """Save the policy alone, in a format of `RecurrentPPO.save`.
+
+        Raises:
+            ValueError: format "safe", and the policy holds what cannot be written as data.
+        """
+        check_choice("format", format, ("sb3", "safe"))
+        if format == "sb3":
+            super().save(path)
+            return
+        with saving("the policy"):
+            content = pack_policy(self)
+        archive.write(path, content)
+
+    @classmethod
+    def load(cls, path: Any, device: Any = "auto", *, safe: bool = False) -> Any:
+        """As in SB3, for both formats: those of SB3 run code, see `RecurrentPPO.load`.
+
+        Raises:
+            ValueError: a file of the safe format that is damaged or holds no policy of this
+                class; any other file with `safe=True`, or a name that ends in `.rlgates`.
+        """
+        with archive.opened(path, safe) as (found, file):
+            if file is None:
+                return super().load(found, device)
+            with reading(found):
+                return load_policy(cls, file, device)

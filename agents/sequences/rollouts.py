@@ -8,7 +8,8 @@ import pickle
 import warnings
 import zipfile
 import zlib
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,6 +19,8 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
+from rlgates.agents.files import archive
+from rlgates.agents.files.models import load_model, pack_model, read_parameters, reading, saving
 from rlgates.agents.sequences.buffers import (
     Minibatch,
     RolloutArrays,
@@ -34,6 +37,7 @@ from rlgates.agents.sequences.policy import (
 from rlgates.agents.sequences.tensor_vec_env import TensorVecEnv, is_tensor_env
 from rlgates.agents.tvt import TVT, check_whole_episodes, recompute_reads, rma_cell
 from rlgates.errors import (
+    check_choice,
     check_fraction,
     check_number,
     check_positive,
@@ -361,20 +365,87 @@ class SequenceRollouts(OnPolicyAlgorithm):
             self.logger.record("train/std", self.policy.log_std.exp().mean().item())
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
 
-    @classmethod
-    def load(cls, path: Any, *args: Any, **kwargs: Any) -> Any:
-        """As in SB3.
+    def save(
+        self,
+        path: Any,
+        exclude: Iterable[str] | None = None,
+        include: Iterable[str] | None = None,
+        *,
+        format: Literal["sb3", "safe"] = "sb3",
+    ) -> None:
+        """Save the agent.
+
+        The default is SB3's zip, which sb3-contrib, RL Baselines3 Zoo and SB3's callbacks read and
+        write, and which takes any schedule or class of your own, so that no training ends with an
+        agent that cannot be saved. It holds pickles, which run code when they are loaded. The
+        safe format is what to share: weights, optimizer, settings and progress as data alone, and
+        the statistics of a VecNormalize, for `rlgates.agents.load_vec_normalize`. Both continue
+        training bit for bit alike.
+
+        Args:
+            path: a file or stream; `.zip` or `.rlgates` is added to a name without a suffix.
+            exclude: attributes to leave out.
+            include: as in SB3; only for its format.
+            format: "sb3" or "safe".
 
         Raises:
-            ValueError: the file is damaged, or holds no model of this class.
+            ValueError: the agent holds what cannot be written as data, such as a schedule that is
+                a function, or a policy class of your own: the message names it.
+        """
+        check_choice("format", format, ("sb3", "safe"))
+        if format == "sb3":
+            super().save(path, exclude, include)
+            return
+        if include is not None:
+            raise ValueError(f"include is for format='sb3', got {list(include)}.")
+        with saving("the agent"):
+            content = pack_model(self, tuple(exclude or ()))
+        archive.write(path, content)
+
+    @classmethod
+    def load(cls, path: Any, *args: Any, safe: bool = False, **kwargs: Any) -> Any:
+        """As in SB3, for both formats of `save`, which the content tells apart.
+
+        A file of the safe format runs no code, and neither does any file with `safe=True` or a
+        name that ends in `.rlgates`. SB3's zips run the code that is pickled in them: load only
+        those you trust. They stay the default because this class stands in for that of
+        sb3-contrib, whose models, `EvalCallback` and Zoo write nothing else; for files of others,
+        say `safe=True`.
+
+        Args:
+            path, args, kwargs: as in SB3.
+            safe: refuse files that are not of the safe format.
+
+        Raises:
+            ValueError: the file is damaged, holds no model of this class, or is not of the safe
+                format.
             FileNotFoundError: the file does not exist.
         """
+        with archive.opened(path, safe) as (found, file):
+            if file is not None:
+                with reading(found):
+                    return load_model(cls, file, *args, **kwargs)
         try:
-            return super().load(path, *args, **kwargs)
+            return super().load(found, *args, **kwargs)
         except _LOAD_ERRORS as error:
             raise ValueError(
                 f"{path} is damaged, or no model of {cls.__name__}: {type(error).__name__}: {error}"
             ) from error
+
+    def set_parameters(
+        self, load_path_or_dict: Any, exact_match: bool = True, device: Any = "auto"
+    ) -> None:
+        """As in SB3, from a file of either format; neither runs code here.
+
+        Raises:
+            ValueError: the file is damaged, or the parameters are those of another model.
+        """
+        if not isinstance(load_path_or_dict, dict):
+            with archive.opened(load_path_or_dict) as (load_path_or_dict, file):
+                if file is not None:
+                    with reading(load_path_or_dict):
+                        load_path_or_dict = read_parameters(self, *archive.unpack(file))
+        super().set_parameters(load_path_or_dict, exact_match, device)
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "_last_lstm_states", "_last_warning"]
