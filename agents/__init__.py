@@ -4,6 +4,7 @@ from rlgates.agents.a2c import RecurrentA2C
 from rlgates.agents.callbacks import GateCallback, trace_gates
 from rlgates.agents.encoders import GridEncoder, MixedEncoder
 from rlgates.agents.evaluation import Estimate, PolicyEvaluation, evaluate_policy
+from rlgates.agents.io import convert, load_vec_normalize
 from rlgates.agents.maskable import (
     MaskableCnnLstmPolicy,
     MaskableMlpLstmPolicy,
@@ -38,8 +39,10 @@ __all__ = [
     "RecurrentA2C",
     "RecurrentPPO",
     "SequencePolicy",
+    "convert",
     "evaluate_policy",
     "export_onnx",
+    "load_vec_normalize",
     "trace_gates",
 ]
 

@@ -1,7 +1,8 @@
 """The container: a zip with `header.json` first, then parts, none of them compressed.
 
-The reader takes what the writer writes and nothing else: known names, each once, one right after
-the other. So a file cannot grow when it is read, and nothing hides between its entries.
+Any tool for zips opens it, but only what `pack` writes is read, byte for byte: the entries are
+walked from the first one on, and the directory at the end must be the one that they give. So a
+file cannot grow when it is read, and nothing hides in it.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import hashlib
 import io
 import json
 import os
-import zipfile
+import struct
+import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,15 +31,20 @@ PARTS = (
 )
 MAX_HEADER = 2**24  # bytes
 _BEGIN = f'{{\n "format": "{FORMAT}"'.encode()
-_LOCAL_HEADER, _ZIP64_EXTRA = 30, 20  # bytes before the name of an entry, and after it
+
+# The records of a zip (PKWARE's APPNOTE 4.3): version 2.0, no flags, stored, 1 January 1980.
+_LOCAL = struct.Struct("<4s5H3I2H")
+_CENTRAL = struct.Struct("<4s6H3I5H2I")
+_END = struct.Struct("<4s4H2IH")
+_FIXED = (20, 0, 0, 0, 33)
 
 
 def is_safe_format(file: BinaryIO) -> bool:
     """Whether a file begins as those of the safe format do; its position stays."""
     position = file.tell()
-    begin = file.read(_LOCAL_HEADER + len(HEADER) + len(_BEGIN))
+    begin = file.read(_LOCAL.size + len(HEADER) + len(_BEGIN))
     file.seek(position)
-    return begin.startswith(b"PK\x03\x04") and begin[_LOCAL_HEADER:] == HEADER.encode() + _BEGIN
+    return begin.startswith(b"PK\x03\x04") and begin[_LOCAL.size :] == HEADER.encode() + _BEGIN
 
 
 def pack(header: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
@@ -46,6 +53,9 @@ def pack(header: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
     Args:
         header: JSON data; format, version and the digests of the parts are added.
         parts: by a name in `PARTS`.
+
+    Raises:
+        ValueError: the header has more than `MAX_HEADER` bytes, or the file 4 GiB.
     """
     full = {
         "format": FORMAT,
@@ -58,56 +68,86 @@ def pack(header: Mapping[str, Any], parts: Mapping[str, bytes]) -> bytes:
     }
     text = json.dumps(full, indent=1, allow_nan=False).encode()
     if len(text) > MAX_HEADER:
-        raise ValueError(f"the header would have {len(text):,} bytes, more than {MAX_HEADER:,}.")
+        raise ValueError(f"the header would have {len(text):,} bytes, more than {MAX_HEADER:,}")
+    if len(text) + sum(map(len, parts.values())) > 2**32 - 2**16:
+        raise ValueError("it would have more than 4 GiB")
+    return join({HEADER: text, **parts})
+
+
+def join(entries: Mapping[str, bytes]) -> bytes:
+    """Entries by name as a zip."""
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-        for name, content in {HEADER: text, **parts}.items():
-            archive.writestr(zipfile.ZipInfo(name), content)
+    described = []
+    for name, content in entries.items():
+        entry = name, zlib.crc32(content), len(content)
+        described.append((*entry, stream.tell()))
+        stream.write(_local(*entry))
+        stream.write(content)
+    stream.write(_directory(described, stream.tell()))
     return stream.getvalue()
 
 
+def _local(name: str, crc: int, size: int) -> bytes:
+    """The record before the content of an entry."""
+    return _LOCAL.pack(b"PK\x03\x04", *_FIXED, crc, size, size, len(name), 0) + name.encode()
+
+
+def _directory(entries: list[tuple[str, int, int, int]], begin: int) -> bytes:
+    """The end of a zip: its entries (name, CRC, size, offset), once more."""
+    records = b"".join(
+        _CENTRAL.pack(
+            *(b"PK\x01\x02", 20, *_FIXED, crc, size, size, len(name)), *(0, 0, 0, 0, 0, offset)
+        )
+        + name.encode()
+        for name, crc, size, offset in entries
+    )
+    count = len(entries)
+    return records + _END.pack(b"PK\x05\x06", 0, 0, count, count, len(records), begin, 0)
+
+
 def unpack(file: BinaryIO) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Header and parts of a file, whose layout, sizes and digests are checked first.
+    """Header and parts of a file, whose layout, sizes and digests are checked.
 
     Raises:
         ValueError: it is not what `pack` writes, or of a newer version.
     """
-    if not is_safe_format(file):
-        raise ValueError("it does not begin with the header of the safe format")
-    try:
-        with zipfile.ZipFile(file) as archive:
-            entries = archive.infolist()
-            _check_layout(archive, entries)
-            header = _read_header(archive.read(entries[0]))
-            parts = {entry.filename: archive.read(entry) for entry in entries[1:]}
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, OSError, RuntimeError) as error:
-        raise ValueError(f"it is no whole zip ({error})") from error
-    _check_digests(header.pop("parts", None), parts)
-    return header, parts
+    entries = _split(file)
+    header = _read_header(entries.pop(HEADER, b""))
+    _check_digests(header.pop("parts", None), entries)
+    return header, entries
 
 
-def _check_layout(archive: zipfile.ZipFile, entries: list[zipfile.ZipInfo]) -> None:
-    names = [entry.filename for entry in entries]
-    for name in names:
+def _split(file: BinaryIO) -> dict[str, bytes]:
+    """The entries of a zip by name: what `join` takes."""
+    begin = file.tell()
+    total = file.seek(0, os.SEEK_END) - begin
+    file.seek(begin)
+    entries: dict[str, bytes] = {}
+    described: list[tuple[str, int, int, int]] = []
+    while True:
+        offset = file.tell() - begin
+        record = file.read(_LOCAL.size)
+        if len(record) < _LOCAL.size:
+            raise ValueError("it is truncated")
+        signature, *_, crc, size, _, length, _ = _LOCAL.unpack(record)
+        if signature != b"PK\x03\x04":
+            break
+        name = file.read(min(length, 100)).decode("ascii", "replace")
         if name not in (HEADER, *PARTS):
             raise ValueError(f"it holds the foreign entry {name!r}{suggestion(name, PARTS)}")
-        if names.count(name) > 1:
+        if name in entries:
             raise ValueError(f"it holds {name} twice")
-    if names[:1] != [HEADER]:
-        raise ValueError(f"its first entry is not {HEADER}")
-    end = 0
-    for entry in entries:
-        if entry.compress_type != zipfile.ZIP_STORED or entry.file_size != entry.compress_size:
-            raise ValueError(f"{entry.filename} is compressed")
-        if entry.flag_bits:
-            raise ValueError(f"{entry.filename} has flags of a zip that are not used")
-        if entry.header_offset not in (end, end + _ZIP64_EXTRA * (end > 0)):
-            raise ValueError(f"{entry.filename} does not follow the entry before it")
-        end = entry.header_offset + _LOCAL_HEADER + len(entry.filename) + entry.file_size
-    if archive.start_dir not in (end, end + _ZIP64_EXTRA) or archive.comment:
-        raise ValueError("it holds more than its entries")
-    if entries[0].file_size > MAX_HEADER:
-        raise ValueError(f"{HEADER} has more than {MAX_HEADER:,} bytes")
+        if record + name.encode() != _local(name, crc, size):
+            raise ValueError(f"{name} is stored in another way than the safe format's")
+        if size > (MAX_HEADER if name == HEADER else total):
+            raise ValueError(f"{name} is too large, {size:,} bytes")
+        entries[name] = file.read(size)
+        if zlib.crc32(entries[name]) != crc:
+            raise ValueError(f"{name} is truncated or damaged")
+        described.append((name, crc, size, offset))
+    if record + file.read(total) != _directory(described, offset):
+        raise ValueError("its end is damaged, or holds more than its entries")
+    return entries
 
 
 def _read_header(content: bytes) -> dict[str, Any]:
@@ -179,7 +219,7 @@ def opened(path: Any, safe: bool = False) -> Iterator[tuple[Any, BinaryIO | None
         FileNotFoundError: it must be of the safe format and does not exist.
     """
     if not isinstance(path, str | Path):
-        found = is_safe_format(path)
+        found = isinstance(path, io.BufferedIOBase) and is_safe_format(path)  # type: ignore[arg-type]
         if safe and not found:
             raise ValueError(_REFUSED.format("the file"))
         yield path, path if found else None
@@ -214,11 +254,8 @@ def _find(given: Path, safe: bool) -> Path:
     return found[0] if found else given
 
 
-def write(path: Any, content: bytes) -> None:
-    """Write a file atomically, with the suffix `.rlgates` if it has none; or into a stream."""
-    if not isinstance(path, str | Path):
-        path.write(content)
-        return
+def write(path: str | Path, content: bytes) -> Path:
+    """Write a file atomically, with the suffix `.rlgates` if it has none; returns its path."""
     target = Path(path)
     target = target if target.suffix else target.with_name(target.name + SUFFIX)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -227,5 +264,5 @@ def write(path: Any, content: bytes) -> None:
         temporary.write_bytes(content)
         os.replace(temporary, target)
     finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
+    return target

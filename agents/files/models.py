@@ -136,10 +136,13 @@ _PROGRESS: dict[str, Codec] = {
     "ep_info_buffer": optional(Codec(_episodes, _decode_episodes)),
     "ep_success_buffer": optional(Codec(_successes, _successes)),
 }
-_ARRAYS = ("_last_obs", "_last_original_obs", "_last_episode_starts")
+_ARRAYS = ("_last_obs", "_last_episode_starts")
 _WRITTEN_APART = ("policy_class", "policy_kwargs", "observation_space", "action_space")
-# Made again from the other attributes by `_setup_model`.
-_DERIVED = ("lr_schedule", "rollout_buffer_class", "rollout_buffer_kwargs", "action_noise")
+# Made again from the other attributes by `_setup_model`, or of no use to these algorithms.
+_DERIVED = (
+    *("lr_schedule", "rollout_buffer_class", "rollout_buffer_kwargs", "action_noise"),
+    "_last_original_obs",
+)
 
 
 class Content(NamedTuple):

@@ -58,7 +58,7 @@ def build_probe(
         with torch.device("meta"), _Meter():
             return Probe(observation, action, FloatSchedule(0.0), **arguments)
     except Exception as error:  # the arguments come from a file: anything may be wrong with them
-        raise ValueError(f"its policy cannot be built: {short(str(error))[1:-1]}") from error
+        raise ValueError(f"its policy cannot be built: {short(error, most=300)}") from error
 
 
 def unique(policy: nn.Module) -> dict[str, Tensor]:

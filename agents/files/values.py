@@ -22,7 +22,7 @@ from rlgates.errors import suggestion, unknown_choice
 MAX_SPACE = 2**26
 """The most numbers of an observation or action, all parts together."""
 MAX_LAYERS = 1000
-_MAX_INTEGER = 2**63
+_MAX_INTEGER = 2**64
 
 
 def _by_name(*classes: type[Any]) -> dict[str, type[Any]]:
@@ -73,7 +73,7 @@ def integer(minimum: int = -_MAX_INTEGER) -> Codec:
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise ValueError(f"it must be a whole number, got {short(value)}")
         if not minimum <= value < _MAX_INTEGER:
-            bound = "below 2**63" if value >= _MAX_INTEGER else f"at least {minimum}"
+            bound = "below 2**64" if value >= _MAX_INTEGER else f"at least {minimum}"
             raise ValueError(f"it must be {bound}, got {short(value)}")
         return int(value)
 
@@ -348,7 +348,8 @@ def encode_space(space: spaces.Space[Any]) -> dict[str, Any]:
         }
     if kind is spaces.MultiBinary:
         assert isinstance(space, spaces.MultiBinary)
-        return {"space": "MultiBinary", "shape": list(space.shape)}
+        n = int(space.n) if isinstance(space.n, int | np.integer) else list(space.shape)
+        return {"space": "MultiBinary", "n": n}
     raise ValueError(f"the space {space} cannot be written, but {', '.join(_SPACES)} can")
 
 
@@ -395,9 +396,12 @@ def _space_size(data: Any, *, nested: bool = False) -> int:
             raise ValueError(f"nvec must be a list, got {short(data['nvec'])}")
         # SB3 makes a one-hot code of them.
         return int(sum(np.asarray(data["nvec"], dtype=np.float64).reshape(-1)))
-    if not isinstance(data["shape"], list) or len(data["shape"]) > 8:
-        raise ValueError(f"a shape must be a list of at most 8 sizes, got {short(data['shape'])}")
-    return math.prod(integer(0).decode(size) for size in data["shape"])
+    shape = data["shape"] if kind == "Box" else data["n"]
+    if kind == "MultiBinary" and not isinstance(shape, list):
+        shape = [shape]
+    if not isinstance(shape, list) or len(shape) > 8:
+        raise ValueError(f"a shape must be a list of at most 8 sizes, got {short(shape)}")
+    return math.prod(integer(0).decode(size) for size in shape)
 
 
 def _box(data: dict[str, Any]) -> spaces.Space[Any]:
@@ -437,12 +441,12 @@ _SPACES: dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], spaces.Spac
     "Box": (("shape", "dtype", "low", "high"), _box),
     "Discrete": (("n", "start", "dtype"), _discrete),
     "MultiDiscrete": (("nvec", "start", "dtype"), _multi_discrete),
-    "MultiBinary": (("shape",), lambda data: spaces.MultiBinary(data["shape"])),
+    "MultiBinary": (("n",), lambda data: spaces.MultiBinary(data["n"])),
     "Dict": (("spaces",), _dict),
 }
 
 
-def short(value: Any) -> str:
-    """The value for a message, at most 80 characters."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+def short(value: Any, most: int = 80) -> str:
+    """The value for a message, in at most `most` characters."""
+    text = value if isinstance(value, Exception) else repr(value)
+    return str(text) if len(str(text)) <= most else f"{str(text)[: most - 3]}..."

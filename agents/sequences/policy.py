@@ -7,6 +7,7 @@ which take pairs of states and concatenated sequences, remain available.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from gymnasium import spaces
@@ -273,7 +274,10 @@ class SequencePolicy(RecurrentActorCriticPolicy):
             return
         with saving("the policy"):
             content = pack_policy(self)
-        archive.write(path, content)
+        if isinstance(path, str | Path):
+            archive.write(path, content)
+        else:
+            path.write(content)
 
     @classmethod
     def load(cls, path: Any, device: Any = "auto", *, safe: bool = False) -> Any:

@@ -9,6 +9,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -400,7 +401,10 @@ class SequenceRollouts(OnPolicyAlgorithm):
             raise ValueError(f"include is for format='sb3', got {list(include)}.")
         with saving("the agent"):
             content = pack_model(self, tuple(exclude or ()))
-        archive.write(path, content)
+        if isinstance(path, str | Path):
+            archive.write(path, content)
+        else:
+            path.write(content)
 
     @classmethod
     def load(cls, path: Any, *args: Any, safe: bool = False, **kwargs: Any) -> Any:

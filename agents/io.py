@@ -1,0 +1,92 @@
+"""Agents in files: other formats made safe, and statistics taken out of a file."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+
+from rlgates.agents.files import archive
+from rlgates.agents.files.models import pack_model, reading, saving
+from rlgates.agents.files.normalize import restore_normalize
+from rlgates.agents.ppo import RecurrentPPO
+from rlgates.agents.sequences.rollouts import SequenceRollouts
+
+__all__ = ["convert", "load_vec_normalize"]
+
+
+def convert(
+    source: str | Path,
+    target: str | Path | None = None,
+    algorithm: type[SequenceRollouts] = RecurrentPPO,
+    vec_normalize: str | Path | None = None,
+    custom_objects: dict[str, Any] | None = None,
+) -> Path:
+    """Write an agent that Stable-Baselines3 or sb3-contrib saved in the safe format.
+
+    **This unpickles `source` and `vec_normalize`: code in them runs.** Convert only files that
+    you trust. What is written runs no code when it is loaded.
+
+    Args:
+        source: the zip.
+        target: the file to write; by default, `source` with the suffix `.rlgates`.
+        algorithm: of the agent.
+        vec_normalize: statistics that `VecNormalize.save` wrote, to go into the file.
+        custom_objects: what to put in place of objects that are no data, such as
+            {"clip_range": 0.2} for a schedule that is a function.
+
+    Returns:
+        the file.
+
+    Raises:
+        ValueError: `source` is of the safe format already, is damaged or holds what cannot be
+            written as data; `vec_normalize` holds something else.
+        FileNotFoundError: a file does not exist.
+    """
+    with archive.opened(source) as (found, file):
+        if file is not None:
+            raise ValueError(f"{found} is of the safe format already.")
+    model = algorithm.load(found, device="cpu", custom_objects=custom_objects)
+    statistics = None
+    if vec_normalize is not None:
+        statistics = _unpickled(Path(vec_normalize))
+        if not isinstance(statistics, VecNormalize):
+            raise ValueError(
+                f"{vec_normalize} holds no VecNormalize but {type(statistics).__name__}."
+            )
+    target = found.with_suffix(archive.SUFFIX) if target is None else Path(target)
+    with saving(str(found)):
+        content = pack_model(model, vec_normalize=statistics)
+    return archive.write(target, content)
+
+
+def _unpickled(path: Path) -> Any:
+    try:
+        with path.open("rb") as file:
+            return pickle.load(file)
+    except (pickle.UnpicklingError, EOFError) as error:
+        raise ValueError(f"{path} is no pickle: {error}.") from error
+
+
+def load_vec_normalize(path: str | Path, env: VecEnv) -> VecNormalize:
+    """`env` with the observations and rewards normalized as they were for a saved agent.
+
+        env = load_vec_normalize("agent.rlgates", make_vec_env("CartPole-v1", 8))
+        model = RecurrentPPO.load("agent.rlgates", env)
+
+    Set `training` and `norm_reward` to False for an evaluation, as in SB3.
+
+    Args:
+        path: a file of the safe format whose agent had a VecNormalize.
+        env: environments with the observations of the agent.
+
+    Raises:
+        ValueError: the file is not of the safe format, is damaged, or holds no statistics; they
+            do not fit `env`.
+        FileNotFoundError: the file does not exist.
+    """
+    with archive.opened(path, safe=True) as (found, file), reading(found):
+        assert file is not None
+        return restore_normalize(*archive.unpack(file), env)
