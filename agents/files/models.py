@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 import rlgates
 from rlgates.agents.files import archive, tensors
-from rlgates.agents.files.normalize import encode_normalize, statistics
+from rlgates.agents.files.normalize import encode_normalize, read_normalize, statistics
 from rlgates.agents.files.optimizers import encode_optimizer, read_optimizer
 from rlgates.agents.files.probe import build_probe, read_weights, unique
 from rlgates.agents.files.values import (
@@ -303,13 +303,12 @@ def _check_attributes(model: Any, exclude: tuple[str, ...]) -> None:
         raise ValueError(f"rollout_buffer_class must be that of the algorithm, got {short(buffer)}")
 
 
-def _array_kind(value: Any) -> Any:
-    """How to make an observation again: null, "numpy", "torch", or a table of them."""
-    if isinstance(value, dict):
-        return {name: _array_kind(part) for name, part in value.items()}
-    if value is None:
+def _array_kind(value: Any) -> str | None:
+    """How to make an observation again."""
+    first = next(iter(value.values())) if isinstance(value, dict) else value
+    if first is None:
         return None
-    return "torch" if isinstance(value, Tensor) else "numpy"
+    return "torch" if isinstance(first, Tensor) else "numpy"
 
 
 def _array_tensors(arrays: Mapping[str, Any]) -> dict[str, Tensor]:
@@ -383,6 +382,8 @@ def read_model(cls: type[Any], header: Mapping[str, Any], parts: Mapping[str, by
     if header["vec_normalize"] is not None:
         expected.add("vec_normalize.safetensors")
     _check_parts(parts, expected)
+    if header["vec_normalize"] is not None:
+        read_normalize(header["vec_normalize"], parts["vec_normalize.safetensors"])
     fields = ALGORITHMS[cls.__name__]
     attributes = {
         **decode_fields(header["settings"], fields),
@@ -394,7 +395,9 @@ def read_model(cls: type[Any], header: Mapping[str, Any], parts: Mapping[str, by
             attributes[name] = deque(attributes[name], maxlen=window)
     content, probe = _read_policy(header, parts, cls.policy_aliases, use_sde=attributes["use_sde"])
     _check_rollout(probe, content.spaces, attributes)
-    attributes |= _read_arrays(header["arrays"], parts, content.spaces[0], attributes["n_envs"])
+    attributes |= _read_arrays(
+        header["arrays"], parts["state.safetensors"], content.spaces[0], attributes["n_envs"]
+    )
     optimizer = read_optimizer(header["optimizer"], parts["optimizer.safetensors"], probe)
     return content._replace(attributes=attributes, optimizer=optimizer)
 
@@ -481,42 +484,32 @@ def _numbers(space: spaces.Space[Any]) -> int:
     return int(np.prod(space.shape or ()))
 
 
-def _read_arrays(
-    data: Any, parts: Mapping[str, bytes], space: spaces.Space[Any], n_envs: int
-) -> dict[str, Any]:
+def _read_arrays(data: Any, part: bytes, space: spaces.Space[Any], n_envs: int) -> dict[str, Any]:
     """The last observations and episode starts, or None for each."""
     take(data, *_ARRAYS)
-    shapes: dict[str, tuple[int, ...]] = {"": (n_envs, *(space.shape or ()))}
+    keys: dict[str, spaces.Space[Any]] = {"": space}
     if isinstance(space, spaces.Dict):
-        shapes = {f"/{key}": (n_envs, *(part.shape or ())) for key, part in space.spaces.items()}
-    stored = dict(_array_specs(data, shapes, n_envs))
-    found = tensors.unpack_shapes(parts["state.safetensors"], stored)
-    arrays: dict[str, Any] = {}
+        keys = {f"/{key}": inner for key, inner in space.spaces.items()}
+    shapes = {"_last_obs": {key: (n_envs, *(inner.shape or ())) for key, inner in keys.items()}}
+    shapes["_last_episode_starts"] = {"": (n_envs,)}
+    found = tensors.unpack_all(part)
+    arrays: dict[str, Any] = dict.fromkeys(_ARRAYS)
     for name, kind in data.items():
-        if isinstance(kind, dict):
-            arrays[name] = {key: _array(found[f"{name}/{key}"], x) for key, x in kind.items()}
-        else:
-            arrays[name] = None if kind is None else _array(found[name], kind)
-    return arrays
-
-
-def _array_specs(
-    data: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], n_envs: int
-) -> Iterator[tuple[str, tuple[int, ...]]]:
-    for name, kind in data.items():
-        expected = {"": (n_envs,)} if name == "_last_episode_starts" else shapes
-        kinds = {f"/{key}": x for key, x in kind.items()} if isinstance(kind, dict) else {"": kind}
         if kind is None:
             continue
-        if kinds.keys() != expected.keys() or not all(
-            isinstance(x, str) and x in ("numpy", "torch") for x in kinds.values()
-        ):
-            raise ValueError(f"{name} does not fit the observations: {short(kind)}")
-        yield from ((f"{name}{key}", shape) for key, shape in expected.items())
-
-
-def _array(x: Tensor, kind: str) -> Any:
-    return x.numpy() if kind == "numpy" else x
+        if kind not in ("numpy", "torch"):
+            raise unknown_choice(f"kind of {name}", kind, ("numpy", "torch"))
+        made: dict[str, Any] = {}
+        for key, shape in shapes[name].items():
+            x = found.pop(f"{name}{key}", None)
+            if x is None or x.shape != shape:
+                got = "none" if x is None else tuple(x.shape)
+                raise ValueError(f"{name}{key} must be of the shape {shape}, got {got}")
+            made[key[1:]] = x.numpy() if kind == "numpy" else x
+        arrays[name] = made if shapes[name].keys() != {""} else made[""]
+    if found:
+        raise ValueError(f"the tensor {min(found)!r} is not expected")
+    return arrays
 
 
 # -- building

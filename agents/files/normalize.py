@@ -19,8 +19,10 @@ from rlgates.agents.files.values import (
     encode,
     encode_fields,
     optional,
+    short,
 )
 
+_FIELDS = ("mean", "var", "count")
 _NORMALIZE: dict[str, Codec] = {
     "norm_obs": FLAG,
     "norm_obs_keys": optional(Codec(encode, decode)),
@@ -47,8 +49,22 @@ def statistics(env: VecNormalize) -> dict[str, Tensor]:
     return {
         f"{name}.{field}": torch.as_tensor(getattr(rms, field), dtype=torch.float64)
         for name, rms in found.items()
-        for field in ("mean", "var", "count")
+        for field in _FIELDS
     }
+
+
+def read_normalize(data: Any, part: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Settings and statistics of a file; whether they fit an environment shows only there.
+
+    Raises:
+        ValueError: they are none.
+    """
+    settings, found = decode_fields(data, _NORMALIZE), tensors.unpack_all(part)
+    for name, x in found.items():
+        field = name.rpartition(".")[2]
+        if x.dtype != torch.float64 or field not in _FIELDS or (field == "count" and x.ndim):
+            raise ValueError(f"{short(name)} is no statistic of a VecNormalize")
+    return settings, found
 
 
 def restore_normalize(
@@ -59,14 +75,15 @@ def restore_normalize(
     Raises:
         ValueError: the file has none, or they do not fit.
     """
-    if header.get("vec_normalize") is None or "vec_normalize.safetensors" not in parts:
+    part = parts.get("vec_normalize.safetensors")
+    if header.get("vec_normalize") is None or part is None:
         raise ValueError("it holds no statistics of a VecNormalize")
-    settings = decode_fields(header["vec_normalize"], _NORMALIZE)
+    settings, found = read_normalize(header["vec_normalize"], part)
     try:
         wrapped = VecNormalize(env, **settings)
     except (AssertionError, AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"its VecNormalize does not fit {env.observation_space}") from error
-    found = tensors.unpack(parts["vec_normalize.safetensors"], tensors.spec_of(statistics(wrapped)))
+    tensors.check(found, tensors.spec_of(statistics(wrapped)))
     for name, x in found.items():
         owner, _, field = name.rpartition(".")
         rms: Any = wrapped.ret_rms if owner == "returns" else wrapped.obs_rms

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from rlgates.agents.files import tensors
 from rlgates.agents.files.values import short
 
-_MAX_CALLS = 200_000  # of torch while a policy is built; the largest take some thousand
+_MAX_CALLS = 100_000  # of torch while a policy is built; the largest take some thousand
 
 
 class _Meter(TorchFunctionMode):

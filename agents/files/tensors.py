@@ -13,6 +13,8 @@ from torch import Tensor
 DTYPES = {
     "float64": torch.float64,
     "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
     "int64": torch.int64,
     "int32": torch.int32,
     "int16": torch.int16,
@@ -24,6 +26,8 @@ DTYPES = {
 _CODES = {
     "F64": "float64",
     "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
     "I64": "int64",
     "I32": "int32",
     "I16": "int16",
@@ -68,40 +72,44 @@ def pack(tensors: Mapping[str, Tensor]) -> bytes:
 def unpack(part: bytes, spec: Spec) -> dict[str, Tensor]:
     """The tensors of a part, which must have these names, dtypes and shapes.
 
-    No memory is allocated for a shape: safetensors checks that the bytes are there.
-
     Raises:
         ValueError: it is damaged, or holds other tensors.
     """
-    entries = _entries(part)
-    if missing := spec.keys() ^ entries.keys():
-        name = min(missing)
-        raise ValueError(f"the tensor {name!r} is {'missing' if name in spec else 'not expected'}")
-    return {name: _tensor(name, entries[name], *spec[name]) for name in spec}
+    found = unpack_all(part)
+    check(found, spec)
+    return {name: found[name] for name in spec}
 
 
-def unpack_shapes(part: bytes, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """The tensors of a part, which must have these names and shapes, and any dtype.
+def unpack_all(part: bytes) -> dict[str, Tensor]:
+    """The tensors of a part. None takes more memory than the part has bytes for it.
 
     Raises:
-        ValueError: as `unpack`.
+        ValueError: it is damaged.
     """
-    found = {name: _CODES.get(entry["dtype"], "") for name, entry in _entries(part).items()}
-    return unpack(part, {name: (found.get(name, ""), shape) for name, shape in shapes.items()})
-
-
-def _entries(part: bytes) -> dict[str, Any]:
     try:
-        return dict(safetensors.deserialize(part))  # type: ignore[no-untyped-call]
+        entries = safetensors.deserialize(part)  # type: ignore[no-untyped-call]
     except safetensors.SafetensorError as error:
         raise ValueError(f"a part is no safetensors file ({error})") from error
+    return {name: _tensor(name, entry) for name, entry in entries}
 
 
-def _tensor(name: str, entry: Mapping[str, Any], dtype: str, shape: tuple[int, ...]) -> Tensor:
-    found = _CODES.get(entry["dtype"], entry["dtype"]), tuple(entry["shape"])
-    if found != (dtype, shape):
-        raise ValueError(f"{name} must be {dtype} {shape}, got {found[0]} {found[1]}")
+def check(tensors: Mapping[str, Tensor], spec: Spec) -> None:
+    """Raise ValueError unless these are the names, dtypes and shapes of the tensors."""
+    if different := spec.keys() ^ tensors.keys():
+        name = min(different)
+        raise ValueError(f"the tensor {name!r} is {'missing' if name in spec else 'not expected'}")
+    for name, (dtype, shape) in spec.items():
+        x = tensors[name]
+        if (dtype_name(x), tuple(x.shape)) != (dtype, shape):
+            got = f"{dtype_name(x)} {tuple(x.shape)}"
+            raise ValueError(f"{name} must be {dtype} {shape}, got {got}")
+
+
+def _tensor(name: str, entry: Mapping[str, Any]) -> Tensor:
+    dtype = _CODES.get(entry["dtype"])
+    if dtype is None:
+        raise ValueError(f"{name} is of the dtype {entry['dtype']}, one of {list(_CODES)} can be")
     data = bytearray(entry["data"])
     if not data:
-        return torch.empty(shape, dtype=DTYPES[dtype])
-    return torch.frombuffer(data, dtype=DTYPES[dtype]).reshape(shape)
+        return torch.empty(entry["shape"], dtype=DTYPES[dtype])
+    return torch.frombuffer(data, dtype=DTYPES[dtype]).reshape(entry["shape"])

@@ -21,7 +21,7 @@ from rlgates.errors import suggestion, unknown_choice
 
 MAX_SPACE = 2**26
 """The most numbers of an observation or action, all parts together."""
-MAX_LAYERS = 1000
+MAX_LAYERS = 256
 _MAX_INTEGER = 2**64
 
 
@@ -374,8 +374,9 @@ def decode_space(data: Any) -> spaces.Space[Any]:
     if _space_size(data) > MAX_SPACE:
         raise ValueError(f"a space has at most {MAX_SPACE:,} numbers")
     try:
-        return _SPACES[data["space"]][1](data)
-    except (AssertionError, OverflowError, TypeError) as error:
+        with np.errstate(all="raise"):  # a bound that its dtype does not hold
+            return _SPACES[data["space"]][1](data)
+    except (ArithmeticError, AssertionError, TypeError) as error:
         raise ValueError(f"{short(data)} is no space ({error})") from error
 
 
