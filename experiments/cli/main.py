@@ -17,6 +17,7 @@ import rlgates
 from rlgates.errors import check_seeds
 from rlgates.experiments.cli import studies as study_commands
 from rlgates.experiments.cli.bench import bench
+from rlgates.experiments.cli.convert import convert
 from rlgates.experiments.cli.doctor import doctor
 from rlgates.experiments.cli.exits import (
     FAILED,
@@ -170,6 +171,7 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
     app.command(name="gates")(_gates)
     app.command(name="analyse")(_analyse)
     app.command(name="film")(_film)
+    app.command(name="convert")(convert)
     app.command(name="play")(_play)
     app.command(name="cores")(_cores)
     app.command(name="bench")(bench)

@@ -18,7 +18,7 @@ from rlgates.agents import trace_gates
 from rlgates.envs.render.frames import FPS
 from rlgates.errors import check_number, check_size
 from rlgates.experiments.configs.agent import AgentConfig
-from rlgates.experiments.runs.agent.build import AGENTS, Agent, read_agent_config
+from rlgates.experiments.runs.agent.build import AGENTS, Agent, agent_file, read_agent_config
 from rlgates.experiments.runs.agent.evaluate import evaluation_seed
 from rlgates.experiments.show.film_frames import Episode, Pixels, frames
 from rlgates.experiments.show.play import action_names
@@ -47,10 +47,7 @@ def film(folder: Path, out: Path | None = None, episodes: int = 1, fps: float = 
     check_size("episodes", episodes)
     check_number("fps", fps, above=0)
     config, seed = read_agent_config(folder)
-    weights = folder / "model.zip"
-    if not weights.exists():
-        raise ValueError(f"{folder} holds no finished run: it has no model.zip.")
-    model = AGENTS[config.algo].load(weights, device="cpu")
+    model = AGENTS[config.algo].load(agent_file(folder), device="cpu", safe=True)
     film_frames: list[Pixels] = []
     seconds: list[float] = []
     for number, episode in enumerate(record(model, config, seed, episodes), 1):

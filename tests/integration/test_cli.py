@@ -8,6 +8,7 @@ import pytest
 from support.tiny import tiny
 
 import rlgates
+from rlgates import RecurrentPPO
 from rlgates.experiments.cli import main as cli
 from rlgates.experiments.configs import presets as configs
 from rlgates.experiments.configs.base import override, parse_pairs
@@ -27,7 +28,11 @@ def test_version_and_cores(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["", "train", "demo", "sweep", "tune", "figures", "cores", "play", "film", "bench"]
+    "command",
+    [
+        *("", "train", "demo", "sweep", "tune", "figures", "cores", "play", "film", "convert"),
+        "bench",
+    ],
 )
 def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
@@ -177,3 +182,20 @@ def test_renamed_options(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().err
     assert "--save_minutes is now --checkpoint-minutes" in printed
     assert "checkpoint_minutes must be at least 0, got -3.0" in printed
+
+
+def test_convert_runs_code_only_if_told_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = tmp_path / "agent.zip"
+    source.write_bytes((Path(__file__).parents[1] / "golden" / "ppo_ur_lstm.zip").read_bytes())
+    assert cli.main(["convert", str(source)]) == 2
+    assert "would be unpickled, which runs the code in it: add --trust" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [source]
+    assert cli.main(["convert", str(source), "--trust"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'agent.rlgates'}\n"
+    model = RecurrentPPO.load(tmp_path / "agent.rlgates", device="cpu", safe=True)
+    assert model.policy.lstm_actor.core.name == "ur_lstm"
+    assert cli.main(["convert", str(source), "--trust", "--algo", "a2c"]) == 2
+    assert "agent.zip" in capsys.readouterr().err
+    assert cli.main(["convert", str(tmp_path / "none.zip"), "--trust"]) == 2

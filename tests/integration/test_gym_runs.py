@@ -59,7 +59,7 @@ def test_what_a_run_leaves(config: GymConfig) -> None:
     result = train(config, 3, bar=False)
     folder = config.run_folder(3)
     for name in ("model", "best"):
-        assert RecurrentPPO.load(folder / f"{name}.zip").policy is not None
+        assert RecurrentPPO.load(folder / f"{name}.rlgates").policy is not None
         statistics = read_json(folder / f"{name}.json")
         assert len(statistics["mean"]) == len(statistics["var"]) == 2
     assert "rollout/ep_rew_mean" in (folder / "progress.csv").read_text()
@@ -75,7 +75,7 @@ def test_statistics_of_the_agent_are_those_of_its_environments(config: GymConfig
     train(config, 0, bar=False)
     saved = read_json(config.run_folder(0) / "model.json")
     env: Any = make_envs(config, 0, training=True)
-    agent = RecurrentPPO.load(config.run_folder(0) / "model.zip")
+    agent = RecurrentPPO.load(config.run_folder(0) / "model.rlgates")
     agent.set_env(env)
     obs = np.array([[0.5, 0.1]] * config.n_envs)
     env.obs_rms.mean[:], env.obs_rms.var[:] = saved["mean"], saved["var"]

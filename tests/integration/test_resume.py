@@ -227,7 +227,7 @@ def test_the_best_agent_is_kept(tmp_path: Path) -> None:
         train(stopped, 0, stop=stop_after(4), bar=False)
     assert train(stopped, 0, bar=False).best_step == result.best_step
     loaded = [
-        RecurrentPPO.load(one.run_folder(0) / "best.zip").get_parameters()
+        RecurrentPPO.load(one.run_folder(0) / "best.rlgates").get_parameters()
         for one in (config, stopped)
     ]
     assert equal(*loaded)

@@ -63,7 +63,7 @@ def table(config: AgentConfig, seed: int) -> list[dict[str, str]]:
 def agent(config: AgentConfig, seed: int) -> dict[str, Any]:
     """The weights and the optimizer of a finished run."""
     kind = AGENTS[config.algo]
-    return kind.load(config.run_folder(seed) / "model.zip").get_parameters()
+    return kind.load(config.run_folder(seed) / "model.rlgates").get_parameters()
 
 
 def scalars(config: AgentConfig, seed: int) -> dict[str, list[tuple[int, float]]]:

@@ -15,6 +15,7 @@ from rlgates.experiments.runs.agent.callbacks import ScaledReward
 from rlgates.experiments.runs.folder import read_config
 
 Agent = RecurrentPPO | RecurrentA2C
+AGENT_FILE, BEST_FILE = "model.rlgates", "best.rlgates"
 AGENTS: dict[str, type[Agent]] = {"ppo": RecurrentPPO, "a2c": RecurrentA2C}
 
 
@@ -85,9 +86,24 @@ def load_agent(folder: Path, config: AgentConfig, seed: int) -> Agent:
     Raises:
         ValueError: there is none.
     """
-    weights = folder / "model.zip"
-    if not weights.exists():
-        raise ValueError(f"{folder} holds no finished run: it has no model.zip.")
+    weights = agent_file(folder)
     model, _ = build(config, seed)
-    model.set_parameters(str(weights), device=model.device)
+    model.set_parameters(weights, device=model.device)
     return model
+
+
+def agent_file(folder: Path) -> Path:
+    """The file of the agent in the folder of a finished run, which runs no code when loaded.
+
+    Raises:
+        ValueError: there is none, or only the pickled one of an earlier version.
+    """
+    file, pickled = folder / AGENT_FILE, folder / "model.zip"
+    if file.exists():
+        return file
+    if pickled.exists():
+        raise ValueError(
+            f"{pickled} is of an earlier version, and runs code when it is loaded. If you trust "
+            f"it: rlgates convert {pickled} --trust, and --algo a2c if it is one of A2C."
+        )
+    raise ValueError(f"{folder} holds no finished run: it has no {AGENT_FILE}.")

@@ -82,7 +82,7 @@ class Measure(RolloutCallback):
             if evaluation.success > self.best_success:
                 self.best_success, self.best_step = evaluation.success, self.model.num_timesteps
                 agent = io.BytesIO()
-                self.model.save(agent)
+                self.model.save(agent, format="safe")  # type: ignore[call-arg]
                 write_atomically(self.path, agent.getvalue())
 
 

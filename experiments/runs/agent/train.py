@@ -16,7 +16,7 @@ from rlgates.experiments.configs.devices import threads_set
 from rlgates.experiments.plots.curves import Curve, draw_curves
 from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.agent import snapshot
-from rlgates.experiments.runs.agent.build import Agent, build
+from rlgates.experiments.runs.agent.build import AGENT_FILE, BEST_FILE, Agent, build
 from rlgates.experiments.runs.agent.callbacks import Boundary, Measure, RolloutProgress, Stop
 from rlgates.experiments.runs.agent.evaluate import evaluate, evaluation_seed
 from rlgates.experiments.runs.agent.gates import draw_runs
@@ -68,8 +68,8 @@ def train(
         bar: draw a progress bar; by default, on a terminal.
 
     Returns:
-        the result. The folder `config.run_folder(seed)` holds the final agent in `model.zip` and,
-        with evaluations during training, the one with the highest success in `best.zip`.
+        the result. The folder `config.run_folder(seed)` holds the final agent in `model.rlgates`
+        and, with evaluations during training, the one with the highest success in `best.rlgates`.
 
     Raises:
         InterruptedRun: `stop` returned true.
@@ -94,7 +94,7 @@ def _train(
     with closing(folder.open_logs(saved)) as logger:
         folder.begin(saved["counters"]["num_timesteps"] if saved else 0)
         model.set_logger(logger)
-        measure = Measure(config, folder.seed, folder.path / "best.zip")
+        measure = Measure(config, folder.seed, folder.path / BEST_FILE)
         boundary = Boundary(folder, env, measure, stop)
         progress = Progress(name, "steps", config.total_steps, bar)
         callbacks = [boundary, GateCallback(), measure, RolloutProgress(progress)]
@@ -135,8 +135,8 @@ def _measure(
 ) -> AgentResult:
     """Save and evaluate the agent, and draw its learning curve and its gates."""
     agent = io.BytesIO()
-    model.save(agent)
-    write_atomically(folder.path / "model.zip", agent.getvalue())
+    model.save(agent, format="safe")
+    write_atomically(folder.path / AGENT_FILE, agent.getvalue())
     seed = evaluation_seed(folder.seed, final=True)
     evaluation = evaluate(model, config, config.final_episodes, seed)
     rows = logs.read_rows(folder.path / "progress.csv")

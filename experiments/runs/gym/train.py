@@ -108,9 +108,10 @@ def train(config: GymConfig, seed: int, *, bar: bool | None = None) -> GymResult
         bar: draw a progress bar; by default, on a terminal.
 
     Returns:
-        the result. The folder `config.run_folder(seed)` holds the agent in `model.zip`, the one
-        with the highest mean return in `best.zip`, beside each the statistics of normalized
-        observations (`model.json`, `best.json`), and `evaluations.npz`.
+        the result. The folder `config.run_folder(seed)` holds the agent in `model.rlgates`, the
+        one with the highest mean return in `best.rlgates`, beside each the statistics of normalized
+        observations (`model.json`, `best.json`), and `evaluations.npz`. Agents of sb3-contrib are
+        in `model.zip` and `best.zip`, since it has no other format.
 
     Raises:
         ValueError, TypeError: an invalid config, or a folder with a run of another config.
@@ -147,7 +148,7 @@ def _train(folder: RunFolder, config: GymConfig, bar: bool | None) -> GymResult:
         if not evaluation.evaluations_timesteps:
             evaluation.eval_freq = 1
             evaluation._on_step()
-        save(model, folder.path / "model.zip")
+        save(model, folder.path / "model")
         steps, returns = read_evaluations(folder.path)
         reached = np.flatnonzero(returns >= config.success_return)
         result = GymResult(
@@ -173,7 +174,7 @@ def _evaluation(folder: RunFolder, config: GymConfig) -> EvalCallback:
         n_eval_episodes=config.eval_episodes,
         eval_freq=0 if every is None else max(1, every // config.n_envs),  # 0: never
         log_path=str(folder.path),
-        callback_on_new_best=_Save(folder.path / "best.zip"),
+        callback_on_new_best=_Save(folder.path / "best"),
         verbose=0,
     )
 
@@ -185,8 +186,16 @@ def read_evaluations(folder: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any
 
 
 def save(model: OnPolicyAlgorithm, path: Path) -> None:
-    """Save an agent, and the statistics by which its observations were normalized."""
-    model.save(path)
+    """Save an agent, and the statistics by which its observations were normalized.
+
+    Args:
+        model: of one of `AGENTS`.
+        path: without a suffix.
+    """
+    if isinstance(model, RecurrentPPO):
+        model.save(path, format="safe")
+    else:
+        model.save(path)
     env = model.get_vec_normalize_env()
     if env is not None:
         assert not isinstance(env.obs_rms, dict)

@@ -190,7 +190,7 @@ def test_before_and_after_see_the_same_episodes(finished: AgentConfig, tmp_path:
     assert not torch.equal(before.forget[0], last.forget[0])
 
     # Without any training in between, they are the same.
-    build(config, seed)[0].save(tmp_path / "model.zip")
+    build(config, seed)[0].save(tmp_path / "model.rlgates", format="safe")
     first, second = gates_of_run(tmp_path, config, seed)
     assert torch.equal(first.forget[0], second.forget[0])
 
@@ -231,7 +231,7 @@ def test_runs_that_cannot_be_drawn_say_why(tmp_path: Path) -> None:
     with pytest.raises(InterruptedRun):
         train(config, 0, stop=stop_after(1), bar=False)
     folder = config.run_folder(0)
-    with pytest.raises(ValueError, match=r"holds no finished run: it has no model.zip"):
+    with pytest.raises(ValueError, match=r"holds no finished run: it has no model.rlgates"):
         draw_runs([folder], tmp_path / "gates.png")
     manifest = folder / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"gamma"', '"discount"'))

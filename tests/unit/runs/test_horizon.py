@@ -154,7 +154,7 @@ def test_an_agent_whose_memory_is_not_finite_has_failed(lost: bool, tmp_path: Pa
         policy.action_net.bias[0] = 1e3
     folder = config.run_folder(3)
     folder.mkdir(parents=True)
-    model.save(folder / "model.zip")
+    model.save(folder / "model.rlgates", format="safe")
     final = evaluation_seed(3, final=True)
     seen = evaluate(model, config, 20, final)
     assert 0 < seen.success < 1

@@ -104,7 +104,7 @@ def test_tags_and_columns(finished: AgentConfig) -> None:
 
 
 def test_the_agent_can_be_loaded_by_its_file_alone(finished: AgentConfig) -> None:
-    model = RecurrentPPO.load(finished.run_folder(3) / "model.zip")
+    model = RecurrentPPO.load(finished.run_folder(3) / "model.rlgates")
     obs = make_vec_env(finished.env, 2, seed=0, **SETTINGS).reset()
     assert model.predict(obs)[0].shape == (2,)
 
@@ -122,7 +122,7 @@ def test_a2c(tmp_path: Path) -> None:
     assert [int(row["time/total_timesteps"]) for row in rows] == [56 * k for k in range(1, 7)]
     # Of each update but the last, which comes after the last row.
     assert [int(float(row["train/n_updates"] or 0)) for row in rows] == [0, 1, 2, 3, 4, 5]
-    model = RecurrentA2C.load(folder / "model.zip")
+    model = RecurrentA2C.load(folder / "model.rlgates")
     assert model._n_updates == 6
     assert isinstance(model.policy.optimizer, torch.optim.Adam)
     assert model.normalize_advantage

@@ -38,7 +38,7 @@ def run(folder: Path, core: str = "ur_lstm", **settings: Any) -> AgentConfig:
     config = AgentConfig(env_settings={**SETTINGS, **settings}, core=core, eval_deterministic=False)
     folder.mkdir(parents=True, exist_ok=True)
     begin_run(folder, config, 3)
-    agent(config).save(folder / "model.zip")
+    agent(config).save(folder / "model.rlgates", format="safe")
     return config
 
 
@@ -181,7 +181,7 @@ def test_a_gif_has_the_colours_of_the_pictures(tmp_path: Path) -> None:
     config = run(tmp_path)
     path = film(tmp_path, episodes=2)
     assert path == tmp_path / "film.gif"
-    model = RecurrentPPO.load(tmp_path / "model.zip", device="cpu")
+    model = RecurrentPPO.load(tmp_path / "model.rlgates", device="cpu")
     expected, times = [], []
     for n, one in enumerate(record(model, config, 3, 2), 1):
         expected += list(frames(one, f"ur_lstm  episode {n} of 2"))
@@ -227,7 +227,7 @@ def test_an_mp4_is_left_to_ffmpeg(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     script = f'echo "$@" > {tmp_path}/words\nfor name; do :; done\ncat > "$name"'
     fake_ffmpeg(tmp_path, script, monkeypatch)
     path = film(tmp_path / "run", tmp_path / "new" / "a.mp4", fps=4)
-    model = RecurrentPPO.load(tmp_path / "run" / "model.zip", device="cpu")
+    model = RecurrentPPO.load(tmp_path / "run" / "model.rlgates", device="cpu")
     (one,) = record(model, config, 3, 1)
     shown = list(frames(one, "ur_lstm"))
     raw = np.frombuffer(path.read_bytes(), np.uint8).reshape(-1, *shown[0].shape)
@@ -257,7 +257,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "holds no finished run: it has no model.zip."),
+        ([], "holds no finished run: it has no model.rlgates."),
         (["--out", "a.avi"], "a film is a .gif or an .mp4, got 'a.avi'."),
         (["--out", "a.mp4"], "an .mp4 needs ffmpeg, which is not on the path"),
         (["--episodes", "0"], "episodes must be at least 1, got 0."),
@@ -275,3 +275,18 @@ def test_what_is_wrong_is_said_before_any_work(
     monkeypatch.setenv("PATH", "")
     assert cli.main(["film", str(tmp_path), *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_pickled_agent_of_an_earlier_version_is_not_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path)
+    (tmp_path / "model.rlgates").rename(tmp_path / "model.zip")
+    assert cli.main(["film", str(tmp_path)]) == 2
+    assert f"rlgates convert {tmp_path / 'model.zip'} --trust" in capsys.readouterr().err
+    assert not (tmp_path / "film.gif").exists()
+    (tmp_path / "model.zip").rename(tmp_path / "model.rlgates")
+    config = run(tmp_path / "other")
+    agent(config).save(tmp_path / "model.rlgates")  # a pickle under the name of a safe file
+    assert cli.main(["film", str(tmp_path)]) == 2
+    assert "not of the safe format" in capsys.readouterr().err

@@ -1,0 +1,45 @@
+"""`rlgates convert`: agents of other formats in the safe one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from rlgates.experiments.cli.exits import FINISHED
+
+
+def convert(
+    file: tyro.conf.Positional[Path],
+    to: Path | None = None,
+    algo: Literal["ppo", "a2c", "maskable"] = "ppo",
+    vec_normalize: Path | None = None,
+    trust: bool = False,
+) -> int:
+    """Write an agent that Stable-Baselines3 or sb3-contrib saved in the safe format.
+
+    This unpickles the file: CODE IN IT RUNS. Do it once, with files that you trust, and not as a
+    user with rights that you would miss. What is written runs no code when it is loaded.
+
+    Args:
+        file: the zip.
+        to: the file to write; by default, the same name with .rlgates.
+        algo: algorithm of the agent.
+        vec_normalize: statistics that VecNormalize.save wrote, which are unpickled too.
+        trust: run the code in the files. Nothing is read without it.
+    """
+    from rlgates.agents import MaskableRecurrentPPO, RecurrentA2C, RecurrentPPO
+    from rlgates.agents import convert as convert_agent
+
+    if not trust:
+        raise ValueError(
+            f"{file} would be unpickled, which runs the code in it: add --trust if you trust it."
+        )
+    algorithms: dict[str, type[RecurrentPPO | RecurrentA2C]] = {
+        "ppo": RecurrentPPO,
+        "a2c": RecurrentA2C,
+        "maskable": MaskableRecurrentPPO,
+    }
+    print(convert_agent(file, to, algorithms[algo], vec_normalize))
+    return FINISHED
