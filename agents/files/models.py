@@ -557,9 +557,18 @@ def load_model(
     model._setup_model()
     parameters = {"policy": content.weights, "policy.optimizer": content.optimizer}
     model.set_parameters(parameters, exact_match=True, device=device)
+    for name in _ARRAYS:
+        setattr(model, name, _on(model.device, getattr(model, name)))
     if model.use_sde:
         model.policy.reset_noise()
     return model
+
+
+def _on(device: torch.device, value: Any) -> Any:
+    """Observations as tensors on a device; arrays as they are."""
+    if isinstance(value, dict):
+        return {name: _on(device, part) for name, part in value.items()}
+    return value.to(device) if isinstance(value, Tensor) else value
 
 
 def load_policy(cls: type[Any], file: BinaryIO, device: Any = "auto") -> Any:

@@ -71,6 +71,7 @@ for name, core in (("class", Leaky), ("gate", "steep_gru"), ("options", "leaky")
     after = model.policy.lstm_actor.core.state_dict()
     assert any((before[key] != after[key]).any() for key in before)
     model.save(name)
+    model.save(f"{name}.rlgates", format="safe")
 """
 
 LOAD = """
@@ -80,11 +81,12 @@ from rlgates import RecurrentPPO
 
 for name, core in (("class", "leaky"), ("gate", "steep_gru"), ("options", "leaky"),
                    ("factory", "zoned"), ("whole", "deep")):
-    model = RecurrentPPO.load(name)
-    assert model.policy.core == core, model.policy.core
-    model.predict(np.zeros(4, np.float32))
-    if name == "options":
-        assert model.policy.lstm_actor.core.cells[0].rate == 0.9
+    for suffix in ("zip", "rlgates"):
+        model = RecurrentPPO.load(f"{name}.{suffix}")
+        assert model.policy.core == core, model.policy.core
+        model.predict(np.zeros(4, np.float32))
+        if name == "options":
+            assert model.policy.lstm_actor.core.cells[0].rate == 0.9
 """
 
 FORGETFUL = """
@@ -106,7 +108,7 @@ def test_own_gates_and_cores_train_and_are_saved_by_name(tmp_path: Path) -> None
     for code in (TRAIN, LOAD):
         finished = run(code, tmp_path)
         assert finished.returncode == 0, finished.stderr
-    for name in ("class", "gate", "factory"):
+    for name in ("class.zip", "gate.zip", "factory.zip", "class.rlgates", "gate.rlgates"):
         finished = run(FORGETFUL.format(name=name), tmp_path)
         assert finished.returncode == 1
         assert "has to be registered first" in finished.stderr

@@ -23,7 +23,7 @@ from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
-from support.rma import rma_env, rma_model
+from support.rma import SHORT, VIEW, rma_env, rma_model
 from support.toys import BOX, CRITICS, IMAGE, Toy, model, parameters, toy
 from torch import nn
 
@@ -35,7 +35,9 @@ from rlgates.agents import (
     convert,
     load_vec_normalize,
 )
+from rlgates.agents.files import archive
 from rlgates.agents.files.values import CLASSES, decode, decode_space, encode, encode_space
+from rlgates.envs.torch import make_torch_env
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 LARGE_IMAGE = spaces.Box(0, 255, (3, 36, 36), np.uint8)
@@ -93,6 +95,10 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
         {"policy": "CnnLstmPolicy", "policy_kwargs": {"share_features_extractor": False}},
     ),
     "Dict": (lambda: toy(PAIR), {"policy": "MultiInputLstmPolicy"}),
+    "tensors": (
+        lambda: make_torch_env("rlgates/PassiveMatch-v0", 4, seed=0, **SHORT, **VIEW),
+        {"policy": "MultiInputLstmPolicy"},
+    ),
     "layers": (
         toy,
         {
@@ -186,7 +192,7 @@ def test_training_goes_on_as_from_the_zip_of_sb3(case: str, tmp_path: Path) -> N
     ]
     for timed in ended:
         for episode in timed.ep_info_buffer:
-            episode.pop("t")
+            episode.pop("t", None)
     assert not torch.equal(parameters(ended[1]), parameters(agent))
     assert_same(*map(attributes, ended))
     assert_same(*(one.get_parameters() for one in ended))
@@ -466,8 +472,6 @@ def test_arguments_of_load_are_those_of_sb3(
 
 
 def test_a_newer_version_is_refused(tmp_path: Path) -> None:
-    from rlgates.agents.files import archive
-
     model().save(tmp_path / "agent", format="safe")
     with (tmp_path / "agent.rlgates").open("rb") as file:
         header, parts = archive.unpack(file)
