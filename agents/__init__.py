@@ -4,6 +4,7 @@ from rlgates.agents.a2c import RecurrentA2C
 from rlgates.agents.callbacks import GateCallback, trace_gates
 from rlgates.agents.encoders import GridEncoder, MixedEncoder
 from rlgates.agents.evaluation import Estimate, PolicyEvaluation, evaluate_policy
+from rlgates.agents.hub import load_from_hub, push_to_hub
 from rlgates.agents.io import convert, load_vec_normalize
 from rlgates.agents.maskable import (
     MaskableCnnLstmPolicy,
@@ -42,7 +43,9 @@ __all__ = [
     "convert",
     "evaluate_policy",
     "export_onnx",
+    "load_from_hub",
     "load_vec_normalize",
+    "push_to_hub",
     "trace_gates",
 ]
 
