@@ -16,18 +16,22 @@ import struct
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from safetensors.torch import load, save
 from stable_baselines3.common.vec_env import VecNormalize
-from support.toys import model, toy
+from support.rma import rma_model
+from support.toys import BOX, model, toy
 
-from rlgates import RecurrentPPO
-from rlgates.agents import load_vec_normalize
+from rlgates import RecurrentA2C, RecurrentPPO
+from rlgates.agents import TVT, load_vec_normalize
 from rlgates.agents.files import archive
 
 Header = dict[str, Any]
@@ -49,11 +53,11 @@ def contents() -> tuple[Header, Parts]:
     return archive.unpack(io.BytesIO(sound()))
 
 
-def read(content: bytes) -> Any:
+def read(content: bytes, cls: type[Any] = RecurrentPPO) -> Any:
     """Load a file, and its statistics, in the time that a case may take."""
     begin = time.monotonic()
     try:
-        return RecurrentPPO.load(io.BytesIO(content), device="cpu", safe=True)
+        return cls.load(io.BytesIO(content), device="cpu", safe=True)
     finally:
         assert time.monotonic() - begin < SECONDS
 
@@ -426,29 +430,68 @@ def places(node: Any) -> Iterator[tuple[Any, Any]]:
             yield from places(value)
 
 
-def test_random_headers(pytestconfig: pytest.Config) -> None:
+@cache
+def kinds() -> dict[str, tuple[type[Any], bytes]]:
+    """Files of several kinds of agents, each with its class."""
+    box, image = spaces.Box(-1, 1, (2,)), spaces.Box(0, 255, (3, 6, 6), np.uint8)
+    agents = {
+        "large": model(toy(spaces.Dict(a=image, b=BOX), box), "MultiInputLstmPolicy", use_sde=True),
+        "dnc": model(algorithm=RecurrentA2C, policy_kwargs={"core": "dnc"}),
+        "rma": rma_model(tvt=TVT(), n_steps=13),
+    }
+    files = {"ppo": (RecurrentPPO, sound())}
+    for name, agent in agents.items():
+        stream = io.BytesIO()
+        agent.learn(agent.n_steps * agent.n_envs).save(stream, format="safe")
+        files[name] = type(agent), stream.getvalue()
+    return files
+
+
+@pytest.mark.parametrize("kind", ["ppo", "large", "dnc", "rma"])
+def test_random_headers(kind: str, pytestconfig: pytest.Config) -> None:
     """Values of wrong types and sizes in random places: a ValueError, or a file that loads."""
     begin, _, end = pytestconfig.getoption("random_cases").partition(":")
     loaded, cases = 0, range(int(begin), int(end or int(begin) + 1))
+    cls, content = kinds()[kind]
+    existing = cls.load(io.BytesIO(content), device="cpu")
     for seed in cases:
-        draw = random.Random(seed)
-        header, parts = copy.deepcopy(contents())
+        draw = random.Random(f"{kind} {seed}")
+        header, parts = archive.unpack(io.BytesIO(content))
         for name in ("ep_info_buffer", "ep_success_buffer"):
             header["progress"][name] = header["progress"][name][:1]  # or most places are here
         for _ in range(draw.choice([1, 1, 3])):
             owner, key = draw.choice(list(places(header)))
-            kind = draw.choice(["set", "set", "delete", "add"])
-            if kind == "delete":
+            change = draw.choice(["set", "set", "delete", "add"])
+            if change == "delete":
                 del owner[key]
-            elif kind == "set" or isinstance(owner, list):
+            elif change == "set" or isinstance(owner, list):
                 owner[key] = draw.choice(VALUES)
             else:
                 owner[str(draw.choice(VALUES))] = draw.choice(VALUES)
         try:
-            content = archive.pack(header, parts)
-            read(content)
+            changed = archive.pack(header, parts)
+            with suppress(ValueError):
+                existing.set_parameters(io.BytesIO(changed))
+            read(changed, cls)
         except ValueError as error:
             assert len(str(error)) > 20, (seed, error)  # noqa: PT017
         else:
             loaded += 1
     assert loaded < len(cases) / 2 or len(cases) < 10
+
+
+@pytest.mark.parametrize("part", archive.PARTS)
+def test_random_parts(part: str, pytestconfig: pytest.Config) -> None:
+    """Bytes of a part's own header, with a right digest: a ValueError, or other numbers."""
+    begin, _, end = pytestconfig.getoption("random_cases").partition(":")
+    header, parts = contents()
+    names = 8 + struct.unpack("<Q", parts[part][:8])[0]
+    for seed in range(int(begin), int(end or int(begin) + 1)):
+        draw = random.Random(f"{part} {seed}")
+        changed = bytearray(parts[part])
+        for _ in range(draw.choice([1, 1, 4])):
+            changed[draw.randrange(names)] = draw.choice(b'\0\xff019-{}[]",:aF') or 1
+        if draw.random() < 0.3:
+            del changed[draw.randrange(len(changed)) :]
+        with suppress(ValueError):
+            assert read(archive.pack(header, {**parts, part: bytes(changed)})).num_timesteps == 64
