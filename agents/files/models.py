@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import platform
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -34,7 +35,6 @@ from rlgates.agents.files.values import (
     FLAG,
     NUMBER,
     SCHEDULE,
-    TEXT,
     VALUE_TRANSPORT,
     Codec,
     choice,
@@ -100,7 +100,6 @@ _COMMON: dict[str, Codec] = {
     "tvt": optional(VALUE_TRANSPORT),
     "seed": optional(integer(0)),
     "verbose": integer(),
-    "tensorboard_log": optional(TEXT),
     "_stats_window_size": integer(1),
 }
 _PPO: dict[str, Codec] = {
@@ -138,10 +137,11 @@ _PROGRESS: dict[str, Codec] = {
 }
 _ARRAYS = ("_last_obs", "_last_episode_starts")
 _WRITTEN_APART = ("policy_class", "policy_kwargs", "observation_space", "action_space")
-# Made again from the other attributes by `_setup_model`, or of no use to these algorithms.
-_DERIVED = (
+# Made again from the others by `_setup_model`, or of no use to these algorithms; or a path, which
+# the one who loads a file must choose.
+_LEFT_OUT = (
     *("lr_schedule", "rollout_buffer_class", "rollout_buffer_kwargs", "action_noise"),
-    "_last_original_obs",
+    *("_last_original_obs", "tensorboard_log"),
 )
 
 
@@ -285,7 +285,7 @@ def _policy_name(policy: type[Any], aliases: Mapping[str, type[Any]]) -> str:
 
 def _check_attributes(model: Any, exclude: tuple[str, ...]) -> None:
     """Raise ValueError for attributes that a file has no place for."""
-    fields = {*ALGORITHMS[type(model).__name__], *_PROGRESS, *_ARRAYS, *_WRITTEN_APART, *_DERIVED}
+    fields = {*ALGORITHMS[type(model).__name__], *_PROGRESS, *_ARRAYS, *_WRITTEN_APART, *_LEFT_OUT}
     if kept := sorted(fields.intersection(exclude)):
         raise ValueError(f"{kept[0]} belongs to every file, exclude={list(exclude)} names it")
     names = set(model.__dict__) - set(model._excluded_save_params()) - set(exclude)
@@ -398,7 +398,13 @@ def read_model(cls: type[Any], header: Mapping[str, Any], parts: Mapping[str, by
     attributes |= _read_arrays(
         header["arrays"], parts["state.safetensors"], content.spaces[0], attributes["n_envs"]
     )
-    optimizer = read_optimizer(header["optimizer"], parts["optimizer.safetensors"], probe)
+    default = inspect.signature(content.policy).parameters["optimizer_class"].default
+    optimizer = read_optimizer(
+        header["optimizer"],
+        parts["optimizer.safetensors"],
+        probe,
+        content.options.get("optimizer_class", default),
+    )
     return content._replace(attributes=attributes, optimizer=optimizer)
 
 

@@ -34,7 +34,7 @@ def encode_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Any], 
 
 
 def read_optimizer(
-    data: Any, part: bytes, policy: nn.Module, expected: type[Any] | None = None
+    data: Any, part: bytes, policy: nn.Module, expected: type[Any]
 ) -> dict[str, Any]:
     """The state dictionary of an optimizer, whose tensors fit the parameters of `policy`."""
     take(data, "class", "group", "state")
@@ -42,7 +42,7 @@ def read_optimizer(
     if not isinstance(data["class"], str) or data["class"] not in known:
         raise unknown_choice("optimizer", data["class"], known)
     cls = known[data["class"]]
-    if expected is not None and cls is not expected:
+    if cls is not expected:
         raise ValueError(f"it holds the state of {cls.__name__}, not of {expected.__name__}")
     group, kept = _read_group(cls, data["group"])
     parameters = list(policy.parameters())

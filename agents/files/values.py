@@ -95,12 +95,6 @@ def _flag(value: Any) -> bool:
     return bool(value)
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"it must be text, got {short(value)}")
-    return value
-
-
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.integer) and not isinstance(value, bool)
 
@@ -118,7 +112,7 @@ def _decode_number(data: Any) -> Any:
     return value
 
 
-FLAG, TEXT, NUMBER = both(_flag), both(_text), Codec(_encode_number, _decode_number)
+FLAG, NUMBER = both(_flag), Codec(_encode_number, _decode_number)
 
 
 def encode(value: Any) -> Any:

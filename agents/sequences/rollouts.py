@@ -380,8 +380,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
         write, and which takes any schedule or class of your own, so that no training ends with an
         agent that cannot be saved. It holds pickles, which run code when they are loaded. The
         safe format is what to share: weights, optimizer, settings and progress as data alone, and
-        the statistics of a VecNormalize, for `rlgates.agents.load_vec_normalize`. Both continue
-        training bit for bit alike.
+        the statistics of a VecNormalize, for `rlgates.agents.load_vec_normalize`. It holds no
+        path: give `tensorboard_log` to `load`. Both continue training bit for bit alike.
 
         Args:
             path: a file or stream; `.zip` or `.rlgates` is added to a name without a suffix.

@@ -258,6 +258,8 @@ def set_at(path: str, value: Any) -> Callable[[Header], None]:
         ("policy_kwargs/__class__", 1, "unknown option"),
         ("policy_kwargs/use_sde", True, "cannot be loaded"),
         ("optimizer/class", "torch.optim.Adam", "unknown optimizer"),
+        ("settings/tensorboard_log", "/etc", "unknown key 'tensorboard_log'"),
+        ("policy_kwargs/optimizer_class", "SGD", "state of Adam, not of SGD"),
         ("optimizer/group/step", 3, "unknown option of Adam"),
         ("optimizer/group/lr", "x", "lr of Adam"),
         ("optimizer/group/betas", [0.5], "betas of Adam"),

@@ -453,14 +453,18 @@ def test_own_attributes_are_named_or_left_out(tmp_path: Path) -> None:
 def test_arguments_of_load_are_those_of_sb3(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model(verbose=0).save(tmp_path / "agent", format="safe")
+    model(tensorboard_log="/home/me/logs").save(tmp_path / "agent", format="safe")
+    assert RecurrentPPO.load(tmp_path / "agent").tensorboard_log is None
+    assert b"/home/me" not in (tmp_path / "agent.rlgates").read_bytes()
     loaded = RecurrentPPO.load(
         tmp_path / "agent",
         device="cpu",
         custom_objects={"learning_rate": 0.5, "unknown": 1},
         print_system_info=True,
         ent_coef=0.25,
+        tensorboard_log="logs",
     )
+    assert loaded.tensorboard_log == "logs"
     assert (loaded.learning_rate, loaded.lr_schedule(1.0), loaded.ent_coef) == (0.5, 0.5, 0.25)
     assert "SAVED WITH" in capsys.readouterr().out
     with pytest.raises(ValueError, match="policy_kwargs must be those of the file"):
