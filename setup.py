@@ -31,7 +31,8 @@ class BuildNative(build_ext):
     def build_extension(self, ext: Extension) -> None:
         table = runpy.run_path("rlgates/kernels/layout.py")
         Path(self.build_temp).mkdir(parents=True, exist_ok=True)
-        Path(self.build_temp, "layout.h").write_text(table["header"](), encoding="utf-8")
+        for name, write in (("layout.h", table["header"]), ("kernels.h", table["kernels"])):
+            Path(self.build_temp, name).write_text(write(), encoding="utf-8")
         ext.include_dirs.append(self.build_temp)
         plain = list(ext.extra_compile_args), list(ext.extra_link_args)
         try:

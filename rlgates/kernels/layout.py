@@ -1,17 +1,31 @@
-"""What Python and native code agree on: ids, maps, and the fields of the arguments.
+"""What the kernels know: gates and cells with the shapes of their tensors, and the arguments of
+native code.
 
 This is the one table. `header` writes it as C++, which setup.py compiles into the extension, and
-`rlgates.kernels.cpu` packs arguments by it. It imports nothing, because setup.py runs it before
-anything is installed.
+`rlgates.kernels.cpu` packs arguments by it. It imports nothing of rlgates, because setup.py runs it
+before anything is installed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
-# Gates on their two axes, see `rlgates.gates`: what native code and Triton cover.
+if TYPE_CHECKING:
+    from rlgates.kernels.spec import CellSpec
+
+# ---- gates and cells ---------------------------------------------------------------------------
+
+# Gates on their two axes, see `rlgates.gates`: what native code and Triton cover. Of an auxiliary
+# gate, the maps, in stacking order; masters begin with m.
 ACTIVATIONS = ("sigmoid", "fast", "iterated_fast", "softsign", "cumax")
-AUXILIARIES = ("untied", "tied", "refine", "master")
+AUXILIARIES = {
+    "untied": ("i", "f"),
+    "tied": ("f",),
+    "refine": ("r", "f"),
+    "master": ("i", "f", "mi", "mf"),
+}
 
 # Cells with the weights of a torch.nn layer: the maps beside those of the gate, in stacking order.
 STACKED_CELLS = {
@@ -20,7 +34,151 @@ STACKED_CELLS = {
     "gru_before": ("reset", "u"),
     "janet": ("u",),
 }
-CELLS = (*STACKED_CELLS, "gato", "rru", "mogrifier", "nru")
+
+GateKey = tuple[str, str, int]  # as in `CellSpec`
+NO_GATE: GateKey = "", "", 1
+
+
+class Shapes(NamedTuple):
+    """The shapes of a cell's tensors.
+
+    Attributes:
+        output_size: width of the outputs.
+        parts: widths of the parts of the state.
+        weights: shapes of the weights.
+        saved: widths of the tensors saved for the backward pass, see the cell's header in csrc.
+        projects_input: whether the first two weights project the input, as matrix and bias, and
+            the steps read that projection.
+        noise: width of the uniform noise for dropout.
+    """
+
+    output_size: int
+    parts: tuple[int, ...]
+    weights: tuple[tuple[int, ...], ...]
+    saved: tuple[int, ...] = ()
+    projects_input: bool = True
+    noise: int = 0
+
+    @property
+    def projected(self) -> int:
+        """Width of the projected input; 0 if it is not projected."""
+        return self.weights[0][0] if self.projects_input else 0
+
+    @property
+    def state_size(self) -> int:
+        """Width of the whole state."""
+        return sum(self.parts)
+
+    def noise_widths(self, spec: CellSpec) -> tuple[int, int]:
+        """How many random numbers a step takes for dropout, and in all."""
+        for_dropout = self.noise if spec.dropout else 0
+        zones_out = spec.training and any(spec.zoneout)
+        return for_dropout, for_dropout + (self.state_size if zones_out else 0)
+
+    def saved_size(self, steps: int, batch_size: int) -> int:
+        """How many numbers the forward pass saves: see `rlgates.kernels.layout.TENSORS`."""
+        rows = steps * batch_size
+        return (rows + batch_size) * self.state_size + rows * sum(self.saved)
+
+
+def columns(cell: str, gate: GateKey, units: int) -> int:
+    """The columns of all maps of a stacked cell."""
+    _, auxiliary, chunk_size = gate
+    maps = AUXILIARIES[auxiliary]
+    masters = sum(name.startswith("m") for name in maps)
+    return (len(STACKED_CELLS[cell]) + len(maps) - masters) * units + masters * units // chunk_size
+
+
+def _stacked(cell: str, inputs: int, gate: GateKey, units: int) -> Shapes:
+    width = columns(cell, gate, units)
+    extra = (units,) if "reset" in STACKED_CELLS[cell] else ()
+    parts = (units, units) if cell == "lstm" else (units,)
+    weights = (width, inputs), (width,), (width, units), (width,)
+    return Shapes(units, parts, weights, (width, *extra), noise=units)
+
+
+def _gato(inputs: int, gate: GateKey, units: int, inner: int, *flags: int) -> Shapes:
+    maps = 2 + (inner or 1)
+    out = (inner, units), (units if inner else 0,)
+    weights = (maps * units, inputs), (maps * units,), (maps, units), *out
+    return Shapes(2 * units, (units, units), weights)
+
+
+def _rru(
+    inputs: int, gate: GateKey, units: int, inner: int, upper: int, outputs: int, *flags: int
+) -> Shapes:
+    layers = (inner, units), (upper, inner, inner), (upper, inner)
+    out = (units + outputs, inner), (units + outputs,), (units,), (units,)
+    weights = (inner, inputs), (inner,), *layers, *out
+    saved = inner, 1, (upper + 1) * inner, units + outputs
+    return Shapes(outputs, (units,), weights, saved, noise=inner)
+
+
+def _mogrifier(inputs: int, gate: GateKey, units: int, rounds: int, capped: int) -> Shapes:
+    width, x, h = columns("lstm", gate, units), (rounds + 1) // 2, rounds // 2
+    maps = (width, inputs), (width, units), (width,)
+    weights = *maps, (x, inputs, units), (x, inputs), (h, units, inputs), (h, units)
+    saved = width, x * inputs, x * inputs, h * units, h * units
+    return Shapes(units, (units, units), weights, saved, projects_input=False, noise=units)
+
+
+def _nru(
+    inputs: int,
+    gate: GateKey,
+    units: int,
+    memory: int,
+    heads: int,
+    side: int,
+    rectified: int,
+    normalized: int,
+) -> Shapes:
+    if side**2 != heads * memory:
+        raise ValueError(
+            f"heads * memory must be side * side, got {heads} heads of {memory} and side {side}."
+        )
+    both, width, norm = units + memory, 2 * heads + 4 * side, units if normalized else 0
+    maps = (units, inputs), (units,), (units, both), (width, both), (width,)
+    weights = *maps, (norm,), (norm,)
+    saved = both, both, units, int(bool(normalized)), width
+    return Shapes(units, (units, memory), weights, saved)
+
+
+class NativeCell(NamedTuple):
+    """A cell of native code.
+
+    Attributes:
+        header: its file in csrc/cells, without the ending.
+        struct: the C++ type that computes it.
+        shapes: gives the shapes of its tensors from the input size, its gate and its sizes.
+    """
+
+    header: str
+    struct: str
+    shapes: Callable[..., Shapes]
+
+
+CELLS = {
+    "lstm": NativeCell("lstm", "Lstm", partial(_stacked, "lstm")),
+    "gru_after": NativeCell("gru", "Gru<false>", partial(_stacked, "gru_after")),
+    "gru_before": NativeCell("gru", "Gru<true>", partial(_stacked, "gru_before")),
+    "janet": NativeCell("janet", "Janet", partial(_stacked, "janet")),
+    "gato": NativeCell("gato", "Gato", _gato),
+    "rru": NativeCell("rru", "Rru", _rru),
+    "mogrifier": NativeCell("mogrifier", "Mogrifier", _mogrifier),
+    "nru": NativeCell("nru", "Nru", _nru),
+}
+
+
+def shapes_of(spec: CellSpec, input_size: int) -> Shapes:
+    """The shapes of a cell's tensors; its weights do not matter.
+
+    Raises:
+        ValueError: sizes that no such cell has.
+    """
+    return CELLS[spec.cell].shapes(input_size, spec.gate or NO_GATE, *spec.sizes)
+
+
+# ---- arguments of native code ------------------------------------------------------------------
 
 # The most of each that a cell may have.
 SIZES, PARTS, WEIGHTS, SAVED = 8, 4, 10, 6
@@ -124,14 +282,14 @@ def _tensors(fields: Fields) -> list[str]:
 
 
 def header() -> str:
-    """All of this as C++."""
+    """Gates, cells and arguments as C++."""
     layer_length = sum(map(length, (CALL, LAYER, PROBABILITIES, TENSORS))) + 1
     scan_length = length(SCAN_CALL) + length(SCAN_TENSORS) + 1
     lines = [
         "// Written by rlgates/kernels/layout.py, which explains it.",
         _enumeration("Activation", ACTIVATIONS),
-        _enumeration("Auxiliary", AUXILIARIES),
-        _enumeration("CellId", CELLS),
+        _enumeration("Auxiliary", [*AUXILIARIES]),
+        _enumeration("CellId", [*CELLS]),
         "struct LayerArgs {",
         f"  enum {{ SIZES = {SIZES}, PARTS = {PARTS}, WEIGHTS = {WEIGHTS}, SAVED = {SAVED} }};",
         *_declarations("int64_t ", [*CALL, *LAYER]),
@@ -144,5 +302,25 @@ def header() -> str:
         *_tensors(SCAN_TENSORS),
         "};",
         f"static_assert(sizeof(ScanArgs) == 8 * {scan_length});",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def kernels() -> str:
+    """The C++ that includes every cell and finds its kernel by its id."""
+    headers = dict.fromkeys(cell.header for cell in CELLS.values())
+    cases = [
+        f"    case {name.upper()}: return &kernel_of<{cell.struct}>;"
+        for name, cell in CELLS.items()
+    ]
+    lines = [
+        "// Written by rlgates/kernels/layout.py.",
+        *(f'#include "cells/{header}.h"' for header in headers),
+        "static const Kernel *kernel_for(CellId cell) {",
+        "  switch (cell) {",
+        *cases,
+        "  }",
+        "  __builtin_unreachable();",
+        "}",
     ]
     return "\n".join(lines) + "\n"

@@ -20,7 +20,7 @@ from torch.library import custom_op
 from rlgates.kernels import scan as scans
 from rlgates.kernels.cpu import abi, layer
 from rlgates.kernels.cpu import scan as cpu_scan
-from rlgates.kernels.cpu.cells import shapes_of
+from rlgates.kernels.layout import shapes_of
 from rlgates.kernels.spec import CellSpec
 
 # A `CellSpec` without its weights. Without a gate, activation is "".

@@ -13,7 +13,7 @@ class CellSpec(NamedTuple):
 
     Attributes:
         cell: one of `rlgates.kernels.layout.CELLS`.
-        sizes: its sizes and flags, see `rlgates.kernels.cpu.cells`.
+        sizes: its sizes and flags, see `rlgates.kernels.layout`.
         weights: a weight that an option leaves out is a tensor without elements. Those of
             "lstm", "gru_after", "gru_before" (where the reset gate acts) and "janet" are
             `weight_ih`, `bias_ih`, `weight_hh` and `bias_hh`, stacked as in

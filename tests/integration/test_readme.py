@@ -13,21 +13,20 @@ import pytest
 
 from rlgates.experiments.cli.main import main
 from rlgates.experiments.report.readme import fill_in
+from rlgates.kernels.cpu import abi
 from rlgates.registry import CORES
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 BLOCKS = BLOCK.findall(README)
-EXAMPLES = [
-    code
-    for language, code in BLOCK.findall((ROOT / "CONTRIBUTING.md").read_text())
-    if language == "python"
-]
+CONTRIBUTING = BLOCK.findall((ROOT / "CONTRIBUTING.md").read_text())
+EXAMPLES = [code for language, code in CONTRIBUTING if language == "python"]
 FILES = {  # blocks that begin with a path
     match[1]: code for code in EXAMPLES if (match := re.match(r"# (\S+\.py)\n", code))
 }
-SCRIPTS = [code for code in EXAMPLES if code not in FILES.values()]
+(KERNEL_SCRIPT,) = (code for code in EXAMPLES if "CellSpec(" in code)
+SCRIPTS = [code for code in EXAMPLES if code not in (*FILES.values(), KERNEL_SCRIPT)]
 PYTHON = [code for language, code in BLOCKS if language == "python"]
 SHELL = [
     line.split("  #")[0].strip()
@@ -51,6 +50,32 @@ def test_examples_for_contributors_run(code: str, tmp_path: Path) -> None:
         command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
     )
     assert finished.returncode == 0, finished.stderr
+
+
+@pytest.mark.skipif(not abi.built(), reason="there is no compiler")
+def test_a_native_kernel_takes_three_files(tmp_path: Path) -> None:
+    """In a copy of the package, built again with the kernel."""
+    ((_, header),) = (block for block in CONTRIBUTING if block[0] == "cpp")
+    ((_, diff),) = (block for block in CONTRIBUTING if block[0] == "diff")
+    ignored = shutil.ignore_patterns("__py*", "*.so", "agents", "envs", "experiments")
+    shutil.copytree(ROOT / "rlgates", tmp_path / "rlgates", ignore=ignored)
+    for name in ("agents", "envs", "experiments"):
+        (tmp_path / "rlgates" / name).symlink_to(ROOT / name)
+    for name in ("agents", "envs", "experiments", "setup.py", "pyproject.toml"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    path = header.split("\n", 1)[0].removeprefix("// ")
+    (tmp_path / path).write_text(header)
+    (core,) = (code for code in SCRIPTS if "class Leaky" in code)
+    (tmp_path / "leaky.py").write_text(core.split("model = ")[0])
+    (tmp_path / "kernel.py").write_text(KERNEL_SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT / 'tests'}"}
+    build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    for command in (["patch", "-p1"], build, [sys.executable, "-W", "ignore", "kernel.py"]):
+        finished = subprocess.run(
+            command, cwd=tmp_path, env=environment, input=diff, capture_output=True, text=True,
+            check=False, timeout=300,
+        )  # fmt: skip
+        assert finished.returncode == 0, finished.stderr + finished.stdout
 
 
 def test_an_environment_takes_two_files(tmp_path: Path) -> None:

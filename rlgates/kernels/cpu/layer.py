@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rlgates.kernels import layout
 from rlgates.kernels.cpu import abi
-from rlgates.kernels.cpu.cells import NO_GATE, Shapes, shapes_of
+from rlgates.kernels.layout import NO_GATE, Shapes, shapes_of
 from rlgates.kernels.spec import CellSpec
 
 NOT_TWICE_DIFFERENTIABLE = (
@@ -55,13 +55,13 @@ def _plan(*spec: Any) -> Plan:
     activation, auxiliary, chunk_size = cell.gate or NO_GATE
     ids = -1, -1
     if activation:
-        ids = layout.ACTIVATIONS.index(activation), layout.AUXILIARIES.index(auxiliary)
+        ids = layout.ACTIVATIONS.index(activation), [*layout.AUXILIARIES].index(auxiliary)
     shapes = shapes_of(cell, input_size)
     noise_widths = shapes.noise_widths(cell)
     widths = shapes.projected, shapes.output_size, shapes.state_size, *noise_widths
     numel = [math.prod(shape) for shape in shapes.weights]
     packed = _LAYER.pack(
-        *(layout.CELLS.index(cell.cell), *ids, chunk_size),
+        *([*layout.CELLS].index(cell.cell), *ids, chunk_size),
         *abi.padded(cell.sizes, layout.SIZES),
         *(input_size, *widths),
         *abi.padded(shapes.parts, layout.PARTS),

@@ -12,8 +12,7 @@ import torch
 import triton
 from torch import Tensor
 
-from rlgates.gates import AUXILIARIES
-from rlgates.kernels.layout import STACKED_CELLS
+from rlgates.kernels.layout import AUXILIARIES, STACKED_CELLS
 from rlgates.kernels.triton import persistent, step
 
 # The largest recurrent weights for a persistent kernel, which reads them again at each step: about
@@ -47,7 +46,7 @@ class GatedProblem(NamedTuple):
     @property
     def width(self) -> int:
         """The number of columns of all maps."""
-        return (len(AUXILIARIES[self.auxiliary].maps) + len(STACKED_CELLS[self.cell])) * self.units
+        return (len(AUXILIARIES[self.auxiliary]) + len(STACKED_CELLS[self.cell])) * self.units
 
     @property
     def first_columns(self) -> int:

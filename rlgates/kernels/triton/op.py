@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from rlgates.gates import AUXILIARIES
-from rlgates.kernels.layout import ACTIVATIONS, STACKED_CELLS
-from rlgates.kernels.layout import AUXILIARIES as COVERED
+from rlgates.kernels.layout import ACTIVATIONS, AUXILIARIES, STACKED_CELLS
 from rlgates.kernels.spec import CellSpec
 
 if TYPE_CHECKING:
@@ -42,7 +40,7 @@ def unsupported_reason(
     if spec.cell not in STACKED_CELLS or spec.gate is None:
         return f"it has no {spec.cell}"
     activation, auxiliary, _ = spec.gate
-    if activation not in ACTIVATIONS or auxiliary not in COVERED:
+    if activation not in ACTIVATIONS or auxiliary not in AUXILIARIES:
         return f"it has no {auxiliary} gates of {activation}"
     if spec.dropout or any(spec.zoneout):
         return "it has no dropout and no zoneout"
@@ -164,7 +162,7 @@ def _expanded_masters(stacked: Tensor, spec: CellSpec, dim: int) -> Tensor:
     """Stacked maps with the columns (or rows) of the master maps repeated for each unit."""
     _, auxiliary, chunk = spec.gate or ("", "untied", 1)
     (units,) = spec.sizes
-    maps = AUXILIARIES[auxiliary].maps
+    maps = AUXILIARIES[auxiliary]
     if chunk == 1 or "mi" not in maps:
         return stacked
     begin = units * (maps.index("mi") + spec.cell.startswith("gru"))
