@@ -18,7 +18,7 @@ from torch import Tensor
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.ppo import RecurrentPPO
 from rlgates.agents.sequences.distributions import unchecked
-from rlgates.agents.sequences.policy import Latents
+from rlgates.agents.sequences.policy import Latents, SequencePolicy
 from rlgates.errors import check_flag
 
 _MASKABLE_SPACES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
@@ -89,6 +89,7 @@ class MaskableRecurrentPPO(RecurrentPPO):
 
     Raises:
         ValueError: as in `rlgates.RecurrentPPO`; while learning, an environment without masks.
+        TypeError: a policy that takes no masks.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
@@ -98,6 +99,15 @@ class MaskableRecurrentPPO(RecurrentPPO):
     }
 
     use_masking = True
+
+    def _check_policy_class(self) -> None:
+        super()._check_policy_class()
+        policy: Any = self.policy_class
+        if policy.distribution is SequencePolicy.distribution:
+            raise TypeError(
+                f"the policy must take action masks, as MaskableMlpLstmPolicy does, got "
+                f"{policy.__name__}."
+            )
 
     def _setup_learn(self, *args: Any, **kwargs: Any) -> Any:
         assert self.env is not None

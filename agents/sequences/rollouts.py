@@ -141,18 +141,22 @@ class SequenceRollouts(OnPolicyAlgorithm):
         ):
             raise ValueError(f"learning_rate must be at least 0, got {self.learning_rate}.")
 
+    def _check_policy_class(self) -> None:
+        """Raise TypeError unless the algorithm can train this policy."""
+        if not issubclass(self.policy_class, SequencePolicy):
+            raise TypeError(
+                f"the policy must be one of rlgates, such as MlpLstmPolicy, or a subclass; got "
+                f"{self.policy_class.__name__}."
+            )
+
     def _setup_model(self) -> None:
         self._check_arguments()
         if "core" in self.policy_kwargs:  # files store its name, not its class
             core = self._core_name(self.policy_kwargs["core"])
             self.policy_kwargs = {**self.policy_kwargs, "core": core}
             self.core_modules = core_modules(core)
+        self._check_policy_class()
         super()._setup_model()
-        if not isinstance(self.policy, SequencePolicy):
-            raise TypeError(
-                f"the policy must be one of rlgates, such as MlpLstmPolicy, or a subclass; got "
-                f"{type(self.policy).__name__}."
-            )
         if self.tvt is not None:
             rma_cell(self.policy)  # raises if the policy has none
         sequences = SequenceBuffer(

@@ -8,17 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sb3_contrib.ppo_recurrent.policies as contrib_policies
 import torch
 from gymnasium import spaces
 from sb3_contrib.common.envs import InvalidActionEnvDiscrete
+from sb3_contrib.common.maskable.callbacks import MaskableEvalCallback
 from sb3_contrib.common.maskable.evaluation import evaluate_policy
 from sb3_contrib.common.maskable.utils import get_action_masks
 from sb3_contrib.common.wrappers import ActionMasker
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.policies import ActorCriticPolicy
 from support import toys
 from support.toys import BOX, IMAGE, Masked, Toy, parameters, toy
 
-from rlgates import MaskableRecurrentPPO
+from rlgates import MaskableRecurrentPPO, MlpLstmPolicy
 
 model = partial(toys.model, algorithm=MaskableRecurrentPPO)
 ACTIONS: dict[str, spaces.Space[Any]] = {
@@ -104,7 +107,19 @@ def _first(_: Any) -> np.ndarray[Any, Any]:
     return np.array([True, False, False])
 
 
+def test_evaluation_callback(tmp_path: Path) -> None:
+    agent, other = model(toy(kind=Masked)), toy(kind=Masked, n_envs=1)
+    callback = MaskableEvalCallback(other, eval_freq=16, n_eval_episodes=2, warn=False)
+    agent.learn(64, callback=callback)
+    assert callback.last_mean_reward > 2
+
+
 def test_bad_input() -> None:
+    for unmasked in (MlpLstmPolicy, contrib_policies.MlpLstmPolicy):
+        with pytest.raises(TypeError, match=r"must take action masks.* got MlpLstmPolicy"):
+            model(toy(kind=Masked), unmasked)
+    with pytest.raises(TypeError, match=r"must be one of rlgates.* got ActorCriticPolicy"):
+        model(toy(kind=Masked), ActorCriticPolicy)
     with pytest.raises(ValueError, match="masks are for Discrete, MultiDiscrete and MultiBinary"):
         model(toy(action=spaces.Box(-1.0, 1.0, (2,))))
     with pytest.raises(ValueError, match="sequences='upstream' was removed"):
