@@ -52,6 +52,7 @@ from rlgates.agents.files.values import (
     take,
 )
 from rlgates.errors import unknown_choice
+from rlgates.registry import core_modules, core_name
 
 MAX_STATES = 2**28
 """The most numbers of the states of a core, all environments together."""
@@ -141,7 +142,7 @@ _WRITTEN_APART = ("policy_class", "policy_kwargs", "observation_space", "action_
 # the one who loads a file must choose.
 _LEFT_OUT = (
     *("lr_schedule", "rollout_buffer_class", "rollout_buffer_kwargs", "action_noise"),
-    *("_last_original_obs", "tensorboard_log"),
+    *("_last_original_obs", "tensorboard_log", "core_modules"),
 )
 
 
@@ -249,6 +250,7 @@ def _begin(kind: str) -> dict[str, Any]:
 def _encode_policy(policy: Any, kind: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "policy_kwargs": encode_options(kind, options),
+        "core_modules": core_modules(core_name(options["core"])) if options.get("core") else [],
         "observation_space": encode_space(policy.observation_space),
         "action_space": encode_space(policy.action_space),
         "states": _encode_states(policy),
@@ -357,7 +359,7 @@ def saving(kind: str) -> Iterator[None]:
 
 _KEYS = (
     *("format", "version", "kind", "libraries", "policy"),
-    *("policy_kwargs", "observation_space", "action_space", "states"),
+    *("policy_kwargs", "core_modules", "observation_space", "action_space", "states"),
 )
 _MODEL_KEYS = ("algorithm", "settings", "progress", "arrays", "optimizer", "vec_normalize")
 
@@ -458,6 +460,7 @@ def _read_policy(
     name = header["policy"]
     if not isinstance(name, str) or name not in policies:
         raise unknown_choice("policy", name, policies)
+    _check_core(header["policy_kwargs"], header["core_modules"])
     options = decode_options(policies[name], header["policy_kwargs"])
     both = decode_space(header["observation_space"]), decode_space(header["action_space"])
     probe = build_probe(policies[name], *both, {**given, **options})
@@ -465,6 +468,21 @@ def _read_policy(
         raise ValueError(f"its states are {short(header['states'])}, those of the core {states}")
     weights = read_weights(probe, parts["policy.safetensors"])
     return Content(policies[name], options, both, {}, weights, None), probe
+
+
+def _check_core(options: Any, modules: Any) -> None:
+    """A core that is not registered here is an error that names who did so; nothing is imported."""
+    if not isinstance(modules, list) or not all(isinstance(module, str) for module in modules):
+        raise ValueError(f"core_modules must be a list of names, got {short(modules)}")
+    core = options.get("core") if isinstance(options, dict) else None
+    if not modules or not isinstance(core, str):
+        return
+    try:
+        core_name(core)
+    except ValueError as error:
+        raise ValueError(
+            f"{error} When it was saved, it was registered by {', '.join(modules)[:200]}"
+        ) from error
 
 
 def _check_rollout(
