@@ -69,10 +69,45 @@ class _CheckedModel:
     def predict(
         self, observations: Any, state: Any, episode_start: Any, deterministic: bool
     ) -> tuple[Any, Any]:
-        actions, state = self.model.predict(observations, state, episode_start, deterministic)
+        self.invalid &= ~episode_start
+        if state is not None:  # `predict` refuses such numbers, which no longer matter
+            state = tuple(np.where(self.invalid[:, None], 0, half) for half in state)
+        try:
+            actions, state = self.model.predict(observations, state, episode_start, deterministic)
+        except ValueError:  # in some episode, not in all
+            rows = [
+                self._row(row, observations, state, episode_start, deterministic)
+                for row in range(len(self.invalid))
+            ]
+            actions = np.concatenate([actions for actions, _ in rows])
+            state = tuple(
+                np.concatenate(halves, axis=1) for halves in zip(*(s for _, s in rows), strict=True)
+            )
         finite = [np.isfinite(half).all(axis=(0, 2)) for half in state]
-        self.invalid = (self.invalid & ~episode_start) | ~np.logical_and.reduce(finite)
+        self.invalid |= ~np.logical_and.reduce(finite)
         return actions, state
+
+    def _row(
+        self, row: int, observations: Any, state: Any, episode_start: Any, deterministic: bool
+    ) -> tuple[Any, Any]:
+        """Action and state of one environment; the first action and NaN if there are none."""
+        one = slice(row, row + 1)
+        if isinstance(observations, dict):
+            observations = {name: part[one] for name, part in observations.items()}
+        else:
+            observations = observations[one]
+        if state is not None:
+            state = tuple(half[:, one] for half in state)
+        try:
+            return self.model.predict(observations, state, episode_start[one], deterministic)
+        except ValueError:
+            space = self.model.action_space
+            shape = 1, *(space.shape or ())
+            lost = tuple(np.full_like(half, np.nan) for half in self._initial_state())
+            return np.zeros(shape, space.dtype), lost
+
+    def _initial_state(self) -> Any:
+        return [half.cpu().numpy() for half in self.model.policy.lstm_actor.initial_state(1)]
 
 
 class _FailingEnv(VecEnvWrapper):

@@ -156,10 +156,15 @@ def test_an_agent_whose_memory_is_not_finite_has_failed(lost: bool, tmp_path: Pa
     folder.mkdir(parents=True)
     model.save(folder / "model.rlgates", format="safe")
     final = evaluation_seed(3, final=True)
-    seen = evaluate(model, config, 20, final)
-    assert 0 < seen.success < 1
     rows = agent_rows(config, 3, "distractor_steps")
-    assert numbers(rows, "score") == [0 if lost else seen.success] * 4
+    if lost:
+        assert numbers(rows, "score") == [0] * 4
+        with pytest.raises(ValueError, match="not finite"):
+            evaluate(model, config, 20, final)
+    else:
+        seen = evaluate(model, config, 20, final)
+        assert 0 < seen.success < 1
+        assert numbers(rows, "score") == [seen.success] * 4
 
 
 @pytest.mark.parametrize(
