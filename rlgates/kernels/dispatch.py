@@ -143,7 +143,7 @@ def _triton_scan_unsupported_reason(call: LayerCall) -> str | None:
     for tensor in call.tensors:
         if not tensor.is_cuda or tensor.dtype is not torch.float32:
             return f"it takes float32 on a GPU, got {tensor.dtype} on {tensor.device}"
-    return _triton_scan_error()
+    return None if torch.compiler.is_compiling() else _triton_scan_error()
 
 
 @cache
@@ -168,6 +168,8 @@ def _cpu_scan(call: LayerCall) -> tuple[Tensor, Tensor]:
 
 
 def _triton_scan(call: LayerCall) -> tuple[Tensor, Tensor]:
+    if torch.compiler.is_compiling():
+        return _scan(call, ops.scan)
     from rlgates.kernels.triton import scan as triton_scan
 
     return _scan(call, partial(scan.scan, kernel=triton_scan))
@@ -204,7 +206,7 @@ def _call_unsupported_reason(call: LayerCall) -> str | None:
     if torch.compiler.is_exporting():
         return "exported programs contain the plain loop alone"
     if torch.compiler.is_compiling():
-        return None if call.x.is_cpu else "torch.compile traces the plain loop on this device"
+        return None
     # Private names of torch, as of 2.13: whoever traces or transforms its operations needs them.
     if (
         torch._C._get_tracing_state() is not None

@@ -1,4 +1,4 @@
-"""The CPU kernels as operators of torch.library, so that torch.compile keeps them.
+"""The kernels as operators of torch.library, so that torch.compile keeps them.
 
 Each has a fake implementation, which computes shapes alone, and an autograd formula. Eager calls do
 not come here: for them an `autograd.Function` costs less than an operator.
@@ -185,8 +185,16 @@ _layer_backward.register_autograd(_raise)
 # ---- linear recurrences ------------------------------------------------------------------------
 
 
+def _scan_kernel(like: Tensor) -> scans.ScanKernel:
+    if like.is_cpu:
+        return cpu_scan
+    from rlgates.kernels.triton import scan as triton_scan
+
+    return triton_scan
+
+
 def scan(problem: scans.ScanProblem, b: Tensor) -> tuple[Tensor, Tensor]:
-    """As `rlgates.kernels.scan.scan` with the kernel of the CPU."""
+    """As `rlgates.kernels.scan.scan` with the kernel of the device."""
     states = _scan(b, *problem)
     return states, states[-1].clone()
 
@@ -199,7 +207,7 @@ def scan(problem: scans.ScanProblem, b: Tensor) -> tuple[Tensor, Tensor]:
 )
 def _scan(b: Tensor, *problem: Any) -> Tensor:
     with torch.no_grad():
-        return scans.scan(scans.ScanProblem(*problem), b, cpu_scan)[0]
+        return scans.scan(scans.ScanProblem(*problem), b, _scan_kernel(b))[0]
 
 
 @_scan.register_fake
@@ -215,7 +223,9 @@ def _(b: Tensor, *problem: Any) -> Tensor:
 )
 def _scan_backward(d_states: Tensor, states: Tensor, *options: Any) -> list[Tensor]:
     *problem, needs = options
-    result = scans.backward(cpu_scan, needs, scans.ScanProblem(*problem), states, d_states, None)
+    result = scans.backward(
+        _scan_kernel(states), needs, scans.ScanProblem(*problem), states, d_states, None
+    )
     return [gradient for gradient in result if gradient is not None]
 
 

@@ -25,8 +25,14 @@ if TYPE_CHECKING:
 
 Tensors = tuple[Tensor | None, ...]
 
+NOT_TWICE_DIFFERENTIABLE = (
+    "Triton kernels are not twice differentiable: give the core backend='plain' for a second "
+    "derivative."
+)
 
-def _launch() -> Any:
+
+def launcher() -> Any:
+    """The module that launches the kernels; it imports Triton."""
     return importlib.import_module("rlgates.kernels.triton.launch")
 
 
@@ -44,8 +50,8 @@ def unsupported_reason(
         return f"it has no {auxiliary} gates of {activation}"
     if spec.dropout or any(spec.zoneout):
         return "it has no dropout and no zoneout"
-    device = x.device
-    reason = device_unsupported_reason(device)
+    device, compiles = x.device, torch.compiler.is_compiling()
+    reason = (_uncached_reason if compiles else device_unsupported_reason)(device)
     if reason is not None:
         return reason
     autocast = torch.is_autocast_enabled(device.type)
@@ -61,26 +67,29 @@ def unsupported_reason(
     devices = {tensor.device for tensor in (*tensors, *starts)}
     if devices != {device}:
         return f"all tensors must be on one device, got {device} and {devices}"
-    if device.type == "cuda" and not torch.cuda.is_current_stream_capturing():
+    if device.type == "cuda" and not compiles and not torch.cuda.is_current_stream_capturing():
         return _launch_error(gated_problem(spec, 1, 1), device)
     return None
+
+
+def _uncached_reason(device: torch.device) -> str | None:
+    """As `device_unsupported_reason`, without a look at Triton; torch.compile can trace it."""
+    interpreted = device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
+    runs = interpreted or (device.type == "cuda" and torch.version.hip is None)
+    return None if runs else f"it runs on CUDA devices, got {device}"
 
 
 @cache
 def device_unsupported_reason(device: torch.device) -> str | None:
     """Why no kernel can run on a device; None if some can."""
-    interpreted = device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
-    if device.type != "cuda" and not interpreted:
-        return f"it runs on CUDA devices, got {device}"
+    if (reason := _uncached_reason(device)) is not None:
+        return reason
     try:
-        launch = _launch()
+        interpreted = launcher().INTERPRETED
     except ImportError as error:
-        reason = f"triton cannot be imported ({error})"
-    else:
-        if launch.INTERPRETED or (device.type == "cuda" and torch.version.hip is None):
-            return None
-        reason = f"it runs on CUDA devices, got {device}"
-    return reason
+        return f"triton cannot be imported ({error})"
+    runs = interpreted or device.type == "cuda"
+    return None if runs else f"it runs on CUDA devices, got {device}"
 
 
 @cache
@@ -89,14 +98,17 @@ def _launch_error(problem: GatedProblem, device: torch.device) -> str | None:
 
     They are tried with a batch of one: they are compiled for any batch size.
     """
-    launch = _launch()
+    launch = launcher()
     error: str | None = None if launch.INTERPRETED else launch.launch_error(problem, device)
     return error
 
 
 def _precision(device: torch.device) -> str:
-    if torch.is_autocast_enabled(device.type):
-        return "bf16"
+    return "bf16" if torch.is_autocast_enabled(device.type) else matmul_precision()
+
+
+def matmul_precision() -> str:
+    """Of products in float32: "tf32" where torch allows it, else "ieee"."""
     matmul = torch.backends.cuda.matmul
     # From torch 2.9 on `fp32_precision` is authoritative, and `allow_tf32` may raise.
     precision = getattr(matmul, "fp32_precision", None)
@@ -107,7 +119,7 @@ def _precision(device: torch.device) -> str:
 def gated_problem(spec: CellSpec, steps: int, batch_size: int) -> GatedProblem:
     """The problem of a layer over T steps of a batch of B."""
     precision, gate = _precision(spec.weights[0].device), spec.gate or ()
-    return _launch().GatedProblem(  # type: ignore[no-any-return]
+    return launcher().GatedProblem(  # type: ignore[no-any-return]
         spec.cell, *gate, spec.constant, precision, steps, batch_size, *spec.sizes
     )
 
@@ -144,6 +156,10 @@ def run(
         _expanded_masters(weight_hh, spec, 0).contiguous(),
         _expanded_masters(bias_hh, spec, 0).contiguous() if after else None,
     )
+    if torch.compiler.is_compiling():
+        from rlgates.kernels.triton import compiled
+
+        return compiled.run(spec, tensors, episode_starts)
     problem = gated_problem(spec, len(x), len(h))
     _check(problem, tensors)
     starts = None if episode_starts is None else episode_starts.contiguous().view(torch.uint8)
@@ -153,7 +169,7 @@ def run(
             trace = tensors[0][:0].clone()
             outputs, *final = _Gated.apply(problem, starts, trace, *tensors)  # type: ignore[no-untyped-call]
         else:
-            outputs, cells, *_ = _forward(problem, False, starts, *tensors)
+            outputs, cells, *_ = forward(problem, False, starts, *tensors)
             final = [outputs[-1], cells[-1]] if c else [cells[-1]]
         return outputs, torch.cat(final, dim=-1)
 
@@ -187,21 +203,21 @@ def _check(problem: GatedProblem, tensors: Tensors) -> None:
             raise ValueError(f"must be of shape {shape}, got {tuple(tensor.shape)}.")
 
 
-def _forward(
+def forward(
     problem: GatedProblem, save: bool, episode_starts: Tensor | None, *inputs: Tensor | None
 ) -> Any:
-    launch = _launch()
+    launch = launcher()
     return launch.forward(problem, launch.Inputs(*inputs), episode_starts, save)
 
 
-def _backward(
+def backward(
     problem: GatedProblem,
     needs_weight_grad: bool,
     episode_starts: Tensor | None,
     weight: Tensor | None,
     *tensors: Tensor | None,
 ) -> Any:
-    launch = _launch()
+    launch = launcher()
     inputs = launch.Inputs(None, None, None, weight, None)
     results = launch.Results(None, *tensors[:4])
     return launch.backward(
@@ -220,7 +236,7 @@ class _Gated(torch.autograd.Function):
         trace: Tensor,
         *inputs: Tensor | None,
     ) -> Tensors:
-        outputs, *saved = _forward(problem, True, episode_starts, *inputs)
+        outputs, *saved = forward(problem, True, episode_starts, *inputs)
         ctx.set_materialize_grads(False)
         ctx.problem = problem
         # Saving the episode starts too lets autograd detect a change in place. The last four are
@@ -253,12 +269,9 @@ class _GatedBackward(torch.autograd.Function):
         arguments = episode_starts, weight, *saved, d_outputs, d_h, d_c[0] if d_c else None
         assert trace is not None
         with torch.cuda.device_of(trace), torch.autocast(trace.device.type, enabled=False):
-            result = _backward(problem, needs_weight_grad, *arguments)
+            result = backward(problem, needs_weight_grad, *arguments)
         return (result[0].to(trace.dtype), *result[1:])
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor) -> None:
-        raise RuntimeError(
-            "Triton kernels are not twice differentiable: give the core backend='plain' for a "
-            "second derivative."
-        )
+        raise RuntimeError(NOT_TWICE_DIFFERENTIABLE)

@@ -24,6 +24,7 @@ from support.layers import CHUNKED, LAYERS, SOME
 
 from rlgates.gates import ACTIVATIONS, AUXILIARIES
 from rlgates.kernels import layout
+from rlgates.kernels.triton import compiled
 from rlgates.kernels.triton import op as triton
 
 pytest.importorskip("triton", reason=REASON)
@@ -175,3 +176,33 @@ def test_other_numbers_and_cores_are_refused() -> None:
         double(torch.ones(2, 3, 5, dtype=torch.float64, device=DEVICE))
     with pytest.raises(ValueError, match="the triton backend cannot run this: it has no rru"):
         seeded_core("rru", 4)(torch.ones(2, 3, 5, device=DEVICE))
+
+
+@pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0:RuntimeWarning")
+@pytest.mark.parametrize("name", ["ur_lstm", "gru", "or_gru", "ur_janet"])
+def test_a_compiled_core_keeps_the_kernel(name: str) -> None:
+    torch.compiler.reset()
+    core = seeded_core(name, 6, 2)
+    sequence = random_sequence(core, 3, 5)
+    expected = run_with_gradients(core, *sequence)
+    core.backend_used = None
+    core.compile(backend="aot_eager", fullgraph=True)
+    results = run_with_gradients(core, *sequence)
+    assert core.backend_used == "triton"
+    torch.testing.assert_close(results, expected)
+    with torch.no_grad():
+        torch.testing.assert_close(core(*sequence)[0], results["outputs"])
+
+
+@pytest.mark.parametrize("name", ["ur_lstm", "gru"])
+def test_the_operator(name: str) -> None:
+    core = seeded_core(name, 6)
+    x, state, episode_starts = random_sequence(core, 3, 5)
+    weight = core.cells[0].weight_hh
+    projected = core.cells[0].project(x)
+    bias = [core.cells[0].bias_hh] if name == "gru" else []
+    inputs = [projected, *state.split(6, dim=1), weight, *bias]
+    inputs = [tensor.detach().clone().requires_grad_() for tensor in inputs]
+    spec = core.cells[0].recurrence()
+    options = spec.cell, *spec.gate, 0.0, False, True
+    torch.library.opcheck(compiled._cell, (inputs, episode_starts, *options), rtol=1e-4, atol=1e-4)

@@ -30,7 +30,7 @@ def test_without_triton_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> Any:
         raise ImportError("No module named 'triton'")
 
-    monkeypatch.setattr(triton, "_launch", missing)
+    monkeypatch.setattr(triton, "launcher", missing)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     core = make_core("ur_lstm", 5, 4, backend="triton")
     with pytest.raises(ValueError, match="triton cannot be imported"):
@@ -45,7 +45,7 @@ def test_on_a_cpu_only_the_interpreter_runs(monkeypatch: pytest.MonkeyPatch) -> 
         make_core("ur_lstm", 5, 4, backend="triton")(torch.ones(2, 3, 5))
     triton.device_unsupported_reason.cache_clear()
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setattr(triton, "_launch", lambda: SimpleNamespace(INTERPRETED=True))
+    monkeypatch.setattr(triton, "launcher", lambda: SimpleNamespace(INTERPRETED=True))
     core = make_core("ur_lstm", 5, 4)
     core.double()(torch.ones(2, 3, 5, dtype=torch.float64))
     assert core.backend_used == "plain"
@@ -62,7 +62,7 @@ def test_kernels_that_cannot_be_built_are_tried_once(
         return f"triton fails on {device} (OutOfResources: shared memory)"
 
     launch = SimpleNamespace(INTERPRETED=False, launch_error=launch_error)
-    monkeypatch.setattr(triton, "_launch", lambda: launch)
+    monkeypatch.setattr(triton, "launcher", lambda: launch)
     problem: Any = ("lstm", "sigmoid")
     for _ in range(3):
         assert "shared memory" in str(triton._launch_error(problem, GPU))

@@ -1,0 +1,138 @@
+"""The Triton kernels of gated layers as operators of torch.library, so that torch.compile keeps them.
+
+As in `rlgates.kernels.ops`, tensors are laid flat: `inputs` are the projected inputs, h, c of an
+LSTM, the recurrent weights and, for "gru_after", their bias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.library import custom_op
+
+from rlgates.kernels.spec import CellSpec
+from rlgates.kernels.triton import op
+
+_PROBLEM = "str cell, str activation, str auxiliary, int chunk_size, float beta, bool half"
+
+
+def run(
+    spec: CellSpec, tensors: Sequence[Tensor | None], episode_starts: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Outputs (T, B, H) and final state (B, S), from the five tensors that `op.run` prepares."""
+    inputs = [tensor for tensor in tensors if tensor is not None]
+    half = torch.is_autocast_enabled(inputs[0].device.type)
+    saves = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
+    gate = spec.gate or ("", "", 1)
+    outputs, state, *_ = _cell(inputs, episode_starts, spec.cell, *gate, spec.constant, half, saves)
+    return outputs, torch.cat([outputs[-1], state], dim=-1) if spec.cell == "lstm" else state
+
+
+def _all_five(cell: str, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+    projected, h, *rest = inputs
+    c = rest.pop(0) if cell == "lstm" else None
+    weight, *bias = rest
+    return [projected, h, c, weight, bias[0] if bias else None]
+
+
+def _problem(inputs: Sequence[Tensor], options: Sequence[Any]) -> Any:
+    (*layer, half), projected, h = options, inputs[0], inputs[1]
+    precision = "bf16" if half else op.matmul_precision()
+    return op.launcher().GatedProblem(*layer, precision, *projected.shape[:2], h.shape[1])
+
+
+def _starts(episode_starts: Tensor | None) -> Tensor | None:
+    return None if episode_starts is None else episode_starts.contiguous().view(torch.uint8)
+
+
+@custom_op(
+    "rlgates::triton_cell",
+    mutates_args=(),
+    schema=f"(Tensor[] inputs, Tensor? episode_starts, {_PROBLEM}, bool saves) -> Tensor[]",
+)
+def _cell(inputs: Sequence[Tensor], episode_starts: Tensor | None, *options: Any) -> list[Tensor]:
+    *problem, saves = options
+    with torch.cuda.device_of(inputs[0]):
+        outputs, cells, *saved = op.forward(
+            _problem(inputs, problem),
+            saves,
+            _starts(episode_starts),
+            *_all_five(problem[0], inputs),
+        )
+    results = [outputs, cells[-1].clone()]
+    return [*results, *(t for t in (cells, *saved) if t is not None)] if saves else results
+
+
+@_cell.register_fake
+def _(inputs: Sequence[Tensor], episode_starts: Tensor | None, *options: Any) -> list[Tensor]:
+    cell, *_, half, saves = options
+    projected, h, *_ = inputs
+    steps, batch_size, width = projected.shape
+    units, new = h.shape[1], h.new_empty
+    results = [new(steps, batch_size, units), new(batch_size, units)]
+    if not saves:
+        return results
+    results += [
+        new(steps + 1, batch_size, units),
+        new(steps, batch_size, units, dtype=torch.bfloat16 if half else torch.float32),
+        new(steps, batch_size, width),
+    ]
+    return [*results, new(steps, batch_size, units)] if cell == "gru_after" else results
+
+
+@custom_op(
+    "rlgates::triton_cell_backward",
+    mutates_args=(),
+    schema="(Tensor[] inputs, Tensor[] saved, Tensor d_outputs, Tensor d_state, "
+    f"Tensor? episode_starts, {_PROBLEM}) -> Tensor[]",
+)
+def _cell_backward(
+    inputs: Sequence[Tensor],
+    saved: Sequence[Tensor],
+    d_outputs: Tensor,
+    d_state: Tensor,
+    episode_starts: Tensor | None,
+    *problem: Any,
+) -> list[Tensor]:
+    weight = _all_five(problem[0], inputs)[3]
+    cells, h_prev, gates, *extra = saved
+    results = cells, h_prev, gates, extra[0] if extra else None
+    d_h, d_c = (None, d_state) if problem[0] == "lstm" else (d_state, None)
+    with torch.cuda.device_of(inputs[0]):
+        gradients = op.backward(
+            *(_problem(inputs, problem), True, _starts(episode_starts), weight),
+            *(*results, d_outputs, d_h, d_c),
+        )
+    found = (d for d in gradients if d is not None)
+    return [d.to(x.dtype) for d, x in zip(found, inputs, strict=True)]
+
+
+@_cell_backward.register_fake
+def _(inputs: Sequence[Tensor], *_: Any) -> list[Tensor]:
+    return [torch.empty_like(x, memory_format=torch.contiguous_format) for x in inputs]
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    tensors, episode_starts, *ctx.problem, _ = inputs
+    ctx.num_inputs = len(tensors)
+    ctx.save_for_backward(episode_starts, *tensors, *output[2:])
+
+
+def _gradients(ctx: Any, gradients: Sequence[Tensor]) -> tuple[Any, ...]:
+    episode_starts, *tensors = ctx.saved_tensors
+    inputs, saved = tensors[: ctx.num_inputs], tensors[ctx.num_inputs :]
+    result = _cell_backward(inputs, saved, *gradients[:2], episode_starts, *ctx.problem)
+    needs = ctx.needs_input_grad[0]
+    kept = [d if need else None for d, need in zip(result, needs, strict=True)]
+    return kept, *[None] * (len(ctx.problem) + 2)
+
+
+def _raise(*_: Any) -> None:
+    raise RuntimeError(op.NOT_TWICE_DIFFERENTIABLE)
+
+
+_cell.register_autograd(_gradients, setup_context=_setup)
+_cell_backward.register_autograd(_raise)
