@@ -1,4 +1,4 @@
-"""The Triton kernels of gated layers as operators of torch.library, so that torch.compile keeps them.
+"""The Triton kernels of gated layers as operators of torch.library, for torch.compile.
 
 As in `rlgates.kernels.ops`, tensors are laid flat: `inputs` are the projected inputs, h, c of an
 LSTM, the recurrent weights and, for "gru_after", their bias.
