@@ -113,6 +113,13 @@ _T_MAZE = GymConfig(
 )
 
 
+_LONGER_T_MAZE = replace(
+    _T_MAZE,
+    env_title="Passive T-Maze, corridor of 20",
+    env_settings={"corridor_length": 20},
+)
+
+
 def _minigrid(size: int, steps: int) -> GymConfig:
     """A memory task of MiniGrid with a view of 3 cells."""
     return GymConfig(
@@ -164,6 +171,15 @@ STUDIES: dict[str, Study] = {
         ),
         # No options of the core, which sb3-contrib's does not have.
         space={name: values for name, values in SPACE.items() if "." not in name},
+    ),
+    "forget_bias": Study(
+        title="The plain LSTM with the forget bias of torch.nn.LSTM, 0, and with 1",
+        laptop=tuple(
+            arm
+            for config in (_CARTPOLE, _T_MAZE, _LONGER_T_MAZE, _minigrid(7, 1_000_000))
+            for arm in _beside_sb3(config, "lstm")[1:]
+        ),
+        seeds=tuple(range(10, 20)),
     ),
     "horizon": Study(
         title="Trained at one length, tested at up to 16 times it",
