@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from support.equivalence import exact_results, plain_reference, relative_error, run_with_gradients
-from support.layers import LAYERS
-from torch import Tensor
+from support.layers import FUSED, LAYERS
+from torch import Tensor, nn
 
 from rlgates import Core, make_core
 from rlgates.gates import GATES
@@ -35,7 +35,6 @@ _logger = logging.getLogger(__name__)
 
 # Around the lengths of vectors, tiles and slabs.
 EDGES = (1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 15, 16, 17, 24, 25, 31, 32, 33, 47, 48, 49, 63, 64, 65)
-PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 LAYOUTS = ("dense", "turned", "every other", "offset", "one for all", "end of a page")
 
 
@@ -54,7 +53,9 @@ class Case(NamedTuple):
     nan: bool  # in states that a start leaves out
     noise: float  # in the parameters
     layouts: tuple[str, ...]  # of x, the state, the starts and the weights
-    frozen: tuple[str, ...]
+    frozen: tuple[str, ...]  # x, the state
+    frozen_parameters: tuple[bool, ...]  # in order, then again from the first
+    learned_state: bool
     used: tuple[bool, bool]  # outputs and final state, in the loss
     threads: int
     instructions: str
@@ -63,9 +64,15 @@ class Case(NamedTuple):
 def draw(number: int) -> Case:
     """The case of a number, the same everywhere."""
     r = Random(number)
-    name, options = r.choice(LAYERS)
-    row = GATES[core_names()[name][1]]
-    steps, rows = r.choice(((6, 12), (6, 12), (25, 40), (150, 5), (3, 300)))
+    fused = r.random() < 0.3
+    name, options = r.choice(FUSED if fused else LAYERS)
+    core, gate = core_names()[name]
+    row = GATES[gate]
+    # The memory of an NRU may grow exponentially.
+    long = (6, 12) if core == "nru" else (150, 5)
+    steps, rows = r.choice(((6, 12), (6, 12), (25, 40), long, (3, 300)))
+    if core == "nru":
+        steps = min(steps, 6)
     width, units = r.choice((4, 20, 70)), r.choice((10, 35, 70))
 
     def size(most: int, least: int = 1) -> int:
@@ -76,6 +83,8 @@ def draw(number: int) -> Case:
     steps, rows, width, units = size(steps), size(rows), size(width), size(units, least=2)
     if r.random() < 0.05 and row.activation != "cumax":
         units = 1
+    if core == "gato":
+        units += units % 2
     if r.random() < 0.02:
         rows = 0
     if "chunk_size" in row.options:
@@ -84,7 +93,8 @@ def draw(number: int) -> Case:
     if "beta" in options:
         options = {**options, "beta": r.choice((0.0, 1.0, 0.4))}
     layouts = r.choices(LAYOUTS, k=4) if r.random() < 0.5 else ["dense"] * 4
-    frozen = [key for key in ("x", "state", *PARAMETERS) if r.random() < 0.5]
+    freezes = r.random() < 0.4
+    frozen = [key for key in ("x", "state") if freezes and r.random() < 0.5]
     return Case(
         number=number,
         name=name,
@@ -96,9 +106,11 @@ def draw(number: int) -> Case:
         layers=r.choice((1, 1, 2, 3)),
         starts=r.choice((None, 0.0, 0.05, 0.3, 1.0)),
         nan=r.random() < 0.3,
-        noise=r.choice((0.0, 0.1, 0.5)),
+        noise=r.choice((0.0, 0.1, 0.1 if fused else 0.5)),
         layouts=tuple(layouts),
-        frozen=tuple(frozen) if r.random() < 0.4 else (),
+        frozen=tuple(frozen),
+        frozen_parameters=tuple(freezes and r.random() < 0.5 for _ in range(7)),
+        learned_state=r.random() < 0.2,
         used=r.choice(((True, True), (True, True), (True, False), (False, True))),
         threads=r.choice((1, 1, 2, 3)),
         instructions=r.choice(("avx512", "avx2", "plain", "")),
@@ -149,15 +161,14 @@ def loss(case: Case) -> Callable[[Tensor, Tensor], Tensor]:
 
 def built(case: Case, generator: torch.Generator) -> Core:
     """The core of a case, with weights as they are laid out."""
-    core = make_core(
-        case.name, case.width, case.units, case.layers, generator=generator, **case.options
-    )
-    for cell in core.cells:
-        for name in PARAMETERS:
-            weight = getattr(cell, name).detach()
-            weight = weight + case.noise * torch.randn(weight.shape, generator=generator)
-            buffer = torch.nn.Parameter(laid_out(weight, case.layouts[3]))
-            setattr(cell, name, buffer.requires_grad_(name not in case.frozen))
+    options = {**case.options, "learned_state": case.learned_state}
+    core = make_core(case.name, case.width, case.units, case.layers, generator=generator, **options)
+    for k, (name, parameter) in enumerate(list(core.named_parameters())):
+        module, _, key = name.rpartition(".")
+        noise = case.noise * torch.randn(parameter.shape, generator=generator)
+        moved = nn.Parameter(laid_out(parameter.detach() + noise, case.layouts[3]))
+        moved.requires_grad_(not case.frozen_parameters[k % len(case.frozen_parameters)])
+        setattr(core.get_submodule(module), key, moved)
     return core
 
 
@@ -241,5 +252,5 @@ def test_ten_thousand_cases(block: int) -> None:
 def test_a_case_is_its_number() -> None:
     assert draw(7) == draw(7) != draw(8)
     cases = [draw(number) for number in range(1000)]
-    assert {case.name for case in cases} == {name for name, _ in LAYERS}
+    assert {case.name for case in cases} == {name for name, _ in [*LAYERS, *FUSED]}
     assert {layout for case in cases for layout in case.layouts} == set(LAYOUTS)
