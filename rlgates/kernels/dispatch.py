@@ -234,7 +234,8 @@ def _call(request: LayerRequest) -> LayerCall:
         spec = layer.recurrence()
     weights = spec.weights if isinstance(spec, CellSpec) else ()
     starts = None if episode_starts is None else initial()
-    return LayerCall(spec, x, state, episode_starts, starts, (x, state, *weights))
+    tensors = x, state, *weights, *(() if starts is None else (starts,))
+    return LayerCall(spec, x, state, episode_starts, starts, tensors)
 
 
 def run(request: LayerRequest) -> Result | None:

@@ -90,9 +90,8 @@ def _problem(
     (steps, batch_size, input_size), (x, state, *weights) = inputs[0].shape, inputs
     plan = layer.plan_of(_spec(*options), input_size)
     initial = weights.pop() if len(weights) > len(plan.shapes.weights) else None
-    starts = None if episode_starts is None else episode_starts.contiguous()
-    problem = layer.Problem(plan, steps, batch_size, abi.num_threads(), starts, noise)
-    return problem, layer.check(plan, layer.Inputs(x, state, initial, weights))
+    problem = layer.Problem(plan, steps, batch_size, abi.num_threads(), episode_starts, noise)
+    return layer.check(problem, layer.Inputs(x, state, initial, weights))
 
 
 @custom_op(
@@ -146,9 +145,6 @@ def _layer_backward(
     x, state, *weights = needs
     initial: Any = weights.pop() if tensors.initial is not None else False
     in_order = layer.Inputs(x, state, initial, weights)
-    saved, d_outputs, d_final = (
-        abi.readable("a gradient", tensor) for tensor in (saved, d_outputs, d_final)
-    )
     call = layer.Backward(problem, tensors, saved, d_outputs, d_final, in_order)
     d_x, d_state, d_initial, *d_weights = layer.run_backward([call])[0]
     return [d for d in (d_x, d_state, *d_weights, d_initial) if d is not None]

@@ -8,11 +8,13 @@ Both compute what a loop over `rlgates.cell.LinearCell.step` does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from rlgates.kernels.memory import check, readable
 from rlgates.kernels.spec import LinearScan
 
 
@@ -33,14 +35,33 @@ class ScanProblem(NamedTuple):
     episode_starts: Tensor | None
     is_complex: bool
 
-    def with_dense_rows(self) -> ScanProblem:
-        """The same, with stride 1 along the last axis; the other strides may be anything."""
+    def shapes(self, shape: torch.Size) -> tuple[torch.Size, torch.Size]:
+        """Of a, and of h_0 and initial, where b is (T, B, S)."""
+        return shape if self.a.ndim > 1 else shape[2:], shape[1:]
+
+    def readable(self, shape: torch.Size, device: torch.device) -> ScanProblem:
+        """The same as kernels read it: stride 1 along the last axis, the others may be anything.
+
+        Args:
+            shape: (T, B, S).
+            device: of the kernel.
+
+        Raises:
+            ValueError: shapes, dtypes or devices do not fit together, or memory was freed.
+        """
+        a, h_0, initial, starts, is_complex = self
+        a_shape, state_shape = self.shapes(shape)
+        if is_complex and shape[2] % 2:
+            raise ValueError(f"complex numbers have two parts, got {shape[2]} numbers.")
+        if starts is not None and initial is None:
+            raise ValueError("episodes that start need an initial state.")
+        read = partial(readable, device=device, rows=True)
         return ScanProblem(
-            _dense_rows(self.a),
-            _dense_rows(self.h_0),
-            None if self.initial is None else _dense_rows(self.initial),
-            None if self.episode_starts is None else self.episode_starts.contiguous(),
-            self.is_complex,
+            read("a", a, a_shape),
+            read("h_0", h_0, state_shape),
+            None if initial is None else read("initial", initial, state_shape),
+            None if starts is None else readable("starts", starts, shape[:2], torch.bool, device),
+            is_complex,
         )
 
     @property
@@ -132,23 +153,22 @@ def scan(
     Raises:
         ValueError: shapes, dtypes or devices do not fit together.
     """
-    a, h_0, initial, *_ = problem
-    shape, state_shape = b.shape, b.shape[1:]
-    expected = [(b, shape), (a, shape if a.ndim > 1 else shape[2:]), (h_0, state_shape)]
-    expected += [] if initial is None else [(initial, state_shape)]
-    dtype = b.dtype if kernel is None else torch.float32
-    for tensor, size in expected:  # kernels get addresses and check no bounds
-        if tensor.shape != size or tensor.dtype != dtype or tensor.device != b.device:
-            raise ValueError(
-                f"must be {dtype} of shape {tuple(size)} on {b.device}, "
-                f"got {tensor.dtype}{tuple(tensor.shape)} on {tensor.device}."
-            )
     if kernel is None:
-        states = _torch_scan(problem, b)
-    elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor, _ in expected):
+        a_shape, state_shape = problem.shapes(b.shape)
+        check("a", problem.a, a_shape, b.dtype, b.device)
+        check("h_0", problem.h_0, state_shape, b.dtype, b.device)
+        if problem.initial is not None:
+            check("initial", problem.initial, state_shape, b.dtype, b.device)
+        return _last_too(_torch_scan(problem, b))
+    b = readable("b", b, b.shape, device=b.device)
+    problem = problem.readable(b.shape, b.device)
+    tensors = b, problem.a, problem.h_0, problem.initial
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
         return _KernelScan.apply(kernel, b, *problem)  # type: ignore[no-untyped-call, no-any-return]
-    else:
-        states = _kernel_states(kernel, problem, b)
+    return _last_too(_kernel_states(kernel, problem, b))
+
+
+def _last_too(states: Tensor) -> tuple[Tensor, Tensor]:
     return states, states[-1].clone()
 
 
@@ -170,12 +190,12 @@ class _KernelScan(torch.autograd.Function):
         is_complex: bool,
     ) -> tuple[Tensor, Tensor]:
         problem = ScanProblem(a, h_0, initial, episode_starts, is_complex)
-        states = _kernel_states(kernel, problem, b)
+        states, final = _last_too(_kernel_states(kernel, problem, b))
         ctx.set_materialize_grads(False)
         ctx.kernel, ctx.is_complex = kernel, is_complex
         # Saving the episode starts too lets autograd detect a change in place.
         ctx.save_for_backward(a, h_0, initial, episode_starts, states)
-        return states, states[-1].clone()
+        return states, final
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -230,31 +250,33 @@ def backward(
         d_states, d_final: the gradients of its results; None for zeros.
     """
     needs_b, needs_a, needs_h_0, needs_initial = needs_grad
-    constant = problem.a.ndim == 1
-    states = states.contiguous()  # hooks on saved tensors may have changed its strides
+    constant, shape, device = problem.a.ndim == 1, states.shape, states.device
+    # Hooks on saved tensors may have changed anything.
+    states = readable("the states", states, shape, device=device)
+    problem = problem.readable(shape, device)
+    if d_states is not None:
+        d_states = readable("the gradient of the states", d_states, shape, device=device)
     last = states[-1]
+    d_carry = torch.zeros_like(last)
+    if d_final is not None:
+        d_carry.copy_(readable("the gradient of the last state", d_final, shape[1:], device=device))
     d = ScanGradients(
-        None if d_states is None else d_states.contiguous(),
-        torch.zeros_like(last) if d_final is None else torch.empty_like(last).copy_(d_final),
+        d_states,
+        d_carry,
         torch.empty_like(states) if needs_a and not constant else None,
         torch.zeros_like(last, dtype=torch.float64) if needs_a and constant else None,
         torch.empty_like(states) if needs_b else None,
         torch.zeros_like(last) if needs_initial else None,
     )
-    kernel.backward(problem.with_dense_rows(), states, d)
+    kernel.backward(problem, states, d)
     d_a = d.a if d.a_sums is None else d.a_sums.sum(0).to(problem.a.dtype)
     return d.b, d_a, d.carry if needs_h_0 else None, d.initial
 
 
 def _kernel_states(kernel: ScanKernel, problem: ScanProblem, b: Tensor) -> Tensor:
-    b = b.contiguous()
     states = torch.empty_like(b)
-    kernel.forward(problem.with_dense_rows(), b, states)
+    kernel.forward(problem, b, states)
     return states
-
-
-def _dense_rows(x: Tensor) -> Tensor:
-    return x if x.stride(-1) == 1 else x.contiguous()
 
 
 # ---- operations of PyTorch ---------------------------------------------------------------------

@@ -49,22 +49,6 @@ def numbers(fields: layout.Fields) -> struct.Struct:
     return struct.Struct(f"={layout.length(fields)}d")
 
 
-def readable(name: str, tensor: Tensor) -> Tensor:
-    """The tensor as contiguous memory; the same one if it is that already.
-
-    Raises:
-        ValueError: its memory was freed.
-    """
-    if tensor.is_neg():
-        tensor = tensor.resolve_neg()
-    if tensor._is_zerotensor():
-        tensor = tensor.new_zeros(tensor.shape)
-    tensor = tensor.contiguous()
-    if not tensor.data_ptr() and tensor.numel():
-        raise ValueError(f"the memory of {name} was freed.")
-    return tensor
-
-
 def address(tensor: Tensor | None) -> int:
     """Where the tensor is in memory; 0, a null pointer, for None."""
     return 0 if tensor is None else tensor.data_ptr()

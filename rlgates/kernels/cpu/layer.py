@@ -14,6 +14,7 @@ from torch import Tensor
 from rlgates.kernels import layout
 from rlgates.kernels.cpu import abi
 from rlgates.kernels.layout import NO_GATE, Shapes, shapes_of
+from rlgates.kernels.memory import readable
 from rlgates.kernels.spec import CellSpec
 
 NOT_TWICE_DIFFERENTIABLE = (
@@ -31,12 +32,14 @@ class Plan(NamedTuple):
     """All that is known of a cell before its tensors.
 
     Attributes:
+        input_size: I.
         shapes: of its tensors.
         noise_width: how many random numbers a step takes.
         packed: the fields `LAYER` and `PROBABILITIES` of the arguments.
         missing: null pointers for the weights that other cells have.
     """
 
+    input_size: int
     shapes: Shapes
     noise_width: int
     packed: bytes
@@ -68,7 +71,7 @@ def _plan(*spec: Any) -> Plan:
         *abi.padded(shapes.saved, layout.SAVED),
         *abi.padded(numel, layout.WEIGHTS),
     ) + _PROBABILITIES.pack(cell.dropout, *abi.padded(cell.zoneout, layout.PARTS), cell.constant)
-    return Plan(shapes, noise_widths[1], packed, [0] * (layout.WEIGHTS - len(numel)))
+    return Plan(input_size, shapes, noise_widths[1], packed, [0] * (layout.WEIGHTS - len(numel)))
 
 
 class Problem(NamedTuple):
@@ -173,42 +176,34 @@ def prepare(
     noise = None
     if plan.noise_width:
         noise = torch.rand(steps, batch_size, plan.noise_width)
-    if episode_starts is not None:
-        episode_starts = abi.readable("episode_starts", episode_starts)
     problem = Problem(plan, steps, batch_size, threads, episode_starts, noise)
-    return problem, check(plan, Inputs(x, state, initial, spec.weights))
+    return check(problem, Inputs(x, state, initial, spec.weights))
 
 
-def check(plan: Plan, inputs: Inputs) -> Inputs:
-    """The inputs as native code reads them."""
+def check(problem: Problem, inputs: Inputs) -> tuple[Problem, Inputs]:
+    """The problem and its tensors as native code reads them.
+
+    Raises:
+        ValueError: shapes, dtypes or devices do not fit together, or memory was freed.
+    """
+    plan, steps, batch_size, _, starts, noise = problem
     x, state, initial, weights = inputs
-    rows = (x.shape[1], plan.shapes.state_size)
-    return Inputs(
-        _checked("x", x, x.shape),
-        _checked_rows("state", state, rows),
-        None if initial is None else _checked_rows("the initial state", initial, rows),
+    state_shape = batch_size, plan.shapes.state_size
+    if starts is not None:
+        starts = readable("episode_starts", starts, (steps, batch_size), torch.bool)
+    if noise is not None:
+        noise = readable("the noise", noise, (steps, batch_size, plan.noise_width))
+    elif plan.noise_width:
+        raise ValueError("a cell with dropout or zoneout needs noise.")
+    return problem._replace(episode_starts=starts, noise=noise), Inputs(
+        readable("x", x, (steps, batch_size, plan.input_size)),
+        readable("state", state, state_shape, rows=True),
+        None if initial is None else readable("the initial state", initial, state_shape, rows=True),
         [
-            _checked("a weight", weight, shape)
+            readable("a weight", weight, shape)
             for weight, shape in zip(weights, plan.shapes.weights, strict=True)
         ],
     )
-
-
-def _checked(name: str, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-    if tensor.shape != shape or tensor.dtype != torch.float32:
-        raise ValueError(
-            f"{name} must be float32 of shape {tuple(shape)}, "
-            f"got {tensor.dtype} of shape {tuple(tensor.shape)}."
-        )
-    return abi.readable(name, tensor)
-
-
-def _checked_rows(name: str, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-    """Rows of a state may be any distance apart, also 0."""
-    plain = not (tensor.is_neg() or tensor._is_zerotensor()) and tensor.data_ptr()
-    if plain and tensor.shape == shape and tensor.dtype == torch.float32 and tensor.stride(1) == 1:
-        return tensor
-    return _checked(name, tensor, shape)
 
 
 # ---- native code -------------------------------------------------------------------------------
@@ -243,7 +238,12 @@ class Backward(NamedTuple):
 
 
 def run_backward(layers: Sequence[Backward]) -> list[list[Tensor | None]]:
-    """The gradients of `Inputs.flat` of each layer, None where none is needed."""
+    """The gradients of `Inputs.flat` of each layer, None where none is needed.
+
+    Raises:
+        ValueError: hooks on saved tensors made others of them, as in `check`.
+    """
+    layers = [_checked(layer) for layer in layers]
     gradients = [_new_gradients(layer) for layer in layers]
     packed = [_pack_backward(*pair) for pair in zip(layers, gradients, strict=True)]
     abi._native.layer_backward(b"".join(packed), _workers([layer.problem for layer in layers]))
@@ -251,6 +251,22 @@ def run_backward(layers: Sequence[Backward]) -> list[list[Tensor | None]]:
         [d if need else None for d, need in zip(d_layer.flat, layer.needs.flat, strict=True)]
         for layer, d_layer in zip(layers, gradients, strict=True)
     ]
+
+
+def _checked(layer: Backward) -> Backward:
+    """The backward pass with tensors as native code reads them."""
+    plan, steps, batch_size, *_ = layer.problem
+    shapes = plan.shapes
+    saved = readable("what was saved", layer.saved, (shapes.saved_size(steps, batch_size),))
+    d_outputs, d_final = layer.d_outputs, layer.d_final
+    if d_outputs is not None:
+        shape = steps, batch_size, shapes.output_size
+        d_outputs = readable("the gradient of the outputs", d_outputs, shape)
+    if d_final is not None:
+        shape_of_state = batch_size, shapes.state_size
+        d_final = readable("the gradient of the final state", d_final, shape_of_state)
+    problem, inputs = check(layer.problem, layer.inputs)
+    return Backward(problem, inputs, saved, d_outputs, d_final, layer.needs)
 
 
 def _new_gradients(layer: Backward) -> Inputs:
@@ -338,12 +354,10 @@ class _LayersBackward(torch.autograd.Function):
     def forward(
         ctx: Any, problems: Sequence[Problem], needs_grad: Sequence[bool], *tensors: Any
     ) -> tuple[Tensor | None, ...]:
-        # Hooks on saved tensors may have changed their strides.
-        readable = [t if t is None else abi.readable("a gradient", t) for t in tensors]
         count = len(problems)
-        others, saved = readable[: 2 * count], readable[2 * count : 3 * count]
-        gradients = readable[len(readable) - 2 * count :]
-        inputs = _split(problems, readable[3 * count : len(readable) - 2 * count])
+        others, saved = tensors[: 2 * count], tensors[2 * count : 3 * count]
+        gradients = tensors[len(tensors) - 2 * count :]
+        inputs = _split(problems, tensors[3 * count : len(tensors) - 2 * count])
         calls = []
         for k, needs in enumerate(_split(problems, needs_grad)):
             starts, noise = others[2 * k : 2 * k + 2]

@@ -93,7 +93,7 @@ def draw(number: int) -> Case:
     if "beta" in options:
         options = {**options, "beta": r.choice((0.0, 1.0, 0.4))}
     layouts = r.choices(LAYOUTS, k=4) if r.random() < 0.5 else ["dense"] * 4
-    freezes = r.random() < 0.4
+    freezes, starts = r.random() < 0.4, r.choice((None, 0.0, 0.05, 0.3, 1.0))
     frozen = [key for key in ("x", "state") if freezes and r.random() < 0.5]
     return Case(
         number=number,
@@ -104,13 +104,13 @@ def draw(number: int) -> Case:
         width=width,
         units=units,
         layers=r.choice((1, 1, 2, 3)),
-        starts=r.choice((None, 0.0, 0.05, 0.3, 1.0)),
+        starts=starts,
         nan=r.random() < 0.3,
         noise=r.choice((0.0, 0.1, 0.1 if fused else 0.5)),
         layouts=tuple(layouts),
         frozen=tuple(frozen),
         frozen_parameters=tuple(freezes and r.random() < 0.5 for _ in range(7)),
-        learned_state=r.random() < 0.2,
+        learned_state=starts is not None and r.random() < 0.25,
         used=r.choice(((True, True), (True, True), (True, False), (False, True))),
         threads=r.choice((1, 1, 2, 3)),
         instructions=r.choice(("avx512", "avx2", "plain", "")),

@@ -130,7 +130,7 @@ def test_weights_of_the_wrong_size_are_refused() -> None:
     core.cells[0].weight_ih = torch.nn.Parameter(torch.ones(12, 5))
     core.cells[0].bias_ih = torch.nn.Parameter(torch.ones(12))
     core.cells[0].bias_hh = torch.nn.Parameter(torch.ones(12))
-    with pytest.raises(ValueError, match=r"a weight must be float32 of shape \(16, 5\), got"):
+    with pytest.raises(ValueError, match=r"a weight must be torch.float32 of shape \(16, 5\) on"):
         core(torch.ones(2, 3, 5))
 
 

@@ -129,7 +129,7 @@ def test_zoneout_and_recurrent_dropout_match_their_masks(
 def test_weights_of_the_wrong_size_are_refused() -> None:
     core = seeded_core("gato", 4, backend="native")
     core.cells[0].recurrent = nn.Parameter(torch.ones(3, 1))
-    with pytest.raises(ValueError, match=r"must be float32 of shape \(3, 2\), got"):
+    with pytest.raises(ValueError, match=r"must be torch.float32 of shape \(3, 2\) on cpu, got"):
         core(torch.ones(2, 3, 5))
 
 
