@@ -11,6 +11,7 @@ from rlgates.kernels.dispatch import (
     LayerRequest,
     Result,
     explain,
+    grid_features,
     run,
     run_together,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "LinearStep",
     "Result",
     "explain",
+    "grid_features",
     "run",
     "run_together",
 ]

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from rlgates.kernels import layout, ops, scan
-from rlgates.kernels.cpu import abi
+from rlgates.kernels.cpu import abi, grid
 from rlgates.kernels.cpu import layer as cpu_layer
 from rlgates.kernels.cpu import scan as cpu_scan
 from rlgates.kernels.spec import CellSpec, Layer, LinearScan
@@ -129,6 +129,15 @@ def _triton_cell_unsupported_reason(call: LayerCall) -> str | None:
     return triton.unsupported_reason(call.x, call.state, call.episode_starts, call.spec)
 
 
+def _triton_cell(call: LayerCall) -> tuple[Tensor, Tensor]:
+    arguments = call.x, call.state, call.episode_starts, call.spec
+    if torch.compiler.is_compiling():
+        from rlgates.kernels.triton import compiled
+
+        return compiled.run(*arguments)
+    return triton.run(*arguments)
+
+
 # ---- layers that are linear in their state -----------------------------------------------------
 
 
@@ -189,7 +198,7 @@ _BACKENDS: dict[type, dict[str, Backend]] = {
         "native": Backend(_cpu_cell_unsupported_reason, _cpu_cell),
         "triton": Backend(
             _triton_cell_unsupported_reason,
-            lambda call: triton.run(call.x, call.state, call.episode_starts, call.spec),
+            _triton_cell,
             lambda call: call.x.is_cuda,  # on a CPU only Triton's slow interpreter runs
         ),
     },
@@ -201,13 +210,9 @@ _BACKENDS: dict[type, dict[str, Backend]] = {
 }
 
 
-def _call_unsupported_reason(call: LayerCall) -> str | None:
-    """Why only the plain loop can run this call; None if a backend may."""
-    if torch.compiler.is_exporting():
-        return "exported programs contain the plain loop alone"
-    if torch.compiler.is_compiling():
-        return None
-    # Private names of torch, as of 2.13: whoever traces or transforms its operations needs them.
+def _transformed_reason(tensors: Sequence[Tensor]) -> str | None:
+    """Who needs to see the operations of torch; None for nobody."""
+    # Private names of torch, as of 2.13.
     if (
         torch._C._get_tracing_state() is not None
         or torch._C._are_functorch_transforms_active()
@@ -215,9 +220,20 @@ def _call_unsupported_reason(call: LayerCall) -> str | None:
         or forward_ad._current_level >= 0
     ):
         return "a tracer, torch.func or forward-mode differentiation is active"
-    for tensor in call.tensors:
+    for tensor in tensors:
         if type(tensor) is not Tensor and type(tensor) is not torch.nn.Parameter:
             return f"it takes plain tensors, got {type(tensor).__name__}"
+    return None
+
+
+def _call_unsupported_reason(call: LayerCall) -> str | None:
+    """Why only the plain loop can run this call; None if a backend may."""
+    if torch.compiler.is_exporting():
+        return "exported programs contain the plain loop alone"
+    if torch.compiler.is_compiling():
+        return None
+    if (reason := _transformed_reason(call.tensors)) is not None:
+        return reason
     starts = call.episode_starts
     if starts is not None and starts.device != call.x.device:
         return f"the episode starts must be on {call.x.device}, got {starts.device}"
@@ -304,6 +320,17 @@ def run_together(requests: Sequence[LayerRequest]) -> list[Result] | None:
         threads = 1
     layers = [cpu_layer.prepare(*call[:5], threads) for call in calls]
     return [Result(*result, "native") for result in cpu_layer.run_layers(layers)]
+
+
+def grid_features(x: Tensor, *weights: Tensor) -> Tensor | None:
+    """The features of `rlgates.kernels.cpu.grid.run`; None where torch has to compute them."""
+    if torch.compiler.is_compiling() or x.requires_grad or torch.is_autocast_enabled("cpu"):
+        return None
+    tensors = x, *weights
+    plain = all(tensor.is_cpu and tensor.dtype is torch.float32 for tensor in tensors)
+    if not plain or not abi.built() or _transformed_reason(tensors):
+        return None
+    return grid.run(*tensors)
 
 
 @cache

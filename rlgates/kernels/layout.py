@@ -260,6 +260,32 @@ SCAN_TENSORS: Fields = (
     ("d_b", 1),  # (T, B, width)
     ("d_initial", 1),  # (B, width), summed over the steps
 )
+COLOURS = 64  # the most of `GridArgs`: colours of all images of a call
+GRID_CALL: Fields = (
+    ("threads", 1),
+    ("images", 1),
+    ("channels", 1),
+    ("num_places", 1),
+    ("cell_dim", 1),
+    ("place_dim", 1),
+)
+GRID_TENSORS: Fields = (
+    ("x", 1),  # (N, channels, num_places)
+    ("cell_weight", 1),  # (cell_dim, channels)
+    ("cell_bias", 1),
+    ("place_weight", 1),  # (place_dim, num_places, cell_dim)
+    ("place_bias", 1),
+    ("features", 1),  # (N, place_dim + cell_dim)
+    # For the backward pass: how many colours there are, they, and which each pixel has.
+    ("num_colours", 1),  # (1)
+    ("palette", 1),  # (COLOURS, channels)
+    ("colours", 1),  # (N, num_places)
+    ("d_features", 1),
+    ("d_cell_weight", 1),
+    ("d_cell_bias", 1),
+    ("d_place_weight", 1),
+    ("d_place_bias", 1),
+)
 
 
 def length(fields: Fields) -> int:
@@ -275,10 +301,12 @@ def _declarations(kind: str, fields: Fields) -> list[str]:
     return [f"  {kind}{name}{f'[{count}]' if count > 1 else ''};" for name, count in fields]
 
 
+_STARTS = "  const unsigned char *episode_starts;"  # (T, B)
+_KINDS = {"d_a_sums": "double *", "num_colours": "int64_t *", "colours": "unsigned char *"}
+
+
 def _tensors(fields: Fields) -> list[str]:
-    starts = "  const unsigned char *episode_starts;"  # (T, B)
-    kinds = {"d_a_sums": "double *"}
-    return [starts, *(_declarations(kinds.get(f[0], "float *"), [f])[0] for f in fields)]
+    return [_declarations(_KINDS.get(f[0], "float *"), [f])[0] for f in fields]
 
 
 def header() -> str:
@@ -294,14 +322,22 @@ def header() -> str:
         f"  enum {{ SIZES = {SIZES}, PARTS = {PARTS}, WEIGHTS = {WEIGHTS}, SAVED = {SAVED} }};",
         *_declarations("int64_t ", [*CALL, *LAYER]),
         *_declarations("double ", PROBABILITIES),
+        _STARTS,
         *_tensors(TENSORS),
         "};",
         f"static_assert(sizeof(LayerArgs) == 8 * {layer_length});",
         "struct ScanArgs {",
         *_declarations("int64_t ", SCAN_CALL),
+        _STARTS,
         *_tensors(SCAN_TENSORS),
         "};",
         f"static_assert(sizeof(ScanArgs) == 8 * {scan_length});",
+        "struct GridArgs {",
+        f"  enum {{ COLOURS = {COLOURS} }};",
+        *_declarations("int64_t ", GRID_CALL),
+        *_tensors(GRID_TENSORS),
+        "};",
+        f"static_assert(sizeof(GridArgs) == 8 * {length(GRID_CALL) + length(GRID_TENSORS)});",
     ]
     return "\n".join(lines) + "\n"
 

@@ -20,15 +20,15 @@ _PROBLEM = "str cell, str activation, str auxiliary, int chunk_size, float beta,
 
 
 def run(
-    spec: CellSpec, tensors: Sequence[Tensor | None], episode_starts: Tensor | None
+    x: Tensor, state: Tensor, episode_starts: Tensor | None, spec: CellSpec
 ) -> tuple[Tensor, Tensor]:
-    """Outputs (T, B, H) and final state (B, S), from the five tensors that `op.run` prepares."""
-    inputs = [tensor for tensor in tensors if tensor is not None]
+    """As `op.run`."""
+    inputs = [tensor for tensor in op.prepare(x, state, spec) if tensor is not None]
     half = torch.is_autocast_enabled(inputs[0].device.type)
     saves = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
     gate = spec.gate or ("", "", 1)
-    outputs, state, *_ = _cell(inputs, episode_starts, spec.cell, *gate, spec.constant, half, saves)
-    return outputs, torch.cat([outputs[-1], state], dim=-1) if spec.cell == "lstm" else state
+    outputs, last, *_ = _cell(inputs, episode_starts, spec.cell, *gate, spec.constant, half, saves)
+    return outputs, torch.cat([outputs[-1], last], dim=-1) if spec.cell == "lstm" else last
 
 
 def _all_five(cell: str, inputs: Sequence[Tensor]) -> list[Tensor | None]:

@@ -144,23 +144,8 @@ def run(
     Raises:
         ValueError: shapes do not fit together.
     """
-    weight_ih, bias_ih, weight_hh, bias_hh = spec.weights
-    after = spec.cell == "gru_after"  # its reset gate acts on the recurrent bias too
-    bias = bias_ih if after else bias_ih + bias_hh
-    projected = torch.nn.functional.linear(x, weight_ih, bias)
-    h, *c = (part.contiguous() for part in state.split(spec.sizes[0], dim=1))
-    tensors = (
-        _expanded_masters(projected, spec, -1).contiguous(),
-        h,
-        c[0] if c else None,
-        _expanded_masters(weight_hh, spec, 0).contiguous(),
-        _expanded_masters(bias_hh, spec, 0).contiguous() if after else None,
-    )
-    if torch.compiler.is_compiling():
-        from rlgates.kernels.triton import compiled
-
-        return compiled.run(spec, tensors, episode_starts)
-    problem = gated_problem(spec, len(x), len(h))
+    tensors = prepare(x, state, spec)
+    problem = gated_problem(spec, *x.shape[:2])
     _check(problem, tensors)
     starts = None if episode_starts is None else episode_starts.contiguous().view(torch.uint8)
     final: list[Tensor]
@@ -170,8 +155,26 @@ def run(
             outputs, *final = _Gated.apply(problem, starts, trace, *tensors)  # type: ignore[no-untyped-call]
         else:
             outputs, cells, *_ = forward(problem, False, starts, *tensors)
-            final = [outputs[-1], cells[-1]] if c else [cells[-1]]
+            final = [cells[-1]] if tensors[2] is None else [outputs[-1], cells[-1]]
         return outputs, torch.cat(final, dim=-1)
+
+
+def prepare(
+    x: Tensor, state: Tensor, spec: CellSpec
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor | None]:
+    """The tensors of `launch.Inputs`, from the arguments of `run`."""
+    weight_ih, bias_ih, weight_hh, bias_hh = spec.weights
+    after = spec.cell == "gru_after"  # its reset gate acts on the recurrent bias too
+    bias = bias_ih if after else bias_ih + bias_hh
+    projected = torch.nn.functional.linear(x, weight_ih, bias)
+    h, *c = (part.contiguous() for part in state.split(spec.sizes[0], dim=1))
+    return (
+        _expanded_masters(projected, spec, -1).contiguous(),
+        h,
+        c[0] if c else None,
+        _expanded_masters(weight_hh, spec, 0).contiguous(),
+        _expanded_masters(bias_hh, spec, 0).contiguous() if after else None,
+    )
 
 
 def _expanded_masters(stacked: Tensor, spec: CellSpec, dim: int) -> Tensor:

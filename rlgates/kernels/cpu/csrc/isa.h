@@ -18,6 +18,7 @@
 #include "drivers/context.h"
 #include "drivers/layer.h"
 #include "drivers/scan.h"
+#include "drivers/grid.h"
 #include "cells/stacked.h"
 #include "kernels.h"
 
@@ -25,7 +26,8 @@ template <bool back> static bool run(const LayerArgs &c) {
   return run_layer<back>(*kernel_for((CellId)c.cell), c);
 }
 
-static const Kernels kernels = {run<false>, run<true>, scan<false>, scan<true>};
+static const Kernels kernels = {run<false>, run<true>, scan<false>, scan<true>, grid_forward,
+                                grid_backward};
 
 #undef INLINE
 #undef NOINLINE

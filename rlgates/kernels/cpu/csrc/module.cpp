@@ -21,6 +21,8 @@ struct Kernels {
   bool (*layer_backward)(const LayerArgs &);
   bool (*scan_forward)(const ScanArgs &);
   bool (*scan_backward)(const ScanArgs &);
+  bool (*grid_forward)(const GridArgs &);
+  bool (*grid_backward)(const GridArgs &);
 };
 
 // Functions between these two are compiled for another instruction set than the rest of the file.
@@ -135,6 +137,12 @@ static PyObject *scan_forward(PyObject *, PyObject *args) {
 static PyObject *scan_backward(PyObject *, PyObject *args) {
   return run(args, chosen->scan_backward);
 }
+static PyObject *grid_forward(PyObject *, PyObject *args) {
+  return run(args, chosen->grid_forward);
+}
+static PyObject *grid_backward(PyObject *, PyObject *args) {
+  return run(args, chosen->grid_backward);
+}
 
 static PyObject *use(PyObject *, PyObject *args) {
   const char *name;
@@ -150,6 +158,8 @@ static PyMethodDef METHODS[] = {
     {"layer_backward", layer_backward, METH_VARARGS, "Compute its gradients."},
     {"scan_forward", scan_forward, METH_VARARGS, "Run a linear recurrence over a sequence."},
     {"scan_backward", scan_backward, METH_VARARGS, "Compute its gradients."},
+    {"grid_forward", grid_forward, METH_VARARGS, "Compute features of images of few colours."},
+    {"grid_backward", grid_backward, METH_VARARGS, "Compute gradients of the weights."},
     {"use", use, METH_VARARGS, "Choose an instruction set, the best one for ''; its name."},
     {nullptr, nullptr, 0, nullptr}};
 

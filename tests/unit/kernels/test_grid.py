@@ -1,0 +1,95 @@
+"""Features of small images: native code equals torch, in values and gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from rlgates import kernels
+from rlgates.agents import GridEncoder
+from rlgates.kernels import layout
+from rlgates.kernels.cpu import abi, grid
+
+pytestmark = pytest.mark.skipif(
+    not abi.built(), reason="rlgates.kernels.cpu._native was not built (it needs a C++ compiler)"
+)
+
+
+def encoder(channels: int, height: int, width: int, dim: int, cell_dim: int) -> GridEncoder:
+    torch.manual_seed(0)
+    space = spaces.Box(0, 255, (channels, height, width), np.uint8)
+    return GridEncoder(space, dim, cell_dim)
+
+
+def images(count: int, module: GridEncoder, colours: int) -> Tensor:
+    generator = torch.Generator().manual_seed(1)
+    shape = module._observation_space.shape
+    palette = torch.randint(0, 256, (colours, shape[0]), generator=generator) / 255
+    pixels = torch.randint(0, colours, (count, *shape[1:]), generator=generator)
+    return palette[pixels].permute(0, 3, 1, 2)
+
+
+def results(module: GridEncoder, x: Tensor) -> dict[str, Any]:
+    features = module(x)
+    weights = dict(module.named_parameters())
+    weighting = torch.randn(features.shape, generator=torch.Generator().manual_seed(2))
+    loss = (features * weighting).sum()
+    gradients = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
+    return {"features": features.detach(), **dict(zip(weights, gradients, strict=True))}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("sizes", "count", "colours"),
+    [
+        ((3, 5, 5, 64, 16), 700, 9),
+        ((3, 5, 7, 20, 16), 33, 64),
+        ((1, 1, 2, 3, 1), 5, 2),
+        ((4, 3, 3, 50, 33), 17, 20),
+        ((3, 2, 2, 8, 3), 0, 1),
+    ],
+)
+def test_equals_torch(
+    sizes: Any, count: int, colours: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        module = encoder(*sizes)
+        x = images(count, module, colours)
+        assert kernels.grid_features(x.flatten(2), *module.parameters()) is not None
+        found = results(module, x)
+        monkeypatch.setattr(kernels, "grid_features", lambda *_: None)
+        expected = results(module.double(), x.double())
+    finally:
+        torch.set_num_threads(before)
+    for name, value in expected.items():
+        scale = value.abs().max().item() if value.numel() else 0.0
+        torch.testing.assert_close(found[name].double(), value, rtol=1e-5, atol=3e-6 * (1 + scale))
+
+
+@pytest.mark.parametrize("case", ["colours", "float64", "image gradient", "autocast", "NaN"])
+def test_else_torch_computes_them(case: str) -> None:
+    module = encoder(3, 4, 4, 20, 6)
+    x = images(40, module, layout.COLOURS + 36 if case == "colours" else 5)
+    if case == "float64":
+        module, x = module.double(), x.double()
+    if case == "image gradient":
+        x.requires_grad_()
+    if case == "NaN":
+        x[:5] = float("nan")
+    with torch.autocast("cpu", enabled=case == "autocast"):
+        assert kernels.grid_features(x.flatten(2), *module.parameters()) is None
+        assert module(x).shape == (40, 20)
+
+
+def test_shapes_are_checked() -> None:
+    module = encoder(3, 4, 4, 20, 6)
+    x = images(3, module, 5)
+    with pytest.raises(ValueError, match="place_weight must be"):
+        grid.run(x.flatten(2)[:, :, :-1], *module.parameters())
