@@ -113,6 +113,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out what takes long")
     parser.addoption("--golden", action="store_true", help="write digests of new environments")
+    parser.addoption("--fault-cases", type=int, default=20, help="how much is damaged or killed")
     parser.addoption("--parity", type=Path, help="write the errors against the twins as CSV")
     parser.addoption(
         "--random-cases", default="0:100", help="cases that test_random_shapes.py runs: A:B, or A"

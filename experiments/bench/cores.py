@@ -37,7 +37,7 @@ from rlgates.experiments.configs.devices import find_device, threads_set
 from rlgates.experiments.report.outputs import OUTPUTS, redraw_output
 from rlgates.experiments.report.timings.core_speed import TABLE_SHAPE, Comparison, read_speed
 from rlgates.experiments.report.timings.tables import REFERENCE, read_costs
-from rlgates.experiments.runs.logs import write_rows
+from rlgates.experiments.runs.files import write_table
 from rlgates.registry import ALIASES, core_names, list_cores
 
 SIZE = 64  # inputs and units of the cores in the table of costs
@@ -249,4 +249,4 @@ def write_costs(results: Path, name: str, content: dict[str, Any]) -> None:
     }
     known = [core for core in list_cores() if core in table]
     rows = [table[core] for core in dict.fromkeys([*known, *table])]
-    write_rows(path, rows, list(table[name]))
+    write_table(path, rows, list(table[name]))

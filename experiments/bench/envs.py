@@ -19,8 +19,7 @@ from rlgates.experiments.bench.configs import EnvBenchConfig
 from rlgates.experiments.configs.devices import find_device
 from rlgates.experiments.report.outputs import OUTPUTS, redraw_output
 from rlgates.experiments.report.timings.tables import FRONT_ENDS
-from rlgates.experiments.runs.files import read_table
-from rlgates.experiments.runs.logs import write_rows
+from rlgates.experiments.runs.files import read_table, write_table
 from rlgates.experiments.runs.provenance import git_state
 
 
@@ -58,7 +57,7 @@ def bench_envs(config: EnvBenchConfig) -> Path:
                 f"[{low:.3f}, {high:.3f}]",
                 flush=True,
             )
-            write_rows(path, list(rows.values()), list(rows[env_id, front_end, size]))
+            write_table(path, list(rows.values()), list(rows[env_id, front_end, size]))
     redraw_output("env_speed", path.parent)
     return path
 

@@ -11,8 +11,7 @@ from rlgates.errors import check_number, check_size, unknown_choice
 from rlgates.experiments.bench.configs import TaskBenchConfig
 from rlgates.experiments.configs.tiers import PARTS, task_config
 from rlgates.experiments.report.outputs import OUTPUTS, redraw_output
-from rlgates.experiments.runs.files import Row, read_table
-from rlgates.experiments.runs.logs import write_rows
+from rlgates.experiments.runs.files import Row, read_table, write_table
 from rlgates.experiments.runs.network.train import TaskRun
 from rlgates.experiments.runs.provenance import git_state
 from rlgates.experiments.tasks import TASKS, Batch
@@ -46,7 +45,7 @@ def bench_tasks(config: TaskBenchConfig) -> Path:
             flush=True,
         )
         in_order = [rows[task] for task in TASKS if task in rows]
-        write_rows(path, in_order, list(row))
+        write_table(path, in_order, list(row))
     redraw_output("task_speed", path.parent)
     return path
 

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from rlgates.experiments.analysis.stats import Floats
-from rlgates.experiments.runs.files import Row, read_table
-from rlgates.experiments.runs.logs import write_rows
+from rlgates.experiments.runs.files import Row, read_table, write_table
 from rlgates.experiments.runs.text import time_text
 from rlgates.registry import list_cores
 
@@ -38,7 +37,7 @@ def merge_rows(path: Path, rows: Sequence[Row]) -> None:
     present = read_table(path)
     kept = [row for row in present if run_key(row) not in new]
     columns = dict.fromkeys(name for row in (*present[:1], *rows[:1]) for name in row)
-    write_rows(path, [*kept, *rows], list(columns))
+    write_table(path, [*kept, *rows], list(columns))
 
 
 def to_frame(rows: Iterable[Row]) -> pd.DataFrame:

@@ -19,7 +19,13 @@ from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.identity import differences, identity, plain
 from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.runs import logs
-from rlgates.experiments.runs.files import read_json, write_atomically, write_json
+from rlgates.experiments.runs.files import (
+    Damaged,
+    read_json,
+    record_digest,
+    write_atomically,
+    write_json,
+)
 from rlgates.experiments.runs.locks import is_locked
 from rlgates.experiments.runs.provenance import now, session
 
@@ -28,6 +34,11 @@ CONFIGS: dict[str, type[RunConfig]] = {
     config.kind: config for config in (AgentConfig, GymConfig, TaskConfig)
 }
 _DIGEST = hashlib.sha256().digest_size
+# Keys of a manifest. One that was written for a dead process may have the first two alone.
+_KEYS = {"status", "sessions", "kind", "config", "seed", "identity"}
+_STATUS = ("running", "interrupted", "failed", "finished")
+_LOGS = ("progress.csv", "evaluations.npz")
+_RESULTS = ("model.rlgates", "model.zip", "last.pt")  # written just before a run is finished
 EndReason = Literal["budget", "goal", "time", "patience", "diverged"]
 
 
@@ -56,8 +67,9 @@ class RunFolder:
     """The folder of one run. One process at a time works in it, see `runs.locks`.
 
     Its files are `manifest.json`, `progress.csv` and the event files of TensorBoard, and
-    `checkpoint` until the run is finished. The manifest has the config, its identity, the seed,
-    a status ("running", "interrupted", "failed" or "finished"), and a record of each session.
+    `checkpoint` until the run is finished; `SHA256SUMS` has the digests of the first two. The
+    manifest has the config, its identity, the seed, a status ("running", "interrupted", "failed" or
+    "finished"), and a record of each session.
 
     Args:
         config: of the run.
@@ -92,18 +104,31 @@ class RunFolder:
         """The result of the run, of that kind; None if it is not finished.
 
         Raises:
+            Damaged: the manifest is, or it is missing although there are results.
             ValueError: the folder holds a run with another config; the differences are named.
         """
-        manifest: dict[str, Any] | None = read_json(self.manifest)
+        manifest = read_manifest(self.path)
+        if manifest is None and (made := [n for n in _RESULTS if (self.path / n).exists()]):
+            raise Damaged(
+                f"{self.path} has {made[0]}, but its manifest.json is missing. Put it back, or "
+                "remove the folder to start again."
+            )
         if manifest is None or "identity" not in manifest:
             return None
         self._check_same("run", manifest["identity"])
-        result = manifest.get("result") if manifest["status"] == "finished" else None
-        return None if result is None else kind(**_immutable(result))
+        if manifest["status"] != "finished":
+            return None
+        try:
+            return kind(**_immutable(manifest["result"]))
+        except (KeyError, TypeError) as error:
+            raise Damaged(
+                f"{self.manifest} is damaged: its result has not the fields of one "
+                f"({error}). Put it back."
+            ) from error
 
     def begin(self, step: int) -> None:
         """Write the manifest of a run that starts, or continues at a step."""
-        manifest = read_json(self.manifest) if step else None
+        manifest = read_manifest(self.path) if step else None
         new = session(step, self.config.threads, find_device(self.config.device))
         content = {
             "status": "running",
@@ -117,7 +142,7 @@ class RunFolder:
 
     def end(self, status: str, **facts: Any) -> None:
         """Record how a session ended: "finished", "interrupted" or "failed"."""
-        content = read_json(self.manifest) or {"sessions": [{}]}
+        content = read_manifest(self.path) or {"sessions": [{}]}
         content["status"] = status
         content["sessions"][-1]["end"] = now()
         write_json(self.manifest, {**content, **facts})
@@ -125,6 +150,9 @@ class RunFolder:
     def finish(self, result: RunResult, *, keep_checkpoint: bool = False) -> None:
         """Record the result, and remove the checkpoint."""
         self.end("finished", result=asdict(result))
+        for name in _LOGS:
+            if (self.path / name).exists():
+                record_digest(self.path / name)
         if not keep_checkpoint:
             self.checkpoint.unlink(missing_ok=True)
 
@@ -185,13 +213,36 @@ class RunFolder:
             )
 
 
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of the run in `folder`; None if there is none.
+
+    Raises:
+        Damaged: it is not what was written, or lacks a key or has others than a manifest has.
+        ValueError: it is of another version of rlgates.
+    """
+    path = folder / "manifest.json"
+    manifest: dict[str, Any] | None = read_json(path)
+    if manifest is None:
+        return None
+    keys = set(manifest) - {"result", "error"}
+    if keys == {"status", "sessions", "config", "seed"}:
+        raise ValueError(f"{folder} holds a run of another version of rlgates.")
+    if keys != _KEYS and (keys, manifest.get("status")) != ({"status", "sessions"}, "failed"):
+        wrong = ", ".join(sorted(keys ^ _KEYS))
+        raise Damaged(f"{path} is damaged: its keys are not those of a manifest ({wrong}).")
+    check = (manifest["status"] in _STATUS, isinstance(manifest["sessions"], list))
+    if not all(check) or not isinstance(manifest.get("identity", {}), dict):
+        raise Damaged(f"{path} is damaged: its status, sessions or identity is none.")
+    return manifest
+
+
 def read_config(folder: Path) -> tuple[RunConfig, int]:
     """The config and the seed of the run in `folder`.
 
     Raises:
         ValueError: there is no run, or one of another version of rlgates.
     """
-    manifest: dict[str, Any] | None = read_json(folder / "manifest.json")
+    manifest = read_manifest(folder)
     if manifest is None or "config" not in manifest:
         raise ValueError(f"{folder} holds no run: it has no manifest.json with a config.")
     try:

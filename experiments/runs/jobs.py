@@ -11,9 +11,8 @@ from typing import Any
 from rlgates.experiments.configs.base import RunConfig
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.task import TaskConfig
-from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.agent.runner import AgentRunner
-from rlgates.experiments.runs.files import Damaged, Row, read_table
+from rlgates.experiments.runs.files import Damaged, Row, read_table, write_table
 from rlgates.experiments.runs.gym.runner import GymRunner
 from rlgates.experiments.runs.horizon import check_horizon
 from rlgates.experiments.runs.locks import locked
@@ -148,7 +147,7 @@ def _measure(runner: AnyRunner, job: Job, result: Any, extra: str) -> None:
     if path.exists():
         return
     rows = getattr(runner, extra)(job, result)
-    logs.write_rows(path, rows, list(rows[0]) if rows else ["nothing"])
+    write_table(path, rows, list(rows[0]) if rows else ["nothing"])
 
 
 def extra_rows(job: Job, extra: str) -> list[Row]:

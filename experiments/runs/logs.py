@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
-import io
+import hashlib
+import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,14 @@ from stable_baselines3.common.logger import (
     filter_excluded_keys,
 )
 
-from rlgates.experiments.runs.files import Row, write_atomically
+from rlgates.experiments.runs.files import (
+    Damaged,
+    Row,
+    parse_table,
+    read_text,
+    table_text,
+    write_atomically,
+)
 
 STEPS = "time/total_timesteps"
 EVENTS = "events.out.tfevents.*"
@@ -62,19 +71,38 @@ def _plain(value: Any) -> Any:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a CSV file without an incomplete last one."""
-    text = path.read_text()
+    """The rows of a run's table without an incomplete last one.
+
+    Raises:
+        Damaged: it is not what was written: a row is not whole, or a cell no number.
+    """
+    text = read_text(path)
     complete = text[: text.rfind("\n") + 1]
-    return list(csv.DictReader(complete.splitlines()))
+    rows = parse_table(path, complete) if complete else []
+    for row in rows:
+        for name, cell in row.items():
+            if not _is_number(cell) or (name == STEPS and not cell):
+                raise Damaged(f"{path} is damaged: {name} has {cell!r}, no number. Put it back.")
+    return rows
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell or math.nan)
+    except ValueError:
+        return False
+    return True
 
 
 def write_rows(path: Path, rows: list[Row], columns: list[str]) -> None:
-    """Write a CSV file atomically."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(path, text.getvalue().encode())
+    """Write the table of a run atomically; see `files.write_table` for results."""
+    write_atomically(path, table_text(rows, columns).encode())
+
+
+def _digest(rows: list[Row]) -> str:
+    """The SHA-256 of rows; empty cells do not count, since later columns add some."""
+    filled = [{name: cell for name, cell in row.items() if cell} for row in rows]
+    return hashlib.sha256(json.dumps(filled, sort_keys=True).encode()).hexdigest()
 
 
 def column(rows: list[Row], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -83,10 +111,11 @@ def column(rows: list[Row], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def position(folder: Path, logger: Logger) -> dict[str, Any]:
-    """The sizes of the log files, and the values that wait in the logger for the next dump."""
+    """How far the log files go, and the values that wait in the logger for the next dump."""
     table = next(format_ for format_ in logger.output_formats if isinstance(format_, CSVFormat))
     return {
         "rows": len(table.rows),
+        "digest": _digest(table.rows),
         "events": {file.name: file.stat().st_size for file in folder.glob(EVENTS)},
         "waiting": {
             key: (_plain(value), list(logger.name_to_excluded[key]))
@@ -99,7 +128,7 @@ def rewind(folder: Path, saved: dict[str, Any] | None) -> None:
     """Remove what was logged after a `position`; None: everything.
 
     Raises:
-        ValueError: a file is shorter than at that position.
+        ValueError: a file is missing, shorter than at that position, or damaged.
     """
     rows, events = (saved["rows"], saved["events"]) if saved else (0, {})
     table = folder / "progress.csv"
@@ -109,6 +138,17 @@ def rewind(folder: Path, saved: dict[str, Any] | None) -> None:
             f"{table} holds {len(existing)} rows, but {rows} were written before the checkpoint. "
             "Put it back, or remove the folder to start again."
         )
+    # Checkpoints of earlier versions have no digest.
+    if saved and saved.get("digest") not in (None, _digest(existing[:rows])):
+        raise Damaged(
+            f"{table} is damaged: its rows are not those before the checkpoint. Put it back, or "
+            "remove the folder to start again."
+        )
+    for name in events:
+        if not (folder / name).exists():
+            raise ValueError(
+                f"{folder / name} is missing. Put it back, or remove the folder to start again."
+            )
     if rows:
         write_rows(table, existing[:rows], list(existing[0]))
     else:
@@ -127,7 +167,7 @@ def open_logs(folder: Path, saved: dict[str, Any] | None) -> Logger:
     """SB3's logger into `progress.csv` and event files of a run, from a `position`; see `rewind`.
 
     Raises:
-        ValueError: a file is shorter than at that position.
+        ValueError: as `rewind`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rewind(folder, saved)

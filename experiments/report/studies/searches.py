@@ -8,9 +8,8 @@ from pathlib import Path
 import pandas as pd
 
 from rlgates.experiments.report.rows import TITLE, markdown, provenance, to_frame
-from rlgates.experiments.runs.files import Row, read_table, write_atomically
+from rlgates.experiments.runs.files import Row, read_table, write_atomically, write_table
 from rlgates.experiments.runs.locks import locked
-from rlgates.experiments.runs.logs import write_rows
 from rlgates.experiments.runs.text import time_text
 
 BEST = 3  # trials of a search
@@ -35,7 +34,7 @@ def write_trials(results: Path, name: str, rows: Sequence[Row]) -> Path:
         kept = [row for row in read_table(path) if _search(row) not in searches]
         new = sorted(rows, key=lambda row: (searches.index(_search(row)), int(row["trial"])))
         merged = [*kept, *new]
-        write_rows(path, merged, list(dict.fromkeys(column for row in merged for column in row)))
+        write_table(path, merged, list(dict.fromkeys(column for row in merged for column in row)))
         write_search_table(path)
     return path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ from rlgates.envs.sb3 import make_vec_env as make_batched
 from rlgates.errors import TrainingDiverged
 from rlgates.experiments.configs.devices import threads_set
 from rlgates.experiments.configs.gym import GymConfig
-from rlgates.experiments.runs.files import write_atomically
+from rlgates.experiments.runs.files import read_bytes, write_atomically
 from rlgates.experiments.runs.folder import EndReason, RunFolder, RunResult
 from rlgates.experiments.runs.hparams import write_hparams
 from rlgates.experiments.runs.progress import Progress
@@ -180,8 +181,12 @@ def _evaluation(folder: RunFolder, config: GymConfig) -> EvalCallback:
 
 
 def read_evaluations(folder: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """The steps of the evaluations in a run's folder, and the mean return of each."""
-    with np.load(folder / "evaluations.npz") as saved:
+    """The steps of the evaluations in a run's folder, and the mean return of each.
+
+    Raises:
+        Damaged: the file is not what was written.
+    """
+    with np.load(io.BytesIO(read_bytes(folder / "evaluations.npz"))) as saved:
         return saved["timesteps"], saved["results"].mean(axis=1)
 
 

@@ -30,6 +30,7 @@ from rlgates.experiments.plots.forget_gates import (
 from rlgates.experiments.runs.agent.build import build
 from rlgates.experiments.runs.agent.gates import draw_runs, gates_of_run, growth
 from rlgates.experiments.runs.agent.train import train
+from rlgates.experiments.runs.files import record_digest
 from rlgates.experiments.runs.folder import read_checkpoint, read_config
 from rlgates.experiments.runs.stopping import InterruptedRun
 
@@ -235,6 +236,7 @@ def test_runs_that_cannot_be_drawn_say_why(tmp_path: Path) -> None:
         draw_runs([folder], tmp_path / "gates.png")
     manifest = folder / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"gamma"', '"discount"'))
+    record_digest(manifest)
     with pytest.raises(ValueError, match=r"of another version of rlgates: .*'discount'"):
         draw_runs([folder], tmp_path / "gates.png")
 
