@@ -48,17 +48,27 @@ def check_choice(kind: str, value: _Choice, allowed: Iterable[str]) -> _Choice:
     return value
 
 
-def check_size(name: str, value: SupportsIndex, minimum: int = 1) -> int:
-    """`value` as an int of at least `minimum`.
+def check_size(
+    name: str, value: SupportsIndex, minimum: int = 1, maximum: int | None = None
+) -> int:
+    """`value` as an int of at least `minimum`, and at most `maximum`, if there is one.
 
     Raises:
-        TypeError: it is not an integer. ValueError: it is below `minimum`.
+        TypeError: it is not an integer. ValueError: it is out of this range.
     """
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         raise TypeError(f"{name} must be an integer, got {value!r} ({type(value).__name__}).")
     if operator.index(value) < minimum:
         raise ValueError(f"{name} must be at least {minimum}, got {value}.")
+    if maximum is not None and operator.index(value) > maximum:
+        raise ValueError(f"{name} must be at most {maximum:,}, got {value}.")
     return operator.index(value)
+
+
+MAX_DEPTH = 1_000
+"""The most layers, or parts of a layer one after the other, that a core may have."""
+MAX_WIDTH = 2**24
+"""The most inputs or units of a layer; a weight matrix of so many does not fit into any memory."""
 
 
 def check_seeds(seeds: Sequence[int]) -> None:

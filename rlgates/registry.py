@@ -25,7 +25,15 @@ from rlgates.cores.nru import NRU
 from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
-from rlgates.errors import check_choice, check_flag, check_size, suggestion, unknown_choice
+from rlgates.errors import (
+    MAX_DEPTH,
+    MAX_WIDTH,
+    check_choice,
+    check_flag,
+    check_size,
+    suggestion,
+    unknown_choice,
+)
 from rlgates.gates import GATES, Gate, GateLike, Row, as_gate, gate_key
 
 __all__ = [
@@ -438,8 +446,9 @@ def make_core(
         gate = as_gate(gate, hidden_size, tied=row.tied)
         _check_gate(name, gate, options)
     check_options(name, options)
-    input_size = check_size("input_size", input_size)
-    hidden_size = check_size("hidden_size", hidden_size)
+    input_size = check_size("input_size", input_size, maximum=MAX_WIDTH)
+    hidden_size = check_size("hidden_size", hidden_size, maximum=MAX_WIDTH)
+    num_layers = check_size("num_layers", num_layers, maximum=MAX_DEPTH)
     skip_connections = check_flag("skip_connections", skip_connections)
     kwargs: dict[str, Any] = {key: options[key] for key in options if key in row.options}
     # On the CPU, so that a seed gives the same core on every device; a meta tensor has no values.
@@ -453,7 +462,7 @@ def make_core(
         if row.tied and GATES[prefix].auxiliary == "untied":
             gate_options.setdefault("tied", True)
     cells: list[Cell] = []
-    for layer in range(check_size("num_layers", num_layers)):
+    for layer in range(num_layers):
         if layer:
             lowest = getattr(row.cell, "first_layer_options", ())
             kwargs = {k: v for k, v in kwargs.items() if k not in lowest}

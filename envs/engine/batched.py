@@ -172,7 +172,13 @@ class BatchedEnv:
 
     def _check(self, actions: Any) -> Array:
         """`actions` as int64 (num_envs,), within the action space."""
-        checked: Array = self.xp.asarray(actions, device=self.device)
+        try:
+            checked: Array = self.xp.asarray(actions, device=self.device)
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+            raise TypeError(
+                f"actions must be {self.num_envs} integers, got {str(actions)[:100]} "
+                f"({type(actions).__name__})."
+            ) from error
         if checked.dtype not in self._integers:
             raise TypeError(f"actions must be integers, got dtype {checked.dtype}.")
         if checked.shape != self._index.shape:

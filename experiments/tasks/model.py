@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from rlgates.core import Core
@@ -55,6 +56,7 @@ class SequenceModel(nn.Module):
         self.input_dropout = check_probability("input_dropout", input_dropout)
         self.output_dropout = check_probability("output_dropout", output_dropout)
         self.core, self.scored = core, task.scored
+        self.num_tokens = task.input_size if task.tokens else None
         self.one_hot = task.input_size if task.tokens and embedding_size is None else None
         # The decoder is built before the embedding: committed results hang on this order of
         # random numbers.
@@ -119,7 +121,14 @@ class SequenceModel(nn.Module):
         return self.unroll(inputs, state, starts)
 
     def encode(self, inputs: Tensor) -> Tensor:
-        """The core's inputs, (T, B, core.input_size), from numbers or tokens."""
+        """The core's inputs, (T, B, core.input_size), from numbers or tokens.
+
+        Raises:
+            TypeError: tokens that are not int64. ValueError: tokens out of range, or of another
+                shape than (T, B).
+        """
+        if self.num_tokens is not None:
+            _check_tokens(inputs, self.num_tokens)
         if self.embedding is not None:
             x: Tensor = self.embedding(inputs)
         elif self.one_hot is not None:
@@ -132,6 +141,19 @@ class SequenceModel(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """The predictions of `unroll` from the initial state."""
         return self.unroll(inputs)[0]
+
+
+def _check_tokens(tokens: Tensor, count: int) -> None:
+    if tokens.dtype != torch.int64:
+        raise TypeError(f"tokens must be int64, got {tokens.dtype}.")
+    if tokens.ndim != 2 or not tokens.numel():
+        raise ValueError(f"tokens must be (T, B), not empty, got {tuple(tokens.shape)}.")
+    if tokens.device.type != "cpu":  # a look at them would wait for the device
+        return
+    least, most = tokens.aminmax()
+    if least < 0 or most >= count:
+        wrong = int(least if least < 0 else most)
+        raise ValueError(f"tokens must be from 0 to {count - 1}, got {wrong}.")
 
 
 def core_input_size(task: Task, embedding_size: int | None = None) -> int:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.deprecation import warn_renamed
-from rlgates.errors import check_choice
+from rlgates.errors import check_choice, check_size
 
 SPLITS = ("train", "valid", "test")
 
@@ -107,7 +107,7 @@ class Task(ABC):
             generator: the only source of randomness: equal generators give equal batches.
 
         Raises:
-            ValueError: an unknown split.
+            ValueError: an unknown split, or a batch size below 1.
         """
 
     def loss(self, predictions: Tensor, batch: Batch) -> Tensor:
@@ -147,6 +147,7 @@ class GeneratedTask(Task):
 
     def batches(self, split: str, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
         check_choice("split", split, SPLITS)
+        check_size("batch_size", batch_size)
         if split == "train":
             while True:
                 yield self.sample(batch_size, generator)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, factory_kwargs, widened
-from rlgates.errors import check_choice, check_number, check_size, unknown_choice
+from rlgates.errors import MAX_DEPTH, check_choice, check_number, check_size, unknown_choice
 from rlgates.kernels import CellSpec
 
 # exp(-40) is lost in rounding next to 40 in float64; torch's default of 20 leaves a jump of 2e-9.
@@ -80,7 +80,7 @@ class GATO(Cell):
                 f"hidden_size must be even, half for r and half for s, got {hidden_size}. "
                 f"Nearest allowed: {near}."
             )
-        self.depth = check_size("depth", depth)
+        self.depth = check_size("depth", depth, maximum=MAX_DEPTH)
         if self.depth > 2:
             raise unknown_choice("depth", self.depth, ("1", "2"))
         self.inner_size = check_size("inner_size", inner_size)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from rlgates.cell import State, factory_kwargs, widened
 from rlgates.cores.stacked import Stacked, lstm_update
-from rlgates.errors import check_flag, check_size
+from rlgates.errors import MAX_DEPTH, check_flag, check_size
 from rlgates.gates import GateLike, as_gate
 from rlgates.kernels import CellSpec
 
@@ -102,7 +102,7 @@ class MogrifierLSTM(Stacked):
             zoneout_hidden=zoneout_hidden,
             recurrent_dropout=recurrent_dropout,
         )
-        self.rounds = check_size("rounds", rounds, minimum=0)
+        self.rounds = check_size("rounds", rounds, minimum=0, maximum=MAX_DEPTH)
         self.rank = None if rank is None else check_size("rank", rank)
         self.cap_input = check_flag("cap_input", cap_input)
         self.state_shapes["c"] = (hidden_size,)

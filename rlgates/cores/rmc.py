@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, factory_kwargs, named_rows, truncated_normal_, widened
 from rlgates.cores.attention import Block
-from rlgates.errors import check_number, check_size, nearest_divisor, unknown_choice
+from rlgates.errors import MAX_DEPTH, check_number, check_size, nearest_divisor, unknown_choice
 from rlgates.gates import GATES, Gate, GateLike, as_gate
 
 
@@ -112,8 +112,8 @@ class RMC(Cell):
         value_size = hidden_size // self.num_heads
         key_size = value_size if key_size is None else key_size
         self.key_size = check_size("key_size", key_size)
-        self.num_blocks = check_size("num_blocks", num_blocks)
-        self.mlp_layers = check_size("mlp_layers", mlp_layers)
+        self.num_blocks = check_size("num_blocks", num_blocks, maximum=MAX_DEPTH)
+        self.mlp_layers = check_size("mlp_layers", mlp_layers, maximum=MAX_DEPTH)
         self.output_size = self.mem_slots * hidden_size
         self.state_shapes = {"memory": (self.mem_slots, hidden_size)}
 

@@ -74,7 +74,7 @@ def test_a_study_of_agents(capsys: pytest.CaptureFixture[str]) -> None:
     results = Path("results")
     names = {file.name for file in results.iterdir()} - {".lock"}
     ends = (".csv", ".json", ".md", ".png", "_curves.csv", "_readme.png")
-    assert names == {f"agents{end}" for end in ends}
+    assert names == {"SHA256SUMS", *(f"agents{end}" for end in ends)}
     table = read_table(results / "agents.csv")
     assert len(table) == 2 * 2 * 2
     assert {"steps_to_0.9", "seconds", "commit", "torch", "command"} <= set(table[0])

@@ -47,6 +47,7 @@ class TextStream(DatasetTask[Text]):
         self.input_size = self.output_size = self.vocabulary
 
     def batches(self, split: str, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
+        check_size("batch_size", batch_size)
         text = self.split(split)
         targets = len(text.tokens) - 1
         steps = -(-targets // batch_size)

@@ -90,3 +90,23 @@ def test_modules_have_them_too() -> None:
         assert values.dtype == torch.float64
         assert (values != values.float().double()).any()
     assert all(parameter.is_meta for parameter in LSTM(3, 4, device="meta").parameters())
+
+
+@pytest.mark.parametrize(
+    ("core", "sizes", "options", "message"),
+    [
+        ("lstm", (3, 4, 2**40), {}, "num_layers must be at most 1,000, got 1099511627776"),
+        ("lstm", (3, 2**40), {}, "hidden_size must be at most 16,777,216"),
+        ("lstm", (2**70, 4), {}, "input_size must be at most 16,777,216"),
+        ("mogrifier", (3, 4), {"rounds": 10**7}, "rounds must be at most 1,000, got 10000000"),
+        ("rmc", (3, 4), {"num_blocks": 10**7}, "num_blocks must be at most 1,000"),
+        ("rmc", (3, 4), {"mlp_layers": 10**7}, "mlp_layers must be at most 1,000"),
+        ("rru", (3, 4), {"relu_layers": 10**7}, "relu_layers must be at most 1,000"),
+        ("gato", (3, 4), {"depth": 10**7}, "depth must be at most 1,000"),
+    ],
+)
+def test_sizes_that_no_memory_holds_are_refused_at_once(
+    core: str, sizes: tuple[int, ...], options: dict[str, int], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_core(core, *sizes, **options)

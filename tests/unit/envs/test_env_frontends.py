@@ -6,6 +6,7 @@ import importlib.util
 import math
 import re
 import sys
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -400,3 +401,14 @@ def test_rendering_a_vec_env():
     np.testing.assert_array_equal(images[3], single.render())
     height, width, _ = images[0].shape
     assert env.render().shape == (2 * height, 2 * width, 3)
+
+
+@pytest.mark.parametrize(
+    "actions", [None, "abcd", ["a"] * 4, {"a": 1}, [2**70] * 4, [[0, 1], [2]], object()]
+)
+def test_actions_that_are_no_numbers_are_refused_in_words(actions: Any) -> None:
+    torch_env = make_torch_env("rlgates/PassiveMatch-v0", 4, 0)
+    for env in (torch_env, BatchedEnv(torch_env.spec, 4, 0)):
+        env.reset()
+        with pytest.raises(TypeError, match="actions must be"):
+            env.step(actions)

@@ -268,7 +268,7 @@ def test_a_full_disk_is_said_and_the_last_checkpoint_is_whole(
     sync, left = os.fsync, itertools.count()
 
     def fsync(file: int) -> None:
-        if next(left) > 6:  # in the evaluation after the second epoch
+        if next(left) > 8:  # in the evaluation after the second epoch
             raise OSError(errno.ENOSPC, "No space left on device")
         sync(file)
 

@@ -9,7 +9,7 @@ import torch
 from support.toy_tasks import Parity, Text
 
 from rlgates import make_core
-from rlgates.experiments.tasks import Copy, SequenceModel, make_sequence_model
+from rlgates.experiments.tasks import Copy, SequenceModel, make_sequence_model, make_task
 
 
 def tokens(steps: int = 6, rows: int = 3) -> torch.Tensor:
@@ -90,3 +90,33 @@ def test_a_core_or_input_that_does_not_fit_is_an_error() -> None:
         SequenceModel(make_core("gru", 4, 4), Text())
     with pytest.raises(ValueError, match="2 steps or more, got 1"):
         make_sequence_model(Parity(), "gru", 4)(torch.zeros(1, 3, 2))
+
+
+@pytest.mark.parametrize("embedding_size", [None, 4])
+@pytest.mark.parametrize(
+    ("tokens", "error", "message"),
+    [
+        (torch.tensor([[0, 41]]), ValueError, "tokens must be from 0 to 40, got 41"),
+        (torch.tensor([[0, -1]]), ValueError, "tokens must be from 0 to 40, got -1"),
+        (torch.zeros(3, 2), TypeError, "tokens must be int64, got torch.float32"),
+        (torch.zeros(3, 2, dtype=torch.int32), TypeError, "tokens must be int64, got torch.int32"),
+        (torch.zeros(3, dtype=torch.int64), ValueError, r"must be \(T, B\), not empty, got \(3,\)"),
+        (torch.zeros(0, 2, dtype=torch.int64), ValueError, r"not empty, got \(0, 2\)"),
+    ],
+)
+def test_tokens_are_checked(
+    tokens: torch.Tensor, error: type[Exception], message: str, embedding_size: int | None
+) -> None:
+    model = make_sequence_model(make_task("lte_addition"), "lstm", 4, embedding_size=embedding_size)
+    with pytest.raises(error, match=message):
+        model(tokens)
+
+
+@pytest.mark.parametrize("name", ["copy", "lte_addition", "digits"])
+def test_batches_hold_a_sequence_or_more(name: str) -> None:
+    task = make_task(name)
+    for size in (0, -1):
+        with pytest.raises(ValueError, match=f"batch_size must be at least 1, got {size}"):
+            next(task.batches("train", size, torch.Generator()))
+    with pytest.raises(TypeError, match=r"batch_size must be an integer, got 2\.5"):
+        next(task.batches("train", 2.5, torch.Generator()))  # type: ignore[arg-type]
