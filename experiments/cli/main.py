@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -53,17 +54,34 @@ def main(words: Sequence[str] | None = None) -> int:
     command continues.
     """
     words = sys.argv[1:] if words is None else list(words)
+    try:
+        try:
+            return _main(words)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # as of `rlgates task --list | head`: nobody reads on
+        # At its end Python flushes what is left.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        makes_runs = words[:1] and words[0] in RUNNING and not {"--list", "--help"} & set(words)
+        return INTERRUPTED if makes_runs else FINISHED
+
+
+def _main(words: list[str]) -> int:
+    """`main` without the end of its output."""
     if words in (["--version"], ["-V"]):
         print(f"rlgates {rlgates.__version__}")
         return FINISHED
     try:
         words = [_current_option(word) for word in _current_command(words)]
+        _check_values(words)
         code: int = _app(words).cli(
             prog="rlgates",
             description="Memory cores for agents: train them, compare them, draw the curves.",
             args=words,
         )
         return code
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError) as error:
         print(f"rlgates: error: {error}", file=sys.stderr)
         return WRONG
@@ -71,6 +89,9 @@ def main(words: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
+RUNNING = ("train", "demo", "task", "sweep", "tune")  # commands that make runs
+# Options of several values, of which none would mean all of them.
+WITH_VALUES = ("--seeds", "--cores", "--tasks", "--parameters")
 RENAMED_OPTIONS = {"--save-minutes": "--checkpoint-minutes"}
 
 
@@ -94,12 +115,22 @@ def _current_option(word: str) -> str:
     return RENAMED_OPTIONS[option] + equals + value
 
 
+def _check_values(words: Sequence[str]) -> None:
+    """Raise ValueError for an option of `WITH_VALUES` without one."""
+    for word, following in zip(words, [*words[1:], "--"], strict=True):
+        if word in WITH_VALUES and following.startswith("--"):
+            raise ValueError(f"{word} needs one value or more; leave it out for the default.")
+
+
 def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
     """The commands; their defaults depend on the preset or task in `words`."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--preset", default="default")
     parser.add_argument("--smoke", action="store_true")
-    known, _ = parser.parse_known_args(words)
+    try:
+        known, _ = parser.parse_known_args(words)
+    except argparse.ArgumentError as error:
+        raise ValueError(f"{error}.") from error
     base = PRESETS.get(known.preset, AgentConfig())
     demo_base = find_preset("demo-smoke" if known.smoke else "demo")
     app = tyro.extras.SubcommandApp()
@@ -239,7 +270,9 @@ def _gates(
         to: the PNG to write.
     """
     from rlgates.experiments.runs.agent.gates import draw_runs
+    from rlgates.experiments.runs.files import check_folder
 
+    check_folder("to", to.parent)
     if not draw_runs(folders, to):
         raise ValueError("none of these runs has a core with forget gates.")
     print(to)

@@ -11,7 +11,7 @@ from rlgates.deprecation import renamed
 from rlgates.envs import EnvSpec, make_env_spec
 from rlgates.errors import check_choice, check_seeds, check_size, nearest_divisor
 from rlgates.experiments.configs.base import Pairs, RunConfig
-from rlgates.experiments.configs.devices import find_device
+from rlgates.experiments.configs.devices import check_threads, find_device
 from rlgates.registry import check_options, make_core
 
 SUCCESS_THRESHOLD = 0.9
@@ -132,7 +132,7 @@ class AgentConfig(RunConfig):
         check_choice("algo", self.algo, ("ppo", "a2c"))
         check_choice("critic", self.critic, ("shared", "separate", "none"))
         counts = ("total_steps", "window", "n_envs", "n_epochs", "n_minibatches", "eval_episodes")
-        for name in (*counts, "final_episodes", "jobs", "threads"):
+        for name in (*counts, "final_episodes", "jobs"):
             check_size(name, getattr(self, name))
         for name in ("n_steps", "eval_every"):
             if getattr(self, name) is not None:
@@ -150,6 +150,7 @@ class AgentConfig(RunConfig):
         if self.max_minutes is not None:
             _check_between("max_minutes", self.max_minutes, above=0.0)
         check_seeds(self.seeds)
+        check_threads(self.threads)
         if self.algo == "ppo":
             self._check_minibatches()
         find_device(self.device)

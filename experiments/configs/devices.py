@@ -7,7 +7,10 @@ from contextlib import contextmanager
 
 import torch
 
-from rlgates.errors import check_choice
+from rlgates.errors import check_choice, check_size
+
+MAX_THREADS = 512
+"""More would make no run faster, and the OpenMP runtime ends a process that cannot start them."""
 
 
 def find_device(name: str, allowed: tuple[str, ...] = ("cpu", "cuda", "auto")) -> torch.device:
@@ -26,6 +29,11 @@ def find_device(name: str, allowed: tuple[str, ...] = ("cpu", "cuda", "auto")) -
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)
+
+
+def check_threads(threads: int) -> int:
+    """`threads`, if a run can use so many; else raise ValueError or TypeError."""
+    return check_size("threads", threads, maximum=MAX_THREADS)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from gymnasium.error import Error
 from rlgates.envs import ENVS, make_env_spec
 from rlgates.errors import check_choice, check_seeds, check_size
 from rlgates.experiments.configs.base import Pairs, RunConfig, bookkeeping, options_text
-from rlgates.experiments.configs.devices import find_device
+from rlgates.experiments.configs.devices import check_threads, find_device
 from rlgates.registry import make_core
 
 ALGOS = ("ppo", "sb3-contrib")
@@ -136,7 +136,7 @@ class GymConfig(RunConfig):
             )
         counts = ("total_steps", "n_envs", "n_steps", "batch_size", "n_epochs", "eval_episodes")
         optional = ("eval_every",) if self.eval_every is not None else ()
-        for name in (*counts, *optional, "hidden_size", "jobs", "threads"):
+        for name in (*counts, *optional, "hidden_size", "jobs"):
             check_size(name, getattr(self, name))
         if self.is_batched and self.observation_indices:
             raise ValueError(
@@ -144,6 +144,7 @@ class GymConfig(RunConfig):
             )
         self.make_env().close()
         check_seeds(self.seeds)
+        check_threads(self.threads)
         find_device(self.device)
 
 

@@ -20,7 +20,7 @@ from rlgates.errors import (
     check_size,
 )
 from rlgates.experiments.configs.base import Pairs, RunConfig, bookkeeping
-from rlgates.experiments.configs.devices import find_device
+from rlgates.experiments.configs.devices import check_threads, find_device
 from rlgates.experiments.tasks import (
     TASKS,
     GeneratedTask,
@@ -136,7 +136,7 @@ class TaskConfig(RunConfig):
         task = self.make_task()
         check_options(self.core, self.core_options)
         build_model(self, task)
-        for name in ("batch_size", "eval_sequences", "threads", "jobs"):
+        for name in ("batch_size", "eval_sequences", "jobs"):
             check_size(name, getattr(self, name))
         for name in ("updates", "epochs", "patience", "halve_block", "eval_batches"):
             if getattr(self, name) is not None:
@@ -160,6 +160,7 @@ class TaskConfig(RunConfig):
         check_choice("optimizer", self.optimizer, get_args(OptimizerName))
         check_choice("amp", self.amp, ("none", "bf16", "fp16"))
         check_seeds(self.seeds)
+        check_threads(self.threads)
         self._check_together(task)
         return task
 

@@ -6,13 +6,14 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from rlgates.experiments.configs.base import RunConfig
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.runs.agent.runner import AgentRunner
-from rlgates.experiments.runs.files import Damaged, Row, read_table, write_table
+from rlgates.experiments.runs.files import Damaged, Row, check_folder, read_table, write_table
 from rlgates.experiments.runs.gym.runner import GymRunner
 from rlgates.experiments.runs.horizon import check_horizon
 from rlgates.experiments.runs.locks import locked
@@ -64,7 +65,8 @@ def check_all(jobs: Sequence[Job], here: bool = True) -> list[JobResult]:
         the results of those that are already finished and measured.
 
     Raises:
-        ValueError: an invalid config, or a folder that holds a run with another config.
+        ValueError: an invalid config, or a folder that holds a run with another config or cannot be
+            written to.
     """
     configs = {id(job.config): job.config for job in jobs}.values()
     horizons = {id(job.config): job for job in jobs if job.horizon}.values()
@@ -77,6 +79,8 @@ def check_all(jobs: Sequence[Job], here: bool = True) -> list[JobResult]:
         results = [(job, _finished(job)) for job in jobs]
         done = [(job, result) for job, result in results if result is not None and _measured(job)]
         missing = [job for job, result in results if result is None or not _measured(job)]
+        for config in {job.config.folder: job.config for job in missing}.values():
+            check_folder("folder", Path(config.folder))
         for config in {job.config.title: job.config for job in missing}.values():
             runner_for(config).prepare(config)
     except (TypeError, OSError, ImportError) as error:

@@ -20,6 +20,7 @@ from rlgates.errors import check_number, check_size
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.runs.agent.build import AGENTS, Agent, agent_file, read_agent_config
 from rlgates.experiments.runs.agent.evaluate import evaluation_seed
+from rlgates.experiments.runs.files import check_folder
 from rlgates.experiments.show.film_frames import Episode, Pixels, frames
 from rlgates.experiments.show.play import action_names
 
@@ -40,12 +41,14 @@ def film(folder: Path, out: Path | None = None, episodes: int = 1, fps: float = 
         the file.
 
     Raises:
-        ValueError: no finished run, an unsupported file type, no ffmpeg.
+        ValueError: no finished run, an unsupported file type, no ffmpeg, or a folder that cannot be
+            written to.
     """
     out = folder / "film.gif" if out is None else out
     write = writer(out)
     check_size("episodes", episodes)
     check_number("fps", fps, above=0)
+    check_folder("out", out.parent)
     config, seed = read_agent_config(folder)
     model = AGENTS[config.algo].load(agent_file(folder), device="cpu", safe=True)
     film_frames: list[Pixels] = []

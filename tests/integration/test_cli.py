@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +45,27 @@ def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert printed.startswith(f"usage: rlgates {command}".rstrip())
 
 
+def unread(line: str) -> tuple[int, str]:
+    """Exit code and errors of a command whose output is closed at once, as by `head`."""
+    command = [sys.executable, "-m", "rlgates.experiments.cli", *line.split()]
+    pipe, output = os.pipe()
+    os.close(pipe)
+    ended = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(output)
+    return ended.returncode, ended.stderr
+
+
+@pytest.mark.parametrize("line", ["task --list", "cores", "sweep --help", "--version"])
+def test_a_closed_pipe_is_no_error(line: str) -> None:
+    assert unread(line) == (0, "")
+
+
+def test_a_run_whose_output_nobody_reads_can_be_continued() -> None:
+    line = "task copy --tier smoke --seeds 0 1"
+    assert unread(line) == (130, "")
+    assert cli.main(line.split()) == 0
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -52,6 +76,20 @@ def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
         ("train --env rlgates/MiniGridMemoryS7-v0", "is a single environment of gymnasium"),
         ("train --env rlgates/popgym-RepeatFirstEasy-v0", "is a single environment of gymnasium"),
         ("train --n-envs 0", "n_envs must be at least 1, got 0."),
+        ("train --preset", "argument --preset: expected one argument."),
+        ("train --seeds", "--seeds needs one value or more; leave it out for the default."),
+        ("demo --seeds --smoke", "--seeds needs one value or more"),
+        ("task copy --seeds", "--seeds needs one value or more"),
+        ("sweep music --cores --seeds 1", "--cores needs one value or more"),
+        ("sweep music --tasks", "--tasks needs one value or more"),
+        ("tune music --parameters", "--parameters needs one value or more"),
+        ("train --threads 100000", "threads must be at most 512, got 100000."),
+        ("task copy --threads 100000", "threads must be at most 512, got 100000."),
+        ("train --folder /proc/runs", "folder /proc/runs cannot be written to: /proc: "),
+        ("task copy --folder /dev/null", "folder /dev/null cannot be written to: Not a directory"),
+        ("film nowhere --out /proc/film.gif", "out /proc cannot be written to: "),
+        ("film nowhere --fps nan", "fps must be finite and above 0, got nan."),
+        ("gates nowhere --to /proc/gates.png", "to /proc cannot be written to: "),
         ("sweep", "the name of a study is needed; rlgates sweep --list shows all."),
         ("sweep musik", "unknown study 'musik'. Did you mean 'music'?"),
         ("figures --results nowhere", "no results in nowhere"),
