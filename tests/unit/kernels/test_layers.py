@@ -41,7 +41,7 @@ class Kernel(NamedTuple):
     close: dict[str, float]  # to the gradients of the loop, in float32
     same: dict[str, float]  # to another call of the kernel
     multiple: int = 1  # of which the units must be one
-    loses_inf: bool = False  # an infinity of the state may end as NaN, or NaN as a number
+    rounds_more: bool = False  # small normalized layers enlarge rounding errors
     one_launch: bool = False  # of Triton
 
     def make(self, layer: Layer, num_layers: int = 1, **options: Any) -> Core:
@@ -76,7 +76,7 @@ NATIVE = {
         close={"rtol": 1e-4, "atol": 1e-5},
         same={"rtol": 0, "atol": 0},
         multiple=2,
-        loses_inf=True,
+        rounds_more=True,
     ),
 }
 # Each layer in one of the two ways.
@@ -178,7 +178,7 @@ def test_equals_the_loop_at_every_shape(kernel: Kernel, layer: Layer) -> None:
         core = kernel.build(layer[0], h, **layer[1])
         x, state, episode_starts = random_sequence(core, b, t)
         for mask in (None, episode_starts):
-            rounding = rounding_error(core, x, state, mask) if kernel.loses_inf else 0.0
+            rounding = rounding_error(core, x, state, mask) if kernel.rounds_more else 0.0
             kernel.check(core, x, state, mask, tolerance=max(2e-5, 10 * rounding))
 
 
@@ -235,22 +235,6 @@ def test_episodes_start_from_a_learned_state(kernel: Kernel, layer: Layer, num_l
     kernel.check(core, x, core.initial_state(x.shape[1]), episode_starts)
 
 
-@each(NATIVE, lambda kernel: kernel.some)
-def test_hooks_may_change_the_strides_of_saved_tensors(kernel: Kernel, layer: Layer) -> None:
-    core, (x, state, episode_starts) = kernel.problem(layer)
-    expected = run_with_gradients(core, x, state, episode_starts)
-
-    def pack(tensor: Tensor) -> Tensor:
-        return tensor.detach().transpose(0, -1).contiguous()
-
-    def unpack(tensor: Tensor) -> Tensor:
-        return tensor.transpose(0, -1)
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
-        results = run_with_gradients(core, x, state, episode_starts)
-    torch.testing.assert_close(results, expected)
-
-
 @each(GATED, lambda kernel: kernel.layers, slow=True)
 @pytest.mark.parametrize("size", [8.0, 40.0, 1e4])
 def test_large_pre_activations(kernel: Kernel, layer: Layer, size: float) -> None:
@@ -279,10 +263,8 @@ def test_nan_stays_in_its_sequence_until_an_episode_start(kernel: Kernel, layer:
     x.requires_grad_()
     state.requires_grad_()
     result, expected = (one(x, state, episode_starts)[0] for one in (core, plain))
-    rows = [0, 1, 3] if kernel.loses_inf else slice(None)
-    assert torch.equal(result[:, rows].isnan(), expected[:, rows].isnan())
-    broken = result[1:3, 0].isnan()
-    assert broken.any() if kernel.loses_inf else broken.all()
+    assert torch.equal(result.isnan(), expected.isnan())
+    assert result[1:3, 0].isnan().all()
     assert result[3:].isfinite().all()
     assert result[:, 3].isfinite().all()
     gradients = [
@@ -291,7 +273,7 @@ def test_nan_stays_in_its_sequence_until_an_episode_start(kernel: Kernel, layer:
     close = {key: 10 * value for key, value in kernel.close.items()}
     torch.testing.assert_close(gradients[0][0][3:], gradients[1][0][3:], **close)
     for one, other in zip(*gradients, strict=True):
-        assert kernel.loses_inf or torch.equal(one.isnan(), other.isnan())
+        assert torch.equal(one.isfinite(), other.isfinite())
 
 
 @each(GATED, lambda kernel: kernel.layers, slow=True)
@@ -309,7 +291,7 @@ def test_nan_pre_activations_give_nan(kernel: Kernel, layer: Layer) -> None:
 def test_steps_equal_the_sequence(kernel: Kernel, layer: Layer) -> None:
     core = kernel.make(layer, num_layers=2)
     x, state, episode_starts = kernel.sequence(core, *kernel.shape[1:])
-    close = {"rtol": 1e-5, "atol": 1e-5} if kernel.loses_inf else {"rtol": 0, "atol": 2e-6}
+    close = {"rtol": 1e-5, "atol": 1e-5} if kernel.rounds_more else {"rtol": 0, "atol": 2e-6}
     with torch.no_grad():
         outputs, final = core(x, state, episode_starts)
         for t in range(len(x)):
@@ -422,5 +404,5 @@ def test_results_do_not_depend_on_threads(kernel: Kernel, layer: Layer, batch_si
     for other in values[1:]:
         assert torch.equal(values[0]["outputs"], other["outputs"])
         for key, expected in values[0].items():  # each thread adds up its rows
-            near = (1e-5 + 1e-5 * kernel.loses_inf) * expected.abs().max().clamp(min=1)
+            near = (1e-5 + 1e-5 * kernel.rounds_more) * expected.abs().max().clamp(min=1)
             assert (other[key] - expected).abs().max() < near, key

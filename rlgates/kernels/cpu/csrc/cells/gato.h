@@ -3,12 +3,13 @@
 //
 // The state is r and s. The increment of s comes from the third map or, with `out` weights, from a
 // sum over all maps from there on. Only the states are saved, all else is recomputed. In ablations
-// s is not carried over (`carry` 0), or not incremented (`grow` 0).
+// s is not carried over, or not incremented (`grow` 0).
 
 struct Gato : CellDefaults {
   enum { INPUT, BIAS, RECURRENT, OUT, OUT_BIAS };  // (M J, I), (M J), (M, J), (M - 2, J), (J)
   const long maps, units;
-  const float carry, grow;  // 1 or 0
+  const bool carry;
+  const float grow;  // 1 or 0
   const float decay;
   const float *const recurrent, *const out, *const out_bias;
   float *const growths, *const slopes;  // of a row: the increments of s, the slopes of its cosine
@@ -37,7 +38,7 @@ struct Gato : CellDefaults {
     return sum;
   }
   vec next_s(const float *s, vec growth, long n) const {
-    return carry * load(s, n) + grow * softplus(growth);
+    return (carry ? load(s, n) : vec{}) + grow * softplus(growth);
   }
 
   void forward(const Context &ctx) const {
@@ -97,10 +98,10 @@ struct Gato : CellDefaults {
           const long place = (m - 2) * units + unit;
           const vec z = map(input, m, unit, n, r), d = d_growth * load(out + place, n);
           accumulate(ctx, OUT, place, d_growth * relu(z), n);
-          add_map_gradient(m, z > 0.0f ? d : vec{});
+          add_map_gradient(m, relu_gradient(z, d));
         }
         store(d_r_row + unit, d_old, n);
-        store(d_s_row + unit, carry * d_s, n);
+        store(d_s_row + unit, carry ? d_s : vec{}, n);
       }
     }
   }

@@ -63,7 +63,8 @@ struct Mogrifier : CellDefaults {
     for (long unit = 0; capped && unit < units; unit += LANES) {
       const vec i = load(values.input + unit), most = 1.0f - load(values.forget + unit);
       store(above + unit, i - most);
-      store(values.input + unit, i > most ? most : i);
+      const vec least = most < i ? most : i;
+      store(values.input + unit, most == most ? least : most);
     }
     ctx.drop_candidates(row, values.input, units);
   }
@@ -103,10 +104,11 @@ struct Mogrifier : CellDefaults {
                     ctx.d_state(1).row(row));
       ctx.drop_candidates(row, gradients.input, units);
       for (long unit = 0; capped && unit < units; unit += LANES) {
-        const vec d = load(gradients.input + unit);
-        const vec cut = load(above + unit) > 0.0f ? d : vec{};
-        store(gradients.input + unit, d - cut);
-        store(gradients.forget + unit, load(gradients.forget + unit) - cut);
+        const vec excess = load(above + unit), whole = load(gradients.input + unit);
+        const vec d = excess == 0.0f ? 0.5f * whole : whole;  // equal ones share it
+        store(gradients.input + unit, excess > 0.0f ? vec{} : d);
+        const vec d_cap = excess < 0.0f ? vec{} : d;
+        store(gradients.forget + unit, load(gradients.forget + unit) - d_cap);
       }
       gate_backward(gate, maps.row(row), values, gradients, d_z.row(row));
     }

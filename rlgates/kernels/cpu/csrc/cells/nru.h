@@ -137,7 +137,7 @@ struct Nru : CellDefaults {
       float *d_input = ctx.d_inputs.row(ctx.t, row);
       for (long i = 0, n = units; n > 0; i += LANES, n -= LANES) {
         const vec sum = load(d + i, n) + load(d_h + i, n) + load(d_output + i, n);
-        store(d_input + i, load(h + i, n) > 0.0f ? sum : vec{}, n);
+        store(d_input + i, relu_gradient(load(h + i, n), sum), n);
       }
       add(d_m, d + units, memory);
       if (ctx.c.weights[GAIN])
@@ -169,7 +169,7 @@ struct Nru : CellDefaults {
         const vec u = load(row + i, n), size = u < 0.0f ? -u : u;
         const vec tangent = load(d_m + i, n) - along * u * size * size * size;
         const vec value = tangent * (weight / lengths[head]);
-        store(d_row + i, rectified ? (u > 0.0f ? value : vec{}) : value, n);
+        store(d_row + i, rectified ? relu_gradient(u, value) : value, n);
       }
     }
     for (long j = 0; j < side; j++) d.second[j] = 0.0f;

@@ -87,14 +87,14 @@ struct Rru : CellDefaults {
   void drop(const float *noise, float *row) const {
     for (long i = 0, n = inner; n > 0; i += LANES, n -= LANES) {
       const vec scaled = load(row + i, n) * (1.0f / (1.0f - dropout));
-      store(row + i, load(noise + i, n) < dropout ? vec{} : scaled, n);
+      store(row + i, scaled * (load(noise + i, n) < dropout ? vec{} : vec{} + 1.0f), n);
     }
   }
 
   // The gradient through a ReLU: zero where its values are.
   static void relu_backward(float *d, const float *values, long count) {
     for (long i = 0, n = count; n > 0; i += LANES, n -= LANES)
-      store(d + i, load(values + i, n) > 0.0f ? load(d + i, n) : vec{}, n);
+      store(d + i, relu_gradient(load(values + i, n), load(d + i, n)), n);
   }
 
   void backward(const Context &ctx) const {

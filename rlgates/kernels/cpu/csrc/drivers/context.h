@@ -124,8 +124,9 @@ struct Context {
     if (!(c.dropout > 0)) return;
     const float *noise_row = noise.row(t, row), scale = 1.0f / (1.0f - (float)c.dropout);
     for (long unit = 0, n = units; n > 0; unit += LANES, n -= LANES) {
-      const vec kept = load(input_gate + unit) * scale;
-      store(input_gate + unit, load(noise_row + unit, n) < (float)c.dropout ? vec{} : kept);
+      // A product, as in PyTorch: NaN is not dropped.
+      const vec keeps = load(noise_row + unit, n) < (float)c.dropout ? vec{} : vec{} + scale;
+      store(input_gate + unit, load(input_gate + unit) * keeps);
     }
   }
 
@@ -169,8 +170,9 @@ struct Context {
       float *d = d_state(part).row(row) + unit;
       vec whole = load(d, n);
       if (!part) whole += load(d_given.row(t, row) + unit, n);
-      store(d_kept + (row - first) * c.state_size + offset[part] + unit, share * whole, n);
-      store(d, (1.0f - share) * whole, n);
+      const vec kept = share == 0.0f ? vec{} : share * whole;
+      store(d_kept + (row - first) * c.state_size + offset[part] + unit, kept, n);
+      store(d, share == 1.0f ? vec{} : (1.0f - share) * whole, n);
     });
   }
   void add_zoned_gradients() const {

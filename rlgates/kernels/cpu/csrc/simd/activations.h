@@ -6,8 +6,12 @@ struct Slope {
 
 // `value`: the raw gate; `to_save`: what the backward pass needs of it (the value, or the
 // pre-activation where the slope does not follow from the value); `recall`: value and slope from
-// that.
-struct Sigmoid {
+// that; `passing`: the gradient, or 0 where a clamp stops it.
+struct Smooth {
+  INLINE vec passing(vec, vec d) { return d; }
+};
+
+struct Sigmoid : Smooth {
   INLINE vec value(vec z) { return sigmoid(z); }
   INLINE vec to_save(vec, vec value) { return value; }
   INLINE Slope recall(vec saved) { return {saved, saved * (1.0f - saved)}; }
@@ -21,6 +25,10 @@ INLINE Hyperbolic hyperbolic(vec z) {
   vec up = exponential(clamp(z, 8.0f)), down = 1.0f / up;
   return {0.5f * (up - down), 0.5f * (up + down)};
 }
+// The gradient through that clamp: 0 beyond it and for NaN, whatever d is.
+INLINE vec clamped_gradient(vec z, vec d) {
+  return (z < 0.0f ? -z : z) <= 8.0f ? d : vec{};
+}
 
 struct Fast {
   INLINE vec value(vec z) { return sigmoid(hyperbolic(z).sine); }
@@ -30,6 +38,7 @@ struct Fast {
     vec f = sigmoid(h.sine);
     return {f, f * (1.0f - f) * h.cosine};
   }
+  INLINE vec passing(vec saved, vec d) { return clamped_gradient(saved, d); }
 };
 
 struct IteratedFast {
@@ -40,9 +49,12 @@ struct IteratedFast {
     Slope outer = Fast::recall(inner.sine);
     return {outer.value, outer.slope * inner.cosine};
   }
+  INLINE vec passing(vec saved, vec d) {
+    return clamped_gradient(saved, Fast::passing(hyperbolic(saved).sine, d));
+  }
 };
 
-struct Softsign {
+struct Softsign : Smooth {
   INLINE vec value(vec z) {
     vec y = 0.5f * z;
     return 0.5f * (y / (1.0f + size(y))) + 0.5f;
@@ -59,9 +71,9 @@ struct Softsign {
 
 // In place: the softmax of the pre-activations, which is what the backward pass needs.
 NOINLINE void softmax(float *map, long units, float *workspace) {
-  vec most = vec{} - 3e38f, sum = {};
+  vec most = vec{} - __builtin_inff(), sum = {};
   memcpy(workspace, map, units * sizeof(float));
-  for (long unit = units; unit < padded(units); unit++) workspace[unit] = -3e38f;
+  for (long unit = units; unit < padded(units); unit++) workspace[unit] = -__builtin_inff();
   for (long unit = 0; unit < units; unit += LANES) {
     vec z = load(workspace + unit);
     most = z > most ? z : most;
@@ -69,8 +81,8 @@ NOINLINE void softmax(float *map, long units, float *workspace) {
   const float peak = largest(most);
   for (long unit = 0; unit < units; unit += LANES) {
     // Clamped at -60 as in sigmoid, so that no term is denormal. Padding is not summed.
-    vec term = exponential(clamp(load(workspace + unit) - peak, 60.0f));
-    store(workspace + unit, term);
+    const vec z = load(workspace + unit) - peak, term = exponential(clamp(z, 60.0f));
+    store(workspace + unit, z < -104.0f ? vec{} : term);
     sum += load(workspace + unit, units - unit);
   }
   const float share = 1.0f / total(sum);
@@ -143,8 +155,8 @@ static void activate_backward(long activation, const float *saved, float *d, lon
   if (activation == CUMAX) return cumax_backward(saved, d, units, d_map);
   with_activation(activation, [=](auto phi) {
     for (long unit = 0; unit < units; unit += LANES) {
-      vec slope = phi.recall(load(saved + unit, units - unit)).slope;
-      store(d_map + unit, load(d + unit) * slope, units - unit);
+      const vec from = load(saved + unit, units - unit), slope = phi.recall(from).slope;
+      store(d_map + unit, phi.passing(from, load(d + unit) * slope), units - unit);
     }
   });
 }

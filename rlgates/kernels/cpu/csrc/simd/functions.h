@@ -15,12 +15,15 @@ INLINE vec exponential(vec x) {
   p = 1.66665196e-1f + r * p;
   p = 4.99999940e-1f + r * p;
   p = 1.0f + (r + r * r * p);
-  return (vec)((bits)p + ((bits)shifted << 23));  // times 2^n
+  return p * (vec)(((bits)shifted << 23) + 0x3f800000u);  // 2^n; a product keeps any NaN
 }
 
 // Clamped at +-60: 1e-26 is 0 for a gate, but products with it are not denormal, which would be a
-// hundred times slower.
-INLINE vec sigmoid(vec z) { return 1.0f / (1.0f + exponential(-clamp(z, 60.0f))); }
+// hundred times slower. It is 0 where it is in PyTorch: times infinity that is NaN.
+INLINE vec sigmoid(vec z) {
+  const vec value = 1.0f / (1.0f + exponential(-clamp(z, 60.0f)));
+  return z < -88.7228394f ? vec{} : value;
+}
 
 // x P(x^2) / Q(x^2), fitted to tanh up to 8.88, beyond which it is 1 in float32; never above 1.
 INLINE vec hyperbolic_tangent(vec x) {
@@ -36,6 +39,9 @@ INLINE vec hyperbolic_tangent(vec x) {
 }
 
 INLINE vec relu(vec x) { return x < 0.0f ? vec{} : x; }
+
+// The gradient through a ReLU, given its value: as in PyTorch, NaN lets it pass.
+INLINE vec relu_gradient(vec value, vec d) { return value <= 0.0f ? vec{} : d; }
 
 // log(1 + exp x). Beyond 0 it is x and its value at -x; log(1 + y) is the series of 2 artanh of
 // y / (2 + y), which is at most 1/3.
