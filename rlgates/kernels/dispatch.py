@@ -21,7 +21,6 @@ from rlgates.kernels.triton import op as triton
 BACKENDS = ("auto", "plain", "native", "scan", "triton")
 
 _NOT_BUILT = "the extension rlgates.kernels.cpu._native was not built at installation"
-_LEARNED_INITIAL_STATE = "it starts an episode from zeros, not from a learned state"
 _logger = logging.getLogger(__name__)
 
 
@@ -124,13 +123,13 @@ def _cpu_cell(call: LayerCall) -> tuple[Tensor, Tensor]:
 
 
 def _triton_cell_unsupported_reason(call: LayerCall) -> str | None:
-    if call.initial is not None:
-        return _LEARNED_INITIAL_STATE
-    return triton.unsupported_reason(call.x, call.state, call.episode_starts, call.spec)
+    return triton.unsupported_reason(
+        call.x, call.state, call.episode_starts, call.spec, call.initial
+    )
 
 
 def _triton_cell(call: LayerCall) -> tuple[Tensor, Tensor]:
-    arguments = call.x, call.state, call.episode_starts, call.spec
+    arguments = call.x, call.state, call.episode_starts, call.spec, call.initial
     if torch.compiler.is_compiling():
         from rlgates.kernels.triton import compiled
 

@@ -72,6 +72,7 @@ class Inputs(NamedTuple):
         h, c: the state before the first step, (B, H) float32; c for an LSTM only.
         weight: recurrent weights (G H, H), with H rows for every map.
         bias: (G H), for "gru_after" only, which adds it to the recurrent products.
+        initial_h, initial_c: as h and c, at the start of an episode; None for zeros.
     """
 
     projected: Tensor
@@ -79,6 +80,13 @@ class Inputs(NamedTuple):
     c: Tensor | None
     weight: Tensor
     bias: Tensor | None
+    initial_h: Tensor | None = None
+    initial_c: Tensor | None = None
+
+    @property
+    def initial_cell(self) -> Tensor | None:
+        """What `step.forward` has in `cells` at the start of an episode."""
+        return self.initial_h if self.initial_c is None else self.initial_c
 
 
 class Results(NamedTuple):
@@ -105,7 +113,9 @@ def multiply(left: Tensor, right: Tensor, result: Tensor | None = None) -> Tenso
     return torch.mm(left.float(), right.float(), out=result)
 
 
-def _settings(problem: GatedProblem, episode_starts: Tensor | None) -> dict[str, Any]:
+def _settings(
+    problem: GatedProblem, inputs: Inputs, episode_starts: Tensor | None
+) -> dict[str, Any]:
     """The constants of the kernels: the layer, the tile of a step, and warps."""
     all_units = triton.next_power_of_2(problem.units)
     units = max(16, all_units)
@@ -118,6 +128,7 @@ def _settings(problem: GatedProblem, episode_starts: Tensor | None) -> dict[str,
         "AUXILIARY": problem.auxiliary,
         "CHUNK": problem.chunk_size,
         "HAS_STARTS": episode_starts is not None,
+        "HAS_INITIAL": episode_starts is not None and inputs.initial_h is not None,
         "BLOCK_ROWS": min(max(1, 1024 // units), 16),
         "BLOCK_UNITS": units,
         "num_warps": min(16, max(4, units // 256)),
@@ -164,7 +175,9 @@ def forward(
     h_prev = weight.new_empty(steps if save else 1, batch_size, units)
     h_prev[0].copy_(inputs.h)
     if episode_starts is not None:
-        h_prev[0].masked_fill_(episode_starts[0].bool().unsqueeze(-1), 0)
+        starts = episode_starts[0].bool().unsqueeze(-1)
+        begin = inputs.h.new_zeros(()) if inputs.initial_h is None else inputs.initial_h
+        h_prev[0].copy_(torch.where(starts, begin, inputs.h))
     gates = new(steps, batch_size, problem.width) if save else None
     u_recurrent = new(steps, batch_size, units) if save and problem.cell == "gru_after" else None
     reset = weight.new_empty(batch_size, units) if problem.cell == "gru_before" else None
@@ -180,9 +193,11 @@ def forward(
         unused if gates is None else gates,
         next((tensor for tensor in (u_recurrent, reset) if tensor is not None), unused),
         unused if episode_starts is None else episode_starts,
+        unused if inputs.initial_h is None else inputs.initial_h,
+        unused if inputs.initial_cell is None else inputs.initial_cell,
     ]
     numbers = batch_size, steps, problem.beta
-    settings = {**_settings(problem, episode_starts), "SAVE": save}
+    settings = {**_settings(problem, inputs, episode_starts), "SAVE": save}
     grid = _grid(problem, settings)
     if not batch_size:
         pass
@@ -235,6 +250,11 @@ def backward(
     d_gates = torch.empty_like(gates, dtype=problem.operand_dtype)
     d_recurrent = torch.empty_like(d_gates) if after else d_gates
     d_extra = new(batch_size, units) if before else d_state
+    d_initial_h, d_initial_c = (
+        None if initial is None else torch.zeros_like(initial)
+        for initial in (inputs.initial_h, inputs.initial_c)
+    )
+    d_initial_cell = d_initial_h if d_initial_c is None else d_initial_c
     weight = inputs.weight.to(problem.operand_dtype)
     tensors = [
         gates,
@@ -247,9 +267,12 @@ def backward(
         d_recurrent,
         d_extra,
         gates if episode_starts is None else episode_starts,
+        gates if inputs.initial_cell is None else inputs.initial_cell,
+        gates if d_initial_h is None else d_initial_h,
+        gates if d_initial_cell is None else d_initial_cell,
     ]
     numbers = batch_size, steps, problem.beta
-    settings = _settings(problem, episode_starts)
+    settings = _settings(problem, inputs, episode_starts)
     grid = _grid(problem, settings)
     first, second = weight[: problem.first_columns], weight[problem.first_columns :]
     if not batch_size:
@@ -265,7 +288,10 @@ def backward(
                 step.backward[grid](*tensors, *numbers, t, RESET_ONLY=True, **settings)
             multiply(d_recurrent[t, :, : problem.first_columns], first, d_product)
     if episode_starts is not None:
-        d_product.masked_fill_(episode_starts[0].bool().unsqueeze(-1), 0)
+        starts = episode_starts[0].bool().unsqueeze(-1)
+        if d_initial_h is not None:
+            d_initial_h += torch.where(starts, d_product, 0)
+        d_product.masked_fill_(starts, 0)
     if problem.cell != "lstm":
         d_product += d_state
     d_weight = d_bias = None
@@ -279,7 +305,7 @@ def backward(
             d_weight = torch.cat([d_weight, second])
         d_bias = flat.sum(0, dtype=torch.float32) if after else None
     d_c = d_state if problem.cell == "lstm" else None
-    return Inputs(d_gates, d_product, d_c, d_weight, d_bias)  # type: ignore[arg-type]
+    return Inputs(d_gates, d_product, d_c, d_weight, d_bias, d_initial_h, d_initial_c)  # type: ignore[arg-type]
 
 
 def launch_error(problem: GatedProblem, device: torch.device) -> str | None:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from rlgates.kernels.layout import ACTIVATIONS, AUXILIARIES, STACKED_CELLS
+from rlgates.kernels.memory import readable
 from rlgates.kernels.spec import CellSpec
 
 if TYPE_CHECKING:
@@ -40,7 +41,11 @@ def launcher() -> Any:
 
 
 def unsupported_reason(
-    x: Tensor, state: Tensor, episode_starts: Tensor | None, spec: CellSpec
+    x: Tensor,
+    state: Tensor,
+    episode_starts: Tensor | None,
+    spec: CellSpec,
+    initial: Tensor | None = None,
 ) -> str | None:
     """Why the kernels cannot run this layer on its inputs `x`; None if they can."""
     if spec.cell not in STACKED_CELLS or spec.gate is None:
@@ -59,7 +64,7 @@ def unsupported_reason(
         return "it follows autocast in bfloat16 alone"
     if autocast and device.type == "cuda" and torch.cuda.get_device_capability(device)[0] < 8:
         return "the device has no tensor cores for bfloat16"
-    tensors = state, *spec.weights
+    tensors = state, *spec.weights, *(() if initial is None else (initial,))
     for tensor in tensors if autocast else (x, *tensors):
         if tensor.dtype is not torch.float32:
             return f"it takes float32, got {tensor.dtype}"
@@ -128,26 +133,35 @@ def gated_problem(spec: CellSpec, steps: int, batch_size: int) -> GatedProblem:
 
 
 def run(
-    x: Tensor, state: Tensor, episode_starts: Tensor | None, spec: CellSpec
+    x: Tensor,
+    state: Tensor,
+    episode_starts: Tensor | None,
+    spec: CellSpec,
+    initial: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Run a layer over a sequence, all on one device.
 
     Args:
         x: its inputs (T, B, I), float32 or what autocast takes.
         state: h, then c of an LSTM, (B, S) float32.
-        episode_starts: (T, B) bool; the state is zero where an episode starts.
+        episode_starts: (T, B) bool, true where an episode starts.
         spec: the cell, its gate and its weights, float32.
+        initial: the state there, (B, S) float32; None for zeros.
 
     Returns:
         outputs (T, B, H) and the final state (B, S), float32.
 
     Raises:
-        ValueError: shapes do not fit together.
+        ValueError: shapes do not fit together, or memory was freed.
     """
-    tensors = prepare(x, state, spec)
     problem = gated_problem(spec, *x.shape[:2])
-    _check(problem, tensors)
-    starts = None if episode_starts is None else episode_starts.contiguous().view(torch.uint8)
+    tensors = _read(_inputs(problem), prepare(x, state, spec, initial), x.device)
+    assert tensors[0] is not None
+    starts = None
+    if episode_starts is not None:
+        (starts,) = _read({"episode_starts": x.shape[:2]}, (episode_starts,), x.device)
+        assert starts is not None
+        starts = starts.view(torch.uint8)
     final: list[Tensor]
     with torch.cuda.device_of(x), torch.autocast(x.device.type, enabled=False):
         if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
@@ -159,21 +173,23 @@ def run(
         return outputs, torch.cat(final, dim=-1)
 
 
-def prepare(
-    x: Tensor, state: Tensor, spec: CellSpec
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor | None]:
+def prepare(x: Tensor, state: Tensor, spec: CellSpec, initial: Tensor | None) -> Tensors:
     """The tensors of `launch.Inputs`, from the arguments of `run`."""
     weight_ih, bias_ih, weight_hh, bias_hh = spec.weights
     after = spec.cell == "gru_after"  # its reset gate acts on the recurrent bias too
     bias = bias_ih if after else bias_ih + bias_hh
     projected = torch.nn.functional.linear(x, weight_ih, bias)
-    h, *c = (part.contiguous() for part in state.split(spec.sizes[0], dim=1))
+    h, *c = state.split(spec.sizes[0], dim=1)
+    initials = [] if initial is None else list(initial.split(spec.sizes[0], dim=1))
+    initial_h, initial_c, *_ = (*initials, None, None)
     return (
-        _expanded_masters(projected, spec, -1).contiguous(),
+        _expanded_masters(projected, spec, -1),
         h,
         c[0] if c else None,
-        _expanded_masters(weight_hh, spec, 0).contiguous(),
-        _expanded_masters(bias_hh, spec, 0).contiguous() if after else None,
+        _expanded_masters(weight_hh, spec, 0),
+        _expanded_masters(bias_hh, spec, 0) if after else None,
+        initial_h,
+        initial_c,
     )
 
 
@@ -191,19 +207,48 @@ def _expanded_masters(stacked: Tensor, spec: CellSpec, dim: int) -> Tensor:
     return torch.cat([before, middle.repeat_interleave(chunk, dim), after], dim=dim)
 
 
-def _check(problem: GatedProblem, tensors: Tensors) -> None:
-    """Check all shapes: the kernels get addresses, without bounds."""
+Shapes = dict[str, tuple[int, ...]]
+
+
+def _inputs(problem: GatedProblem) -> Shapes:
+    """The shapes of `launch.Inputs`."""
     state = problem.batch_size, problem.units
-    shapes = (
-        (problem.steps, problem.batch_size, problem.width),
-        state,
-        state,
-        (problem.width, problem.units),
-        (problem.width,),
+    return {
+        "the projected input": (problem.steps, problem.batch_size, problem.width),
+        "h": state,
+        "c": state,
+        "the recurrent weight": (problem.width, problem.units),
+        "the recurrent bias": (problem.width,),
+        "the initial h": state,
+        "the initial c": state,
+    }
+
+
+def _saved(problem: GatedProblem) -> Shapes:
+    """The shapes of what the backward pass reads."""
+    steps, *state = problem.steps, problem.batch_size, problem.units
+    inputs = _inputs(problem)
+    return {
+        "episode_starts": (steps, state[0]),
+        "the recurrent weight": inputs["the recurrent weight"],
+        "the states": (steps + 1, *state),
+        "the states before": (steps, *state),
+        "the gates": (steps, state[0], problem.width),
+        "the extra states": (steps, *state),
+        "the initial h": inputs["h"],
+        "the initial c": inputs["h"],
+        "the gradient of the outputs": (steps, *state),
+        "the gradient of h": inputs["h"],
+        "the gradient of c": inputs["h"],
+    }
+
+
+def _read(shapes: Shapes, tensors: Tensors, device: torch.device) -> Tensors:
+    """The tensors as kernels read them: they get addresses, without bounds."""
+    return tuple(
+        None if tensor is None else readable(name, tensor, shape, tensor.dtype, device)
+        for (name, shape), tensor in zip(shapes.items(), tensors, strict=True)
     )
-    for tensor, shape in zip(tensors, shapes, strict=True):
-        if tensor is not None and tensor.shape != shape:
-            raise ValueError(f"must be of shape {shape}, got {tuple(tensor.shape)}.")
 
 
 def forward(
@@ -221,15 +266,15 @@ def backward(
     *tensors: Tensor | None,
 ) -> Any:
     launch = launcher()
-    inputs = launch.Inputs(None, None, None, weight, None)
+    inputs = launch.Inputs(None, None, None, weight, None, *tensors[4:6])
     results = launch.Results(None, *tensors[:4])
     return launch.backward(
-        problem, inputs, episode_starts, results, *tensors[4:], needs_weight_grad
+        problem, inputs, episode_starts, results, *tensors[6:], needs_weight_grad
     )
 
 
 class _Gated(torch.autograd.Function):
-    """A sequence with gradients for projected inputs, h, c, weights and bias."""
+    """A sequence with gradients for all of `launch.Inputs`."""
 
     @staticmethod
     def forward(
@@ -245,14 +290,15 @@ class _Gated(torch.autograd.Function):
         # Saving the episode starts too lets autograd detect a change in place. The last four are
         # not read; they tell autograd on what a second derivative would depend: `trace` (empty, in
         # place of the projected inputs), h, c and bias.
-        ctx.save_for_backward(episode_starts, inputs[3], *saved, trace, *inputs[1:3], inputs[4])
+        reads = episode_starts, inputs[3], *saved, *inputs[5:]
+        ctx.save_for_backward(*reads, trace, *inputs[1:3], inputs[4])
         final = saved[0][-1].clone()
         return (outputs, final) if inputs[2] is None else (outputs, outputs[-1].clone(), final)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Tensors:
         result = _GatedBackward.apply(  # type: ignore[no-untyped-call]
-            ctx.problem, any(ctx.needs_input_grad[6:]), *ctx.saved_tensors, *gradients
+            ctx.problem, any(ctx.needs_input_grad[6:8]), *ctx.saved_tensors, *gradients
         )
         needs_grad = ctx.needs_input_grad[3:]
         result = (d if need else None for d, need in zip(result, needs_grad, strict=True))
@@ -266,11 +312,10 @@ class _GatedBackward(torch.autograd.Function):
     def forward(
         ctx: Any, problem: GatedProblem, needs_weight_grad: bool, *tensors: Tensor | None
     ) -> Tensors:
-        episode_starts, weight, *saved = tensors[:6]
-        trace, *_ = tensors[6:10]
-        d_outputs, d_h, *d_c = tensors[10:]
-        arguments = episode_starts, weight, *saved, d_outputs, d_h, d_c[0] if d_c else None
+        trace, gradients = tensors[8], tensors[12:]
         assert trace is not None
+        missing = () if len(gradients) > 2 else (None,)
+        arguments = _read(_saved(problem), (*tensors[:8], *gradients, *missing), trace.device)
         with torch.cuda.device_of(trace), torch.autocast(trace.device.type, enabled=False):
             result = backward(problem, needs_weight_grad, *arguments)
         return (result[0].to(trace.dtype), *result[1:])

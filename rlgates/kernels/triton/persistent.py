@@ -70,6 +70,8 @@ def forward_persistent(
     gates,
     extra,
     episode_starts,
+    initial_h,
+    initial_cell,
     weight,
     batch_size,
     steps,
@@ -80,6 +82,7 @@ def forward_persistent(
     AUXILIARY: tl.constexpr,
     CHUNK: tl.constexpr,
     HAS_STARTS: tl.constexpr,
+    HAS_INITIAL: tl.constexpr,
     SAVE: tl.constexpr,
     WIDTH: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -107,8 +110,8 @@ def forward_persistent(
             for sub in tl.range(0, BLOCK_BATCH, BLOCK_ROWS, num_stages=1):
                 forward(
                     projected, recurrent, bias, cells, h_prev, outputs, gates, extra,
-                    episode_starts, batch_size, steps, beta, t,
-                    UNITS, CELL, ACTIVATION, AUXILIARY, CHUNK, HAS_STARTS, SAVE, True,
+                    episode_starts, initial_h, initial_cell, batch_size, steps, beta, t,
+                    UNITS, CELL, ACTIVATION, AUXILIARY, CHUNK, HAS_STARTS, HAS_INITIAL, SAVE, True,
                     BLOCK_ROWS, BLOCK_UNITS, first_row + sub,
                 )  # fmt: skip
             tl.debug_barrier()
@@ -120,8 +123,8 @@ def forward_persistent(
         for sub in tl.range(0, BLOCK_BATCH, BLOCK_ROWS, num_stages=1):
             forward(
                 projected, recurrent, bias, cells, h_prev, outputs, gates, extra, episode_starts,
-                batch_size, steps, beta, t,
-                UNITS, CELL, ACTIVATION, AUXILIARY, CHUNK, HAS_STARTS, SAVE, False,
+                initial_h, initial_cell, batch_size, steps, beta, t,
+                UNITS, CELL, ACTIVATION, AUXILIARY, CHUNK, HAS_STARTS, HAS_INITIAL, SAVE, False,
                 BLOCK_ROWS, BLOCK_UNITS, first_row + sub,
             )  # fmt: skip
         tl.debug_barrier()
@@ -139,6 +142,9 @@ def backward_persistent(
     d_recurrent,
     d_extra,
     episode_starts,
+    initial_cell,
+    d_initial_h,
+    d_initial_cell,
     weight,
     batch_size,
     steps,
@@ -149,6 +155,7 @@ def backward_persistent(
     AUXILIARY: tl.constexpr,
     CHUNK: tl.constexpr,
     HAS_STARTS: tl.constexpr,
+    HAS_INITIAL: tl.constexpr,
     WIDTH: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
@@ -170,8 +177,9 @@ def backward_persistent(
         for sub in tl.range(0, BLOCK_BATCH, BLOCK_ROWS, num_stages=1):
             backward(
                 gates, cells, extra, d_outputs, d_product, d_state, d_gates, d_recurrent,
-                d_extra, episode_starts, batch_size, steps, beta, t,
-                UNITS, CELL, ACTIVATION, AUXILIARY, CHUNK, HAS_STARTS, False,
+                d_extra, episode_starts, initial_cell, d_initial_h, d_initial_cell, batch_size,
+                steps, beta, t,
+                UNITS, CELL, ACTIVATION, AUXILIARY, CHUNK, HAS_STARTS, HAS_INITIAL, False,
                 BLOCK_ROWS, BLOCK_UNITS, first_row + sub,
             )  # fmt: skip
         tl.debug_barrier()
@@ -185,8 +193,9 @@ def backward_persistent(
             for sub in tl.range(0, BLOCK_BATCH, BLOCK_ROWS, num_stages=1):
                 backward(
                     gates, cells, extra, d_outputs, d_product, d_state, d_gates, d_recurrent,
-                    d_extra, episode_starts, batch_size, steps, beta, t,
-                    UNITS, CELL, ACTIVATION, AUXILIARY, CHUNK, HAS_STARTS, True,
+                    d_extra, episode_starts, initial_cell, d_initial_h, d_initial_cell, batch_size,
+                    steps, beta, t,
+                    UNITS, CELL, ACTIVATION, AUXILIARY, CHUNK, HAS_STARTS, HAS_INITIAL, True,
                     BLOCK_ROWS, BLOCK_UNITS, first_row + sub,
                 )  # fmt: skip
             tl.debug_barrier()

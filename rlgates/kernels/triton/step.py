@@ -27,6 +27,18 @@ def continues_episode(episode_starts, t, row, inside, batch_size, HAS_STARTS: tl
 
 
 @triton.jit
+def starts_episode(episode_starts, t, row, inside, batch_size):
+    """Which of the rows `inside` the batch start an episode at step t."""
+    start = tl.load(episode_starts + t * batch_size.to(tl.int64) + row, mask=inside, other=0)
+    return inside & (start != 0)
+
+
+@triton.jit
+def add_to(pointer, value, mask):
+    tl.store(pointer, tl.load(pointer, mask=mask, other=0.0) + value, mask=mask)
+
+
+@triton.jit
 def store_as(pointer, value, mask):
     tl.store(pointer, value.to(pointer.dtype.element_ty), mask=mask)
 
@@ -66,6 +78,8 @@ def forward(
     gates,
     extra,
     episode_starts,
+    initial_h,
+    initial_cell,
     batch_size,
     steps,
     beta,
@@ -76,6 +90,7 @@ def forward(
     AUXILIARY: tl.constexpr,
     CHUNK: tl.constexpr,
     HAS_STARTS: tl.constexpr,
+    HAS_INITIAL: tl.constexpr,
     SAVE: tl.constexpr,
     RESET_ONLY: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
@@ -89,13 +104,14 @@ def forward(
     bias       (MAPS * UNITS), added to the products with h; for "gru_after" only
     cells      (T + 1, B, UNITS): c of an LSTM, else h, starting with the first state;
                (1, B, UNITS) unless SAVE
-    h_prev     (T, B, UNITS): h as the products read it, 0 where an episode starts;
-               (1, B, UNITS) unless SAVE
+    h_prev     (T, B, UNITS): h as the products read it, at an episode start 0 or the initial
+               one; (1, B, UNITS) unless SAVE
     outputs    (T, B, UNITS)
     gates      (T, B, MAPS * UNITS): all pre-activations, if SAVE
     extra      "gru_after": (T, B, UNITS), the recurrent part of the candidate, if SAVE;
                "gru_before": (B, UNITS), the reset state, for the second product
     episode_starts  (T, B), not 0 where an episode starts
+    initial_h, initial_cell  (B, UNITS), h and what is in `cells` there, if HAS_INITIAL; else 0
     first_row  of the tile, in a persistent kernel; else each program has its own tile
     """
     if first_row is None:
@@ -128,6 +144,9 @@ def forward(
         cell += t * size
     # At an episode start the old state is not read: it may be NaN.
     before = tl.load(cell, mask=continues, other=0.0)
+    if HAS_INITIAL:
+        starts = starts_episode(episode_starts, t, row, row_in, batch_size)
+        before += tl.load(initial_cell + place, mask=inside & starts[:, None], other=0.0)
     if RESET_ONLY:
         reset = sigmoid(pre_activation(projected, recurrent, bias, inner, 0, inside, False))
         store_as(extra + place, reset * before, inside)
@@ -158,14 +177,17 @@ def forward(
             z_o = pre_activation(projected, recurrent, bias, inner, U + UNITS, inside, False)
             output = sigmoid(z_o) * tanh(after)
         tl.store(outputs + t * size + place, output, mask=inside)
-        # What the next step's product reads: 0 where an episode starts there.
-        following = row_in & (row < tl.where(t == steps - 1, 0, batch_size))
-        following = continues_episode(episode_starts, t + 1, row, following, batch_size, HAS_STARTS)
+        # What the next step's product reads.
+        goes_on = row < tl.where(t == steps - 1, 0, batch_size)
+        following = continues_episode(episode_starts, t + 1, row, goes_on, batch_size, HAS_STARTS)
         later = h_prev + place
         if SAVE:
             later += (t + 1) * size
         h_next = tl.where(following[:, None], output, 0.0)
-        store_as(later, h_next, inside & (row < tl.where(t == steps - 1, 0, batch_size))[:, None])
+        if HAS_INITIAL:
+            starts = starts_episode(episode_starts, t + 1, row, goes_on, batch_size)
+            h_next += tl.load(initial_h + place, mask=inside & starts[:, None], other=0.0)
+        store_as(later, h_next, inside & goes_on[:, None])
         if SAVE:
             tl.store(cell + size, after, mask=inside)
             gates += t * size * MAPS + slot
@@ -196,6 +218,9 @@ def backward(
     d_recurrent,
     d_extra,
     episode_starts,
+    initial_cell,
+    d_initial_h,
+    d_initial_cell,
     batch_size,
     steps,
     beta,
@@ -206,6 +231,7 @@ def backward(
     AUXILIARY: tl.constexpr,
     CHUNK: tl.constexpr,
     HAS_STARTS: tl.constexpr,
+    HAS_INITIAL: tl.constexpr,
     RESET_ONLY: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_UNITS: tl.constexpr,
@@ -221,6 +247,8 @@ def backward(
     d_gates      (T, B, MAPS * UNITS): of the projected inputs
     d_recurrent  (T, B, MAPS * UNITS): of the products with h, which differ for "gru_after"
     d_extra      (B, UNITS): of the reset state of "gru_before"
+    d_initial_h, d_initial_cell  (B, UNITS), sums over the steps, if HAS_INITIAL; they are the same
+                 tensor where h is what is in `cells`
     """
     if first_row is None:
         row = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
@@ -247,10 +275,15 @@ def backward(
     gates += slot
     d_gates += slot
     before = tl.load(cells + t * size + place, mask=continues, other=0.0)
+    if HAS_INITIAL:
+        begins = starts_episode(episode_starts, t, row, row_in, batch_size)[:, None] & inside
+        before += tl.load(initial_cell + place, mask=begins, other=0.0)
     if RESET_ONLY:
         reset = sigmoid(tl.load(gates, mask=inside, other=0.0))
         d_before = tl.load(d_extra + place, mask=inside, other=0.0)
         store_as(d_gates, d_before * before * (reset * (1.0 - reset)), inside)
+        if HAS_INITIAL:
+            add_to(d_initial_cell + place, d_before * reset, begins)
         d_before = tl.where(continues, d_before * reset, 0.0)
         d_before += tl.load(d_state + place, mask=inside, other=0.0)
         tl.debug_barrier()  # other threads may still read here
@@ -262,6 +295,11 @@ def backward(
             episode_starts, t + 1, row, row < tl.where(final, 0, batch_size), batch_size, HAS_STARTS
         )
         carried = carried | (row < tl.where(final, batch_size, 0))
+        if HAS_INITIAL:
+            later = row < tl.where(final, 0, batch_size)
+            later = starts_episode(episode_starts, t + 1, row, later, batch_size)[:, None] & inside
+            d_started = tl.load(d_product + place, mask=later, other=0.0)
+            add_to(d_initial_h + place, d_started, later)
         d_output = tl.load(d_product + place, mask=inside & carried[:, None], other=0.0)
         d_output += tl.load(d_outputs + t * size + place, mask=inside, other=0.0)
         d_after = tl.load(d_state + place, mask=inside, other=0.0)
@@ -311,5 +349,7 @@ def backward(
             store_as(d_recurrent, d_r, inside)
             store_as(d_recurrent + U, d_u * reset, inside)
             store_gate(d_recurrent, d_f, d_x, d_mi, d_mf, inside, F, X, UNITS, AUXILIARY)
+        if HAS_INITIAL:
+            add_to(d_initial_cell + place, d_after * f, begins)
         tl.debug_barrier()  # other threads may still read here
         tl.store(d_state + place, tl.where(continues, d_after * f, 0.0), mask=inside)

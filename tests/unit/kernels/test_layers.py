@@ -226,7 +226,7 @@ def test_episode_starts_anywhere(kernel: Kernel, layer: Layer, where: str) -> No
     kernel.check(core, x, state, episode_starts)
 
 
-@each(NATIVE, lambda kernel: kernel.some)
+@some_layers
 @pytest.mark.parametrize("num_layers", [1, 2])
 def test_episodes_start_from_a_learned_state(kernel: Kernel, layer: Layer, num_layers: int) -> None:
     core = kernel.make(layer, num_layers, learned_state=True)

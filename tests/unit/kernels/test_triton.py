@@ -21,6 +21,7 @@ from support.interpreted import (
     seeded_core,
 )
 from support.layers import CHUNKED, LAYERS, SOME
+from torch import Tensor
 
 from rlgates.gates import ACTIVATIONS, AUXILIARIES
 from rlgates.kernels import layout
@@ -166,7 +167,7 @@ def test_weights_of_the_wrong_size_are_refused() -> None:
     core = seeded_core("lstm", 4)
     for name, shape in (("weight_ih", (12, 5)), ("bias_ih", (12,)), ("bias_hh", (12,))):
         setattr(core.cells[0], name, torch.nn.Parameter(torch.ones(shape, device=DEVICE)))
-    with pytest.raises(ValueError, match=r"must be of shape \(2, 3, 16\), got \(2, 3, 12\)"):
+    with pytest.raises(ValueError, match=r"must be torch.float32 of shape \(2, 3, 16\) on"):
         core(torch.ones(2, 3, 5, device=DEVICE))
 
 
@@ -206,3 +207,38 @@ def test_the_operator(name: str) -> None:
     spec = core.cells[0].recurrence()
     options = spec.cell, *spec.gate, 0.0, False, True
     torch.library.opcheck(compiled._cell, (inputs, episode_starts, *options), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize(("name", "options"), SOME, ids=lambda v: str(v))
+def test_hooks_may_change_strides_and_signs_in_memory(name: str, options: dict[str, Any]) -> None:
+    core = seeded_core(name, 5, learned_state=True, **options)
+    sequence = random_sequence(core, 3, 2)
+    expected = run_with_gradients(core, *sequence)
+
+    def unpack(x: Tensor) -> Tensor:
+        if not x.is_floating_point():
+            return x.transpose(0, -1).contiguous().transpose(0, -1)
+        view = torch.complex(torch.zeros_like(x), -x).conj().imag
+        assert view.is_neg()
+        return view
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: x, unpack):
+        results = run_with_gradients(core, *sequence)
+    torch.testing.assert_close(results, expected)
+
+    def smaller(x: Tensor) -> Tensor:
+        return x[..., :-1] if x.ndim > 1 else x
+
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: x, smaller):
+        outputs, _ = core(*sequence)
+    with pytest.raises(ValueError, match=r"must be torch.* of shape"):
+        outputs.sum().backward()
+
+
+@pytest.mark.usefixtures("way")
+def test_gradients_without_memory() -> None:
+    core = seeded_core("ur_lstm", 5)
+    outputs, _ = core(*random_sequence(core, 3, 2))
+    outputs.sgn().sum().backward()
+    assert all(not parameter.grad.any() for parameter in core.parameters())
