@@ -48,6 +48,12 @@ def hyperbolic(z):
 
 
 @triton.jit
+def through_clamp(z, d):
+    """The gradient through that clamp: 0 beyond it and for NaN, whatever d is."""
+    return tl.where(tl.abs(z) <= 8.0, d, 0.0)
+
+
+@triton.jit
 def masked_softmax(z, active):
     """The softmax along a row over the active units; 0 elsewhere."""
     z = tl.where(active, z, float("-inf"))
@@ -87,15 +93,17 @@ def activate_backward(d, z, active, ACTIVATION: tl.constexpr):
     elif ACTIVATION == "softsign":
         rest = 1.0 / (1.0 + tl.abs(0.5 * z))
         d_z = d * 0.25 * rest * rest
+        d_z = tl.where(tl.abs(z) < float("inf"), d_z, float("nan"))  # infinity over infinity
     elif ACTIVATION == "iterated_fast":
         inner, inner_slope = hyperbolic(z)
         outer, outer_slope = hyperbolic(inner)
         value = sigmoid(outer)
         d_z = d * (value * (1.0 - value) * outer_slope * inner_slope)
+        d_z = through_clamp(z, through_clamp(inner, d_z))
     elif ACTIVATION == "fast":
         inner, slope = hyperbolic(z)
         value = sigmoid(inner)
-        d_z = d * (value * (1.0 - value) * slope)
+        d_z = through_clamp(z, d * (value * (1.0 - value) * slope))
     else:
         tl.static_assert(ACTIVATION == "sigmoid", "an activation without code")
         value = sigmoid(z)

@@ -1,4 +1,4 @@
-"""Infinities, NaN and numbers at the ends of float32: native code is finite where the loop is.
+"""Infinities, NaN and numbers at the ends of float32: kernels are finite where the loop is.
 
 A case is its number, as in `tests/unit/cores/test_random_shapes.py`. Outputs, states and gradients
 of native code are finite exactly where those of the plain loop in float32 are. There are two
@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import torch
+from support import interpreted
 from support.equivalence import plain_reference, random_sequence, run_with_gradients
 from support.layers import FUSED, LAYERS, Layer, general_core
 from torch import Tensor
@@ -28,12 +29,13 @@ from torch.utils._pytree import tree_leaves
 from rlgates import Core
 from rlgates.kernels.cpu import abi
 
-pytestmark = pytest.mark.skipif(
+built = pytest.mark.skipif(
     not abi.built(), reason="rlgates.kernels.cpu._native was not built (it needs a C++ compiler)"
 )
 
 LINEAR: list[Layer] = [(name, {}) for name in ("ur_mingru", "om_gilr", "minlstm", "lru")]
-KINDS = LAYERS, [layer for layer in FUSED if "rank" not in layer[1]], LINEAR
+Kinds = tuple[list[Layer], list[Layer], list[Layer]]
+KINDS: Kinds = LAYERS, [layer for layer in FUSED if "rank" not in layer[1]], LINEAR
 MOST = torch.finfo(torch.float32).max
 # Every bit of this NaN is set, unlike those that arithmetic gives.
 OTHER_NAN = torch.tensor(0x7FFFFFFF, dtype=torch.int32).view(torch.float32).item()
@@ -46,9 +48,9 @@ SPECIAL = (
 class Case:
     """A core, its inputs and state with a few special numbers, and a description."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, kinds: Kinds) -> None:
         r = Random(number)
-        self.layer = name, options = r.choice(r.choices(KINDS, weights=(2, 2, 1))[0])
+        self.layer = name, options = r.choice(r.choices(kinds, weights=(2, 2, 1))[0])
         self.core = general_core(name, 6 * r.choice((1, 2, 3)), r.choice((1, 1, 2)), **options)
         self.x, self.state, starts = random_sequence(self.core, 3, 5, seed=number)
         self.starts = r.choice((starts, None))
@@ -88,12 +90,12 @@ def largest(x: Tensor) -> float:
     return float(finite.double().abs().max()) if finite.numel() else 0.0
 
 
-def check(number: int) -> bool:
+def check(number: int, backend: str = "native", kinds: Kinds = KINDS) -> bool:
     """Raise an AssertionError where case `number` differs; whether finite numbers overflowed."""
-    case = Case(number)
-    case.core.backend = "native"
+    case = Case(number, kinds)
+    case.core.backend = backend
     results = case.results(case.core)
-    assert case.core.backend_used == "native"
+    assert case.core.backend_used == backend
     expected = case.results(plain_reference(case.core, None))
     with Overflows() as overflows:
         exact = case.results(plain_reference(case.core), torch.float64)
@@ -106,11 +108,13 @@ def check(number: int) -> bool:
     return overflows.found
 
 
+@built
 def test_finite_where_the_loop_is() -> None:
     overflows = [check(number) for number in range(100)]
     assert sum(overflows) < 35
 
 
+@built
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(10))
 def test_finite_where_the_loop_is_in_two_thousand_cases(block: int) -> None:
@@ -118,6 +122,7 @@ def test_finite_where_the_loop_is_in_two_thousand_cases(block: int) -> None:
         check(number)
 
 
+@built
 @pytest.mark.parametrize("number", [math.nan, OTHER_NAN])
 @pytest.mark.usefixtures("instructions")
 def test_any_nan_gives_nan(number: float) -> None:
@@ -131,6 +136,7 @@ def test_any_nan_gives_nan(number: float) -> None:
         assert outputs[0, 1].isfinite().all(), name
 
 
+@built
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -150,6 +156,7 @@ def test_nan_is_not_dropped(name: str, options: dict[str, float]) -> None:
         assert outputs[0, 0].isnan().all()
 
 
+@built
 def test_zoneout_selects() -> None:
     """As in the loop: the gradient of a unit that keeps its value is not multiplied by zero."""
     core = general_core("lstm", 64, zoneout_hidden=0.5, zoneout_cell=0.5)
@@ -163,6 +170,7 @@ def test_zoneout_selects() -> None:
         assert torch.equal(gradient[-64:].isfinite(), kept)  # of the output gate
 
 
+@built
 def test_equal_gates_share_the_gradient_of_their_minimum() -> None:
     core = general_core("mogrifier", 8, backend="native", rounds=0)
     with torch.no_grad():
@@ -174,3 +182,18 @@ def test_equal_gates_share_the_gradient_of_their_minimum() -> None:
     expected = run_with_gradients(plain_reference(core, None), x, state, None)
     assert expected["cells.0.bias_ih"][:8].any()
     torch.testing.assert_close(results, expected)
+
+
+@pytest.mark.skipif(interpreted.MISSING, reason=interpreted.REASON)
+@pytest.mark.skipif(interpreted.DEVICE != "cpu", reason="the numbers are on the CPU")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [(0, 16), *(pytest.param(k, k + 100, marks=pytest.mark.slow) for k in (16, 116, 216))],
+)
+def test_triton_is_finite_where_the_loop_is(
+    first: int, last: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(first, last):
+        interpreted.run_in_one_launch(monkeypatch, number % 2 == 0)
+        check(number, "triton", (LAYERS, LAYERS, LAYERS))
