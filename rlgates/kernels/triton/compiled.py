@@ -1,7 +1,7 @@
 """The Triton kernels of gated layers as operators of torch.library, for torch.compile.
 
-As in `rlgates.kernels.ops`, tensors are laid flat: `inputs` are the projected inputs, h, c of an
-LSTM, the recurrent weights and, for "gru_after", their bias.
+As in `rlgates.kernels.ops`, tensors are laid flat: `inputs` are those of `launch.Inputs` that there
+are.
 """
 
 from __future__ import annotations
@@ -20,10 +20,14 @@ _PROBLEM = "str cell, str activation, str auxiliary, int chunk_size, float beta,
 
 
 def run(
-    x: Tensor, state: Tensor, episode_starts: Tensor | None, spec: CellSpec
+    x: Tensor,
+    state: Tensor,
+    episode_starts: Tensor | None,
+    spec: CellSpec,
+    initial: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """As `op.run`."""
-    inputs = [tensor for tensor in op.prepare(x, state, spec) if tensor is not None]
+    inputs = [tensor for tensor in op.prepare(x, state, spec, initial) if tensor is not None]
     half = torch.is_autocast_enabled(inputs[0].device.type)
     saves = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
     gate = spec.gate or ("", "", 1)
@@ -31,11 +35,12 @@ def run(
     return outputs, torch.cat([outputs[-1], last], dim=-1) if spec.cell == "lstm" else last
 
 
-def _all_five(cell: str, inputs: Sequence[Tensor]) -> list[Tensor | None]:
-    projected, h, *rest = inputs
-    c = rest.pop(0) if cell == "lstm" else None
-    weight, *bias = rest
-    return [projected, h, c, weight, bias[0] if bias else None]
+def _all(cell: str, inputs: Sequence[Tensor]) -> op.Tensors:
+    """Those of `launch.Inputs`, with None for those that there are not."""
+    rest = iter(inputs)
+    fields = ["projected", "h", "c", "weight", "bias", "initial_h", "initial_c"]
+    absent = {name for name, of in (("c", "lstm"), ("bias", "gru_after")) if cell != of}
+    return tuple(None if name in absent else next(rest, None) for name in fields)
 
 
 def _problem(inputs: Sequence[Tensor], options: Sequence[Any]) -> Any:
@@ -55,13 +60,10 @@ def _starts(episode_starts: Tensor | None) -> Tensor | None:
 )
 def _cell(inputs: Sequence[Tensor], episode_starts: Tensor | None, *options: Any) -> list[Tensor]:
     *problem, saves = options
+    described = _problem(inputs, problem)
+    tensors = op.read_inputs(described, _all(problem[0], inputs), inputs[0].device)
     with torch.cuda.device_of(inputs[0]):
-        outputs, cells, *saved = op.forward(
-            _problem(inputs, problem),
-            saves,
-            _starts(episode_starts),
-            *_all_five(problem[0], inputs),
-        )
+        outputs, cells, *saved = op.forward(described, saves, _starts(episode_starts), *tensors)
     results = [outputs, cells[-1].clone()]
     return [*results, *(t for t in (cells, *saved) if t is not None)] if saves else results
 
@@ -97,14 +99,15 @@ def _cell_backward(
     episode_starts: Tensor | None,
     *problem: Any,
 ) -> list[Tensor]:
-    weight = _all_five(problem[0], inputs)[3]
+    described = _problem(inputs, problem)
+    tensors = op.read_inputs(described, _all(problem[0], inputs), inputs[0].device)
     cells, h_prev, gates, *extra = saved
     results = cells, h_prev, gates, extra[0] if extra else None
     d_h, d_c = (None, d_state) if problem[0] == "lstm" else (d_state, None)
     with torch.cuda.device_of(inputs[0]):
         gradients = op.backward(
-            *(_problem(inputs, problem), True, _starts(episode_starts), weight),
-            *(*results, d_outputs, d_h, d_c),
+            *(described, True, _starts(episode_starts), tensors[3]),
+            *(*results, *tensors[5:], d_outputs, d_h, d_c),
         )
     found = (d for d in gradients if d is not None)
     return [d.to(x.dtype) for d, x in zip(found, inputs, strict=True)]

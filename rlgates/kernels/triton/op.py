@@ -155,7 +155,7 @@ def run(
         ValueError: shapes do not fit together, or memory was freed.
     """
     problem = gated_problem(spec, *x.shape[:2])
-    tensors = _read(_inputs(problem), prepare(x, state, spec, initial), x.device)
+    tensors = read_inputs(problem, prepare(x, state, spec, initial), x.device)
     assert tensors[0] is not None
     starts = None
     if episode_starts is not None:
@@ -241,6 +241,11 @@ def _saved(problem: GatedProblem) -> Shapes:
         "the gradient of h": inputs["h"],
         "the gradient of c": inputs["h"],
     }
+
+
+def read_inputs(problem: GatedProblem, tensors: Tensors, device: torch.device) -> Tensors:
+    """The tensors of `launch.Inputs`, checked."""
+    return _read(_inputs(problem), tensors, device)
 
 
 def _read(shapes: Shapes, tensors: Tensors, device: torch.device) -> Tensors:

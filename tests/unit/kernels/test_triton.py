@@ -180,10 +180,11 @@ def test_other_numbers_and_cores_are_refused() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0:RuntimeWarning")
+@pytest.mark.parametrize("learned_state", [False, True])
 @pytest.mark.parametrize("name", ["ur_lstm", "gru", "or_gru", "ur_janet"])
-def test_a_compiled_core_keeps_the_kernel(name: str) -> None:
+def test_a_compiled_core_keeps_the_kernel(name: str, learned_state: bool) -> None:
     torch.compiler.reset()
-    core = seeded_core(name, 6, 2)
+    core = seeded_core(name, 6, 2, learned_state=learned_state)
     sequence = random_sequence(core, 3, 5)
     expected = run_with_gradients(core, *sequence)
     core.backend_used = None
