@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -33,6 +33,8 @@ from rlgates.experiments.tasks.data.hub import HubDataset
 DataDir = str | os.PathLike[str] | None
 
 DATA_VARIABLE, OFFLINE_VARIABLE = "RLGATES_DATA", "RLGATES_OFFLINE"
+MAX_SIZE = 2**30
+"""Bytes that a file or an archive of unknown size may have when it is decompressed."""
 OPENERS: dict[str, Callable[..., Any]] = {"": open, ".gz": gzip.open, ".xz": lzma.open}
 DECOMPRESSION_ERRORS = (
     EOFError,
@@ -56,7 +58,9 @@ class File:
         urls: addresses to download it from; the first that answers is used.
         member: path in the zip archive at those addresses; empty if they hold the file itself.
         convert: makes the content from the archive at those addresses, for content that no
-            single member holds. The result is kept in the cache, with its SHA-256 beside it.
+            single member holds. The result is kept in the cache, with its SHA-256 beside it, which
+            is checked if no `digest` is known.
+        max_size: bytes that the decompressed file has at most; it is not decompressed further.
         archive_digest: SHA-256 of the archive, checked before it is unpacked; empty if none is
             known.
         hub: a data set of the Hugging Face hub, tried last; its content is kept like that of
@@ -70,9 +74,14 @@ class File:
     urls: tuple[str, ...] = ()
     member: str = ""
     convert: Callable[[Path], bytes] | None = None
+    max_size: int = MAX_SIZE
     archive_digest: str = ""
     hub: HubDataset | None = None
     hint: str = ""
+
+    def __post_init__(self) -> None:
+        if self.hub is not None and not (self.digest or self.hub.revision):
+            raise ValueError(f"{self.name}: a hub data set needs a revision, or the file a digest.")
 
     @property
     def archives(self) -> list[str]:
@@ -165,12 +174,12 @@ def read_path(file: File, path: Path) -> bytes:
     try:
         if suffix in OPENERS:
             with OPENERS[suffix](path, "rb") as stream:
-                content: bytes = stream.read()
+                content = _read_at_most(file.max_size, stream, path)
         elif file.convert is not None:
             content = file.convert(path)
         else:
-            with zipfile.ZipFile(path) as archive:
-                content = archive.read(file.member)
+            with zipfile.ZipFile(path) as archive, archive.open(file.member) as stream:
+                content = _read_at_most(file.max_size, stream, path)
     except KeyError as error:
         raise ValueError(f"{path} is an archive without {file.member}.") from error
     except DECOMPRESSION_ERRORS as error:
@@ -178,9 +187,36 @@ def read_path(file: File, path: Path) -> bytes:
             f"{path} cannot be unpacked: it is truncated or damaged ({error}). Remove it."
         ) from error
     digest_path = path.with_name(path.name + ".sha256")
-    expected = digest_path.read_text().strip() if digest_path.is_file() else file.digest
+    if not (expected := file.digest) and digest_path.is_file():
+        expected = digest_path.read_text(errors="replace").strip()
     _check(content, expected, str(path), "It is truncated or altered: remove it.")
     return content
+
+
+def _read_at_most(limit: int, stream: IO[bytes], path: Path) -> bytes:
+    """The rest of a stream, which is not decompressed beyond `limit` bytes."""
+    content = stream.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(
+            f"{path} is not the published file: it is longer than {limit:,} bytes. Remove it."
+        )
+    return content
+
+
+class _Bounded:
+    """A stream of bytes that ends with a ValueError after `limit` of them."""
+
+    def __init__(self, stream: IO[bytes], limit: int, path: Path) -> None:
+        self.stream, self.left, self.path = stream, limit, path
+
+    def read(self, size: int) -> bytes:
+        content = self.stream.read(min(size, self.left + 1))
+        self.left -= len(content)
+        if self.left < 0:
+            raise ValueError(
+                f"{self.path} is not the published archive: it is too long. Remove it."
+            )
+        return content
 
 
 def _check(content: bytes, expected: str, source: str, advice: str) -> None:
@@ -270,12 +306,16 @@ def missing_file(file: File, data_dir: DataDir = None, reason: str = "") -> File
     )
 
 
-def archive_members(path: Path) -> Iterator[tuple[str, bytes]]:
+def archive_members(path: Path, max_size: int = MAX_SIZE) -> Iterator[tuple[str, bytes]]:
     """Names and contents of the files of a .tar.gz, in its order.
 
     The stream is read to its end, so that its check sum is verified.
+
+    Raises:
+        ValueError: it holds more than `max_size` bytes; no more are decompressed.
     """
-    with gzip.open(path, "rb") as stream:
+    with gzip.open(path, "rb") as compressed:
+        stream: Any = _Bounded(compressed, max_size, path)
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             for entry in archive:
                 member = archive.extractfile(entry) if entry.isfile() else None

@@ -20,12 +20,14 @@ class HubDataset:
         splits: splits of the data set, in the order in which `convert` takes them.
         convert: makes the content of the file from the splits, which are `datasets.Dataset`s.
         configuration: name of the configuration; None if there is only one.
+        revision: commit of the repository; None: the latest, if the digest of the file is known.
     """
 
     repository: str
     splits: tuple[str, ...]
     convert: Callable[..., bytes]
     configuration: str | None = None
+    revision: str | None = None
 
     def content(self) -> bytes:
         """The content of the file. `datasets` shows the progress and caches its downloads.
@@ -41,7 +43,9 @@ class HubDataset:
             )
         try:
             datasets: Any = importlib.import_module("datasets")
-            dataset = datasets.load_dataset(self.repository, self.configuration)
+            dataset = datasets.load_dataset(
+                self.repository, self.configuration, revision=self.revision
+            )
             return self.convert(*(dataset[split] for split in self.splits))
         except Exception as error:  # many libraries take part
             reason = f"{type(error).__name__}: {error}".splitlines()[0]

@@ -60,8 +60,14 @@ def _mnist_file(name: str, digest: str) -> File:
         name,
         digest,
         tuple(f"{server}{name}.gz" for server in servers),
+        max_size=60_000 * 28 * 28 + 16,
         hint="The task digits (scikit-learn's small digits) needs no file.",
-        hub=HubDataset("ylecun/mnist", ("train" if name.startswith("train") else "test",), convert),
+        hub=HubDataset(
+            "ylecun/mnist",
+            ("train" if name.startswith("train") else "test",),
+            convert,
+            revision="77f3279092a1c1579b2250db8eafed0ad422088c",
+        ),
     )
 
 
@@ -124,6 +130,7 @@ CIFAR = File(
         lambda train, test: _npz(
             _check_cifar({"train": _from_hub(train, "img"), "test": _from_hub(test, "img")})
         ),
+        revision="0b2714987fa478483af9968de7c934580d0bb9a2",
     ),
     hint="The six .bin files of that archive will do as well.",
 )

