@@ -17,8 +17,10 @@ os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 os.environ.setdefault("RLGATES_OFFLINE", "1")
 
 
+# CI must be able to repeat a failure; --hypothesis-profile nightly looks for new ones.
 hypothesis.settings.register_profile("ci", derandomize=True)
 hypothesis.settings.register_profile("dev")
+hypothesis.settings.register_profile("nightly", print_blob=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 
@@ -113,7 +115,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out what takes long")
     parser.addoption("--golden", action="store_true", help="write digests of new environments")
-    parser.addoption("--fault-cases", type=int, default=20, help="how much is damaged or killed")
+    parser.addoption("--faults", type=int, default=1, help="times as many faults and updates")
     parser.addoption("--parity", type=Path, help="write the errors against the twins as CSV")
     parser.addoption(
         "--random-cases", default="0:100", help="cases that test_random_shapes.py runs: A:B, or A"

@@ -41,7 +41,7 @@ def test_one_call_equals_a_call_a_step(
 def test_one_call_equals_calls_over_any_pieces(name: str, setting: dict[str, Any]) -> None:
     cores = {layers: build(name, layers, **setting) for layers in (1, 3)}
 
-    @settings(max_examples=6, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=6, deadline=None, database=None)
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
         core = cores[data.draw(st.sampled_from(sorted(cores)))]
@@ -59,7 +59,7 @@ def test_one_call_equals_calls_over_any_pieces(name: str, setting: dict[str, Any
 
 @every_family
 def test_one_call_equals_a_call_a_step_at_any_size(name: str) -> None:
-    @settings(max_examples=10, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=10, deadline=None, database=None)
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
         draw = data.draw

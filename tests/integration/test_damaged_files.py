@@ -1,6 +1,6 @@
 """Files of runs and studies with flipped, missing and foreign parts: an error that names the file.
 
-`--fault-cases N` flips so many bytes of each file; `make test-faults` has more than the default.
+`--faults N` flips 20 N bits of each file; `make test-faults` does.
 """
 
 from __future__ import annotations
@@ -181,14 +181,14 @@ def test_runs_of_earlier_versions_are_read(
 def test_every_flip_in_a_run_is_noticed(
     copied: AgentConfig, request: pytest.FixtureRequest
 ) -> None:
-    count, folder = request.config.getoption("fault_cases"), copied.run_folder(0)
+    count, folder = 20 * request.config.getoption("faults"), copied.run_folder(0)
     table, manifest = folder / "progress.csv", folder / "manifest.json"
     assert_named(table, [*flips(table, count), b""], lambda: logs.read_rows(table))
     assert_named(manifest, flips(manifest, count), lambda: train(copied, 0))
 
 
 def test_every_flip_in_a_study_is_noticed(study: Path, request: pytest.FixtureRequest) -> None:
-    count = request.config.getoption("fault_cases")
+    count = 20 * request.config.getoption("faults")
     job = Job(replace(TINY, core="lstm", folder=str(study / "runs")), 0)
 
     def check() -> None:
@@ -270,7 +270,7 @@ def test_flips_in_the_table_of_a_stopped_run_are_noticed(
         logs.rewind(folder, saved["logs"])
 
     # The end of the last line decides nothing: the row is whole without it, or written again.
-    for content in flips(table, request.config.getoption("fault_cases")):
+    for content in flips(table, 20 * request.config.getoption("faults")):
         if content[-1:] != b"\n":
             continue
         before = table.read_bytes()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.tiny import agent, equal, scalars, stop_after, table, tiny
+from support.tiny import agent, equal, scalars, stop_after, table, tiny, words
 
 from rlgates.agents import RecurrentPPO
 from rlgates.experiments.configs.agent import AgentConfig
@@ -48,26 +48,6 @@ def test_stopped_after_every_update(core: str, algo: str, tmp_path: Path) -> Non
     assert (again.success, again.steps) == (result.success, result.steps)
     manifest = json.loads((stopped.run_folder(0) / "manifest.json").read_text())
     assert [session["from_step"] for session in manifest["sessions"]] == [0, 56, 112, 168, 224, 280]
-
-
-def words(config: AgentConfig) -> list[str]:
-    """The command line of a config made by `tiny`."""
-    pairs = [f"{name}={value}" for name, value in config.env_settings.items()]
-    named = {
-        "total_steps": config.total_steps,
-        "hidden_size": config.hidden_size,
-        "window": config.window,
-        "n_envs": config.n_envs,
-        "n_epochs": config.n_epochs,
-        "n_minibatches": config.n_minibatches,
-        "eval_every": config.eval_every,
-        "eval_episodes": config.eval_episodes,
-        "final_episodes": config.final_episodes,
-        "checkpoint_minutes": config.checkpoint_minutes,
-        "folder": config.folder,
-    }
-    options = [word for name, value in named.items() for word in (f"--{name}", str(value))]
-    return ["train", *options, "--no-eval-deterministic", "--net-arch", "--env-settings", *pairs]
 
 
 def _rows(table: Path) -> int:

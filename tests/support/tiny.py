@@ -51,6 +51,26 @@ def tiny(folder: Path | str, **changes: Any) -> AgentConfig:
     return AgentConfig(**{**values, **changes})
 
 
+def words(config: AgentConfig) -> list[str]:
+    """The command line of a config made by `tiny`."""
+    pairs = [f"{name}={value}" for name, value in config.env_settings.items()]
+    named = {
+        "total_steps": config.total_steps,
+        "hidden_size": config.hidden_size,
+        "window": config.window,
+        "n_envs": config.n_envs,
+        "n_epochs": config.n_epochs,
+        "n_minibatches": config.n_minibatches,
+        "eval_every": config.eval_every,
+        "eval_episodes": config.eval_episodes,
+        "final_episodes": config.final_episodes,
+        "checkpoint_minutes": config.checkpoint_minutes,
+        "folder": config.folder,
+    }
+    options = [word for name, value in named.items() for word in (f"--{name}", str(value))]
+    return ["train", *options, "--no-eval-deterministic", "--net-arch", "--env-settings", *pairs]
+
+
 def table(config: AgentConfig, seed: int) -> list[dict[str, str]]:
     """The rows of a run's progress.csv, without the times."""
     with (config.run_folder(seed) / "progress.csv").open(newline="") as file:

@@ -206,7 +206,7 @@ def _read_at_most(limit: int, stream: IO[bytes], path: Path) -> bytes:
 class _Bounded:
     """A stream of bytes that ends with a ValueError after `limit` of them."""
 
-    def __init__(self, stream: IO[bytes], limit: int, path: Path) -> None:
+    def __init__(self, stream: IO[bytes] | gzip.GzipFile, limit: int, path: Path) -> None:
         self.stream, self.left, self.path = stream, limit, path
 
     def read(self, size: int) -> bytes:

@@ -67,7 +67,7 @@ def test_float64_equals_the_loop(name: str) -> None:
 
 @few
 def test_equals_the_loop_however_it_is_stacked_and_cut(name: str) -> None:
-    @settings(max_examples=25, deadline=None, derandomize=True)
+    @settings(max_examples=25, deadline=None)
     @given(data=st.data())
     def run(data: st.DataObject) -> None:
         draw = data.draw

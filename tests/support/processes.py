@@ -1,0 +1,78 @@
+"""Commands of `rlgates` in processes that are quickly made, to be killed at any moment."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from rlgates.experiments.cli import main as cli
+
+KILLS = (*[signal.SIGKILL] * 4, signal.SIGTERM, signal.SIGINT)
+
+
+class Process(NamedTuple):
+    """A forked process.
+
+    Attributes:
+        pid: its number.
+        log: what it prints.
+    """
+
+    pid: int
+    log: Path
+
+    def end(self) -> int:
+        """Wait for its end, and return its exit code; minus the signal that killed it."""
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def start(words: list[str], log: Path, prepare: Callable[[], object] = lambda: None) -> Process:
+    """Fork a process that runs the command, after `prepare`; nothing has to be imported again."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        return Process(pid, log)
+    code = 70
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+        prepare()
+        code = cli.main(words)
+    except KeyboardInterrupt:
+        code = 130
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def run(words: list[str], log: Path, prepare: Callable[[], object] = lambda: None) -> int:
+    """The exit code of a command in a process of its own."""
+    return start(words, log, prepare).end()
+
+
+def limit_files(size: int) -> Callable[[], None]:
+    """Files can grow to so many bytes, as on a full disk."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def killed(words: list[str], log: Path, longest: float, moments: random.Random) -> int:
+    """Start a command, and send it a signal of `KILLS` within `longest` seconds."""
+    process = start(words, log)
+    time.sleep(moments.uniform(0, longest))
+    os.kill(process.pid, moments.choice(KILLS))
+    return process.end()
