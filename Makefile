@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= auto
 CASES ?= 0:1000
+FAULTS ?= 40
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test test-quick test-slow sanitize lint format wheel clean
+.PHONY: help setup demo test test-quick test-slow test-faults sanitize lint format wheel clean
 
 venv := $(abspath $(VENV))
 bin := $(venv)/bin
@@ -37,6 +38,10 @@ test-quick: $(ready)  ## the core of them, in under a minute on two idle cores
 
 test-slow: $(ready)  ## the tests that train
 	$(bin)/pytest -n $(WORKERS) --maxprocesses 8 -m "slow and not gpu"
+
+test-faults: $(ready)  ## kill, damage and fill up, FAULTS times as often as in make test, at random
+	$(bin)/pytest -n $(WORKERS) --maxprocesses 8 -m "not gpu" --faults $(FAULTS) --hypothesis-profile nightly \
+	  tests/integration/test_{faults,damaged_files,resume,growth}.py tests/unit/agents/test_hostile_files.py
 
 # setup.py builds the package again, into a folder that the tests then run in. If a sanitizer aborts
 # them, the failing case is the last one in build/sanitize/cases.log.

@@ -187,6 +187,7 @@ def test_signals_at_random_moments(
         else:  # it was faster than the signal
             command.assert_same(folder, reference)
             shutil.rmtree(folder)
+            seconds *= 0.8
     assert run(command.words(folder), log) == 0, log.read_text()
     command.assert_same(folder, reference)
 

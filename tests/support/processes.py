@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import resource
@@ -13,6 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlgates.experiments.cli import main as cli
+
+# What commands import when they run: forked processes have it already.
+for _module in ("sweep.sweep", "tune.tune", "tune.journal"):
+    importlib.import_module(f"rlgates.experiments.{_module}")
+for _module in ("matplotlib.pyplot", "torch._dynamo", "torch.utils.tensorboard"):
+    importlib.import_module(_module)
 
 KILLS = (*[signal.SIGKILL] * 4, signal.SIGTERM, signal.SIGINT)
 
