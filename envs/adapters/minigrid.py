@@ -16,6 +16,7 @@ from rlgates.errors import check_choice, check_flag, check_size, unknown_choice
 OBSERVATIONS = ("symbolic", "objects", "rgb")
 _OBJECTS = (0, 1, 2, 5, 6)  # codes of what a cell can be here: unseen, empty, wall, key, ball
 _LARGEST_CODE = 10  # of MiniGrid's objects; its colours go to 5, its states to 3
+_CODES = (11, 6, 3)  # number of MiniGrid's objects, colours and states
 _MOVES = 3  # left, right and forward are MiniGrid's first actions, pickup and others follow
 _ALL_ACTIONS = 7
 
@@ -237,6 +238,35 @@ class MiniGridMemory(gymnasium.Env[NDArray[Any], np.int64]):
 
     def close(self) -> None:
         self._inner.close()
+
+
+class OneHotCells(gymnasium.ObservationWrapper[NDArray[np.float32], Any, Any]):
+    """The view of any environment of MiniGrid as one-hot cells, without mission and direction.
+
+    `Box(0, 1, (view, view, 20), float32)`: 11 channels for the object, 6 for the colour and 3 for
+    the state of a cell. MiniGrid's own codes say that a key is nearly a ball.
+
+    Args:
+        env: of MiniGrid.
+
+    Raises:
+        ValueError: the observation has no entry "image" of cells.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        space = env.observation_space
+        image = space.spaces.get("image") if isinstance(space, spaces.Dict) else None
+        if image is None or image.shape is None or image.shape[2:] != (len(_CODES),):
+            raise ValueError(f"OneHotCells needs an environment of MiniGrid, got {space}.")
+        self.observation_space = spaces.Box(0, 1, (*image.shape[:2], sum(_CODES)), np.float32)
+
+    def observation(self, observation: dict[str, Any]) -> NDArray[np.float32]:
+        cells = observation["image"]
+        one_hot = [
+            cells[..., channel, None] == np.arange(codes) for channel, codes in enumerate(_CODES)
+        ]
+        return np.concatenate(one_hot, axis=-1).astype(np.float32)
 
 
 def _check_odd(name: str, value: int, minimum: int) -> int:

@@ -7,7 +7,6 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +16,9 @@ import tyro
 import rlgates
 from rlgates.errors import check_seeds
 from rlgates.experiments.cli import studies as study_commands
+from rlgates.experiments.cli import train as train_commands
 from rlgates.experiments.cli.bench import bench
+from rlgates.experiments.cli.config_file import over_base, read_config_file
 from rlgates.experiments.cli.convert import convert
 from rlgates.experiments.cli.doctor import doctor
 from rlgates.experiments.cli.exits import (
@@ -28,9 +29,10 @@ from rlgates.experiments.cli.exits import (
     command,
     exit_code,
 )
+from rlgates.experiments.cli.help import MAIN, short_help
 from rlgates.experiments.configs.agent import SUCCESS_THRESHOLD, AgentConfig
-from rlgates.experiments.configs.base import Pairs, override_from_command_line, supported_options
-from rlgates.experiments.configs.presets import PRESETS
+from rlgates.experiments.configs.base import Pairs
+from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.presets import preset as find_preset
 from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.configs.tiers import Tier, over_tier, tier_base
@@ -42,7 +44,8 @@ from rlgates.registry import CORES, core_names
 if TYPE_CHECKING:
     from rlgates.experiments.runs.jobs import JobResult
 
-PresetName = Annotated[str, tyro.conf.arg(metavar="{" + ",".join(PRESETS) + "}")]
+PresetName = Annotated[str, tyro.conf.arg(metavar="{" + ",".join(train_commands.ALL_PRESETS) + "}")]
+ConfigFile = Annotated[Path | None, tyro.conf.arg(name="config")]
 NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -74,6 +77,10 @@ def _main(words: list[str]) -> int:
     try:
         words = [_current_option(word) for word in _current_command(words)]
         _check_values(words)
+        if words[:1] and words[0] in MAIN and {"-h", "--help"} & {*words}:
+            print(short_help(words[0], _base(words)))
+            return FINISHED
+        words = ["--help" if word == "--help-all" else word for word in words]
         code: int = _app(words).cli(
             prog="rlgates",
             description="Memory cores for agents: train them, compare them, draw the curves.",
@@ -122,33 +129,49 @@ def _check_values(words: Sequence[str]) -> None:
             raise ValueError(f"{word} needs one value or more; leave it out for the default.")
 
 
+def _base(words: Sequence[str]) -> AgentConfig | GymConfig | TaskConfig:
+    """The config whose values are the defaults of the command in `words`."""
+    if words[0] == "task":
+        return _task_base(words)
+    if words[0] == "demo":
+        return find_preset("demo-smoke" if "--smoke" in words else "demo")
+    return train_commands.train_base(words)
+
+
+def _task_base(words: Sequence[str]) -> TaskConfig:
+    """The config of a task, of its tier or of a run's manifest."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--config", nargs="?")
+    file = parser.parse_known_args(words)[0].config
+    if words[:1] != ["task"] or file is None:
+        return tier_base(words)
+    config = read_config_file(Path(file)) if file.endswith(".json") else None
+    if not isinstance(config, TaskConfig):
+        raise ValueError(f"{file} is no manifest.json of a run of `rlgates task`.")
+    return config
+
+
 def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
     """The commands; their defaults depend on the preset or task in `words`."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--preset", default="default")
-    parser.add_argument("--smoke", action="store_true")
-    try:
-        known, _ = parser.parse_known_args(words)
-    except argparse.ArgumentError as error:
-        raise ValueError(f"{error}.") from error
-    base = PRESETS.get(known.preset, AgentConfig())
-    demo_base = find_preset("demo-smoke" if known.smoke else "demo")
+    base = train_commands.train_base(words)
+    demo_base = find_preset("demo-smoke" if "--smoke" in words else "demo")
     app = tyro.extras.SubcommandApp()
 
-    @app.command(name="train")
-    def train(
-        config: Annotated[AgentConfig, tyro.conf.arg(name="")] = base,
-        preset: PresetName = "default",
-    ) -> int:
-        """Train an agent with a core, one run for each seed, and evaluate it.
+    def train(config: Any = base, preset: PresetName = "default", file: ConfigFile = None) -> int:
+        """Train an agent with a core in any environment of gymnasium, and evaluate it.
 
-        The same command continues a stopped run.
+        One run for each seed. The same command continues a stopped run.
 
         Args:
             preset: default settings, which the other options override.
+            file: the same from a .toml (`rlgates init` writes one) or a run's manifest.json.
         """
-        find_preset(preset)
-        return exit_code(_run_agents(base, config))
+        train_commands.find_preset(preset)
+        return train_commands.train(base, config)
+
+    # The fields are those of the config for the environment in `words`.
+    train.__annotations__["config"] = Annotated[type(base), tyro.conf.arg(name="")]
+    app.command(name="train")(train)
 
     @app.command(name="demo")
     def demo(
@@ -161,7 +184,7 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
         """
         return _demo(demo_base, config, learn=not smoke)
 
-    task_base = tier_base(words)
+    task_base = _task_base(words)
 
     @app.command(name="task")
     def task(
@@ -170,6 +193,7 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
         tier: Tier = "laptop",
         protocol: str | None = None,
         data_dir: Path | None = None,
+        file: ConfigFile = None,
         list: bool = False,
     ) -> int:
         """Train a core on a supervised task, and compare it with published figures.
@@ -181,6 +205,7 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
             tier: default settings: smoke takes seconds, laptop minutes, full is as published.
             protocol: the protocol of one paper, such as "adding-gato-750"; None: the first.
             data_dir: folder of the data sets, with a folder for each; RLGATES_DATA by default.
+            file: the settings of a run, from its manifest.json, in place of a tier.
             list: list the tasks with their settings and metrics.
         """
         from rlgates.experiments.configs.protocols import describe_protocol
@@ -188,7 +213,7 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
         if list:
             print("\n".join(_tasks()))
             return FINISHED
-        config = over_tier(name, task_base, config)
+        config = over_tier(name or task_base.task, task_base, config)
         check_seeds(config.seeds)
         set_data_dir(data_dir)
         if tier == "full" or protocol is not None:
@@ -201,7 +226,10 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
     app.command(name="figures")(study_commands.figures)
     app.command(name="gates")(_gates)
     app.command(name="analyse")(_analyse)
-    app.command(name="film")(_film)
+    app.command(name="eval")(train_commands.evaluate)
+    app.command(name="film")(train_commands.film)
+    app.command(name="export")(train_commands.export)
+    app.command(name="init")(train_commands.init)
     app.command(name="convert")(convert)
     app.command(name="play")(_play)
     app.command(name="cores")(_cores)
@@ -210,20 +238,7 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
     return app
 
 
-def _run_agents(base: AgentConfig, config: AgentConfig) -> list[JobResult]:
-    """Make the runs of a config, whose settings override those of the preset."""
-    settings = base.env_settings if config.env == base.env else {}
-    options = supported_options(base.core_options, config.core)
-    return _run_seeds(
-        replace(
-            config,
-            env_settings=override_from_command_line(settings, config.env_settings),
-            core_options=override_from_command_line(options, config.core_options),
-        )
-    )
-
-
-def _run_seeds(config: AgentConfig | TaskConfig) -> list[JobResult]:
+def _run_seeds(config: AgentConfig | GymConfig | TaskConfig) -> list[JobResult]:
     """Make the runs of a config, one for each seed."""
     from rlgates.experiments.runs.jobs import Job
     from rlgates.experiments.sweep.workers import run_all
@@ -234,7 +249,7 @@ def _run_seeds(config: AgentConfig | TaskConfig) -> list[JobResult]:
 def _demo(base: AgentConfig, config: AgentConfig, learn: bool) -> int:
     time = f", at most {config.max_minutes:g} minutes" if config.max_minutes else ""
     print(f"training {config.core} on {config.env}{time}; Ctrl-C saves, the same command resumes")
-    results = _run_agents(base, config)
+    results = _run_seeds(over_base(base, config))
     print(f"curves: {command('tensorboard')} --logdir {shlex.quote(config.folder)}")
     code = exit_code(results)
     if code != FINISHED or not learn:
@@ -291,26 +306,6 @@ def _analyse(study: tyro.conf.Positional[str], results: Path = Path("experiments
 
     for path in analyse(study, results):
         print(path)
-    return FINISHED
-
-
-def _film(
-    folder: tyro.conf.Positional[Path],
-    out: Path | None = None,
-    episodes: int = 1,
-    fps: float = 8.0,
-) -> int:
-    """Film the trained agent of a finished run, with its forget gates below the image.
-
-    Args:
-        folder: run folder, such as runs/PassiveMatch-15-30-15-ur_lstm/seed-0.
-        out: the file, .gif or .mp4 (needs ffmpeg); film.gif in the run folder by default.
-        episodes: number of fresh episodes.
-        fps: steps per second.
-    """
-    from rlgates.experiments.show.film import film
-
-    print(film(folder, out, episodes, fps))
     return FINISHED
 
 

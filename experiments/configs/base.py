@@ -157,6 +157,10 @@ class RunConfig:
     def full_settings(self) -> dict[str, Any]:
         """All settings of the environment or task, with the defaults of those not given."""
 
+    def resolved(self) -> RunConfig:
+        """The config with every setting that is chosen for the environment or task written out."""
+        return self
+
     @property
     def settings(self) -> Mapping[str, Any]:
         """The given settings of the environment or task."""

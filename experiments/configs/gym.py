@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from inspect import signature
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import gymnasium
 from gymnasium import spaces
-from gymnasium.envs.registration import load_env_creator
-from gymnasium.error import Error
+from torch import nn
 
 from rlgates.envs import ENVS, make_env_spec
-from rlgates.errors import check_choice, check_seeds, check_size
+from rlgates.envs.adapters import minigrid, popgym
+from rlgates.errors import check_choice, check_number, check_seeds, check_size, unknown_choice
 from rlgates.experiments.configs.base import Pairs, RunConfig, bookkeeping, options_text
 from rlgates.experiments.configs.devices import check_threads, find_device
-from rlgates.registry import make_core
+from rlgates.experiments.configs.gym_env import (
+    POLICIES,
+    WRAPPERS,
+    check_wrappers,
+    full_settings,
+    make_env,
+    pick_policy,
+    pick_wrappers,
+    wrap,
+)
+from rlgates.registry import check_options, make_core
 
-ALGOS = ("ppo", "sb3-contrib")
+ALGOS = ("ppo", "a2c", "sb3-contrib")
+ACTIVATIONS: Mapping[str, type[nn.Module]] = {
+    "tanh": nn.Tanh,
+    "relu": nn.ReLU,
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+}
+"""What `activation_fn` of `policy_kwargs` can be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +47,7 @@ class GymConfig(RunConfig):
 
     Steps are counted over all copies of the environment. The settings are those of PPO in
     sb3-contrib, so that both implementations run with identical settings. `AgentConfig` is for
-    the environments of rlgates, whose episodes succeed or fail, and whose runs resume exactly.
+    the environments of rlgates, which are stepped as one batch.
     """
 
     kind: ClassVar[str] = "gym"
@@ -42,11 +61,20 @@ class GymConfig(RunConfig):
     """What tables call the environment; by default its name and settings."""
     observation_indices: tuple[int, ...] = ()
     """Indices of the observation that the agent gets; all by default."""
+    wrappers: tuple[str, ...] | None = None
+    """Wrappers from the inside out: minigrid, grayscale, resize=84, stack=4, previous (action and
+    reward), time, flatten; None: chosen for the observations."""
     normalize: bool = False
     """Whether observations and rewards are normalized by their running mean and variance."""
-    algo: Literal["ppo", "sb3-contrib"] = "ppo"
-    """RecurrentPPO of rlgates, or that of sb3-contrib, whose core is `torch.nn.LSTM`: "lstm" with
-    forget_bias=0.0."""
+    algo: Literal["ppo", "a2c", "sb3-contrib"] = "ppo"
+    """RecurrentPPO or RecurrentA2C of rlgates, or RecurrentPPO of sb3-contrib, whose core is
+    `torch.nn.LSTM`: "lstm" with forget_bias=0.0."""
+    algo_kwargs: Pairs = field(default_factory=dict)
+    """Further arguments of the algorithm, such as chunk_len=32 or use_sde=True."""
+    policy: str | None = None
+    """Policy, such as MlpLstmPolicy; None: chosen for the observations."""
+    policy_kwargs: Pairs = field(default_factory=dict)
+    """Further arguments of the policy, such as shared_lstm=True or activation_fn=relu."""
     net_arch: tuple[int, ...] = (64,)
     """Hidden layers between the core and the action."""
     vf_net_arch: tuple[int, ...] = (64,)
@@ -81,8 +109,16 @@ class GymConfig(RunConfig):
     max_grad_norm: float = 0.5
     """Gradients are clipped to this norm."""
 
+    eval_every: int | Literal["epoch"] | None = 20_000
+    """Steps between evaluations during training; None: only at the end."""
     eval_episodes: int = 20
-    """Fresh episodes of an evaluation."""
+    """Fresh episodes of an evaluation during training."""
+    final_episodes: int = 100
+    """Fresh episodes of the evaluation at the end."""
+    eval_deterministic: bool = True
+    """Evaluate the likeliest actions; else they are sampled, as in training."""
+    vec_env: Literal["dummy", "subproc"] = bookkeeping("dummy")
+    """Whether the copies run one after the other, or each in its own process."""
     success_return: float = bookkeeping(1.0)
     """Mean return of an evaluation that counts as learned."""
     best_return: float = bookkeeping(1.0)
@@ -94,6 +130,12 @@ class GymConfig(RunConfig):
             filter(None, (self.env.rpartition("/")[2], options_text(self.env_settings)))
         )
 
+    @staticmethod
+    def takes(env_id: str) -> bool:
+        """Whether an environment is trained with this config, and not with `AgentConfig`."""
+        single = env_id in (*minigrid.IDS, *popgym.IDS)
+        return single or (not env_id.startswith("rlgates/") and env_id not in ENVS)
+
     @property
     def is_batched(self) -> bool:
         """Whether the environment is one of rlgates, which steps all copies at once."""
@@ -103,29 +145,57 @@ class GymConfig(RunConfig):
         if self.is_batched:
             spec: Any = make_env_spec(self.env, **self.env_settings)
             return asdict(spec)
-        registered = gymnasium.spec(self.env)
-        return {**_defaults(registered.entry_point), **registered.kwargs, **self.env_settings}
+        return full_settings(self.env, self.env_settings)
+
+    def resolved(self) -> GymConfig:
+        wrappers, policy = self.wrappers, self.policy
+        if wrappers is None or policy is None:
+            wrappers, policy = _pick(
+                self.env,
+                json.dumps(dict(self.env_settings), sort_keys=True),
+                self.observation_indices,
+                self.wrappers,
+                self.policy,
+            )
+        return replace(self, wrappers=wrappers, policy=policy)
+
+    def describe(self) -> list[str]:
+        """What was chosen for the environment, in lines."""
+        config = self.resolved()
+        env = config.make_env()
+        lines = [
+            f"{self.env}: actions {env.action_space}",
+            f"observations {env.observation_space}",
+        ]
+        for word in config.wrappers or ():
+            lines.append(f"wrapper {word}: {WRAPPERS[word.partition('=')[0]].words}")
+        env.close()
+        return [
+            *lines,
+            f"{config.policy}, core {self.core}, {self.hidden_size} units; "
+            f"{self.n_envs} copies ({self.vec_env}), "
+            f"{'with' if self.normalize else 'without'} VecNormalize",
+        ]
 
     def run_folder(self, seed: int) -> Path:
         name = f"{self.title} {self.algo} {self.core}".replace(",", "").replace("/", "-")
         return Path(self.folder) / name.replace(" ", "-") / f"seed-{seed}"
 
-    def make_env(self) -> gymnasium.Env[Any, Any]:
+    def make_env(self, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
         """One copy of the environment, with the observation that the agent sees.
 
         Raises:
             ValueError: an unknown environment or setting, or a number that it does not observe.
         """
-        try:
-            env = gymnasium.make(self.env, **self.env_settings)
-        except (Error, TypeError, ImportError) as error:
-            raise ValueError(f"{self.env} cannot be made: {error}") from error
-        return (
-            select_observations(env, self.observation_indices) if self.observation_indices else env
-        )
+        env = make_env(self.env, self.env_settings, render_mode)
+        if self.observation_indices:
+            env = select_observations(env, self.observation_indices)
+        return wrap(env, self.resolved().wrappers or ())
 
     def check(self) -> None:
         check_choice("algo", self.algo, ALGOS)
+        check_choice("vec_env", self.vec_env, ("dummy", "subproc"))
+        check_options(self.core, self.core_options)
         make_core(self.core, 1, self.hidden_size, **self.core_options)
         if self.algo == "sb3-contrib" and (
             self.core != "lstm" or dict(self.core_options) != {"forget_bias": 0.0}
@@ -136,13 +206,26 @@ class GymConfig(RunConfig):
             )
         counts = ("total_steps", "n_envs", "n_steps", "batch_size", "n_epochs", "eval_episodes")
         optional = ("eval_every",) if self.eval_every is not None else ()
-        for name in (*counts, *optional, "hidden_size", "jobs"):
+        for name in (*counts, *optional, "final_episodes", "hidden_size", "jobs"):
             check_size(name, getattr(self, name))
-        if self.is_batched and self.observation_indices:
-            raise ValueError(
-                f"observation_indices must be empty for {self.env}, got {self.observation_indices}."
-            )
-        self.make_env().close()
+        for name in ("learning_rate", "clip_range", "max_grad_norm"):
+            check_number(name, getattr(self, name), above=0)
+        if self.max_minutes is not None:
+            check_number("max_minutes", self.max_minutes, above=0)
+        if self.policy is not None:
+            check_choice("policy", self.policy, POLICIES)
+        activation = self.policy_kwargs.get("activation_fn", "tanh")
+        if activation not in ACTIVATIONS:
+            raise unknown_choice("activation_fn", activation, ACTIVATIONS)
+        if self.is_batched:
+            for name in ("observation_indices", "wrappers"):
+                if getattr(self, name):
+                    raise ValueError(
+                        f"{name} must be empty for {self.env}, got {getattr(self, name)}."
+                    )
+        else:
+            check_wrappers(self.wrappers or ())
+            self.make_env().close()
         check_seeds(self.seeds)
         check_threads(self.threads)
         find_device(self.device)
@@ -170,13 +253,23 @@ def select_observations(
     return gymnasium.wrappers.TransformObservation(env, lambda obs: obs[kept], part)
 
 
-def _defaults(entry_point: str | Callable[..., Any] | None) -> dict[str, Any]:
-    """The defaults of the keyword arguments of an environment."""
-    creator = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
-    assert creator is not None
-    values = {name: item.default for name, item in signature(creator).parameters.items()}
-    return {
-        name: value
-        for name, value in values.items()
-        if value is None or isinstance(value, bool | int | float | str)
-    }
+@lru_cache(maxsize=256)
+def _pick(
+    env_id: str,
+    settings: str,
+    indices: tuple[int, ...],
+    wrappers: tuple[str, ...] | None,
+    policy: str | None,
+) -> tuple[tuple[str, ...], str]:
+    """The wrappers and the policy that fit an environment, where they are None."""
+    if env_id in ENVS:
+        space = make_env_spec(env_id, **json.loads(settings)).observation_space
+        return (), policy or pick_policy(space)
+    env = make_env(env_id, json.loads(settings))
+    try:
+        if indices:
+            env = select_observations(env, indices)
+        wrappers = pick_wrappers(env) if wrappers is None else wrappers
+        return wrappers, policy or pick_policy(wrap(env, wrappers).observation_space)
+    finally:
+        env.close()

@@ -27,6 +27,7 @@ def identity(config: RunConfig) -> dict[str, Any]:
     its default value: the options of the core and the settings of the task are those in effect,
     so that changing a default never makes an old and a new run equal.
     """
+    config = config.resolved()
     changing = (item for item in fields(config) if item.metadata.get("identity", True))
     return {
         "kind": config.kind,

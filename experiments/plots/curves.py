@@ -166,6 +166,32 @@ def draw_curves(curves: Sequence[Curve], path: Path, title: str, chance: float |
         axes.legend(loc="upper left", bbox_to_anchor=(0.01, 0.9))
 
 
+def draw_returns(
+    lines: Mapping[str, tuple[Floats, Floats]], path: Path, title: str, label: str
+) -> None:
+    """Plot what one run reached over its steps, and save the figure.
+
+    Args:
+        lines: steps and values by name; NaN where there is no value.
+        path: the PNG to write.
+        title: of the figure.
+        label: of the vertical axis.
+    """
+    with new_figure(path, (7, 4.2)) as figure:
+        axes = figure.add_subplot()
+        for (name, (steps, values)), (color, dash) in zip(lines.items(), STYLES, strict=False):
+            known = ~np.isnan(values)
+            marker = "o" if known.sum() < POINTS // 4 else ""
+            axes.plot(
+                steps[known], values[known], color=color, ls=dash, lw=2.2, marker=marker, label=name
+            )
+        axes.xaxis.set_major_formatter(FuncFormatter(steps_label))
+        axes.set_xlabel("environment steps")
+        axes.set_ylabel(label)
+        axes.set_title(title, loc="left")
+        axes.legend(loc="best")
+
+
 def draw_panels(
     panels: Mapping[str, Sequence[Curve]], path: Path, chances: Levels, label: str = TRAINING
 ) -> None:

@@ -11,24 +11,34 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
+from gymnasium import spaces
 from PIL import Image
+from stable_baselines3.common.vec_env import DummyVecEnv
 
 import rlgates.envs  # noqa: F401 (gymnasium learns the ids)
 from rlgates.agents import trace_gates
 from rlgates.envs.render.frames import FPS
 from rlgates.errors import check_number, check_size
 from rlgates.experiments.configs.agent import AgentConfig
-from rlgates.experiments.runs.agent.build import AGENTS, Agent, agent_file, read_agent_config
 from rlgates.experiments.runs.agent.evaluate import evaluation_seed
 from rlgates.experiments.runs.files import check_folder
+from rlgates.experiments.runs.gym.envs import Replay
+from rlgates.experiments.runs.load import LoadedRun, load_run
 from rlgates.experiments.show.film_frames import Episode, Pixels, frames
 from rlgates.experiments.show.play import action_names
 
 HOLD = 1.5  # seconds that the end of an episode is shown
+MIN_WIDTH = 300  # pixels, for the text below an image
 _COLORS = 256  # of a GIF
 
 
-def film(folder: Path, out: Path | None = None, episodes: int = 1, fps: float = FPS) -> Path:
+def film(
+    folder: Path,
+    out: Path | None = None,
+    episodes: int = 1,
+    fps: float = FPS,
+    best: bool = False,
+) -> Path:
     """Film the agent of a finished run on the episodes of its final evaluation.
 
     Args:
@@ -36,24 +46,25 @@ def film(folder: Path, out: Path | None = None, episodes: int = 1, fps: float = 
         out: file to write, .gif or .mp4 (needs ffmpeg); None: film.gif in the folder.
         episodes: number of episodes, at least 1.
         fps: steps per second.
+        best: the agent of the best evaluation during training, not the last one.
 
     Returns:
         the file.
 
     Raises:
-        ValueError: no finished run, an unsupported file type, no ffmpeg, or a folder that cannot be
-            written to.
+        ValueError: no finished run, an unsupported file type, no ffmpeg, an environment without
+            images, or a folder that cannot be written to.
     """
     out = folder / "film.gif" if out is None else out
     write = writer(out)
     check_size("episodes", episodes)
     check_number("fps", fps, above=0)
     check_folder("out", out.parent)
-    config, seed = read_agent_config(folder)
-    model = AGENTS[config.algo].load(agent_file(folder), device="cpu", safe=True)
+    run = load_run(folder, best)
+    config = run.config
     film_frames: list[Pixels] = []
     seconds: list[float] = []
-    for number, episode in enumerate(record(model, config, seed, episodes), 1):
+    for number, episode in enumerate(record(run, episodes), 1):
         title = config.core if episodes == 1 else f"{config.core}  episode {number} of {episodes}"
         episode_frames = list(frames(episode, title))
         film_frames += episode_frames
@@ -63,39 +74,60 @@ def film(folder: Path, out: Path | None = None, episodes: int = 1, fps: float = 
     return out
 
 
-def record(model: Agent, config: AgentConfig, seed: int, episodes: int) -> list[Episode]:
+def record(run: LoadedRun, episodes: int) -> list[Episode]:
     """Record fresh episodes; the global random state is left unchanged."""
-    env = gymnasium.make(config.env, render_mode="rgb_array", **config.env_settings).unwrapped
-    env_seed: int | None = evaluation_seed(seed, final=True)
+    env, normalize = _env(run)
+    env_seed: int | None = evaluation_seed(run.seed, final=True)
     recorded = []
     with torch.random.fork_rng():
-        torch.manual_seed(seed)
+        torch.manual_seed(run.seed)
         for _ in range(episodes):
-            recorded.append(_record_episode(model, env, config, env_seed))
+            recorded.append(_record_episode(run, env, normalize, env_seed))
             env_seed = None
     env.close()
     return recorded
 
 
-def _record_episode(model: Agent, env: Any, config: AgentConfig, seed: int | None) -> Episode:
-    policy: Any = model.policy
-    names = action_names(config.env, int(env.action_space.n))
-    phase_names = getattr(env, "phase_names", ())
+def _env(run: LoadedRun) -> tuple[Any, Callable[[Any], Any]]:
+    """The environment with images, and what to do with its observations."""
+    config = run.config
+    if isinstance(config, AgentConfig) or config.is_batched:
+        env: Any = gymnasium.make(config.env, render_mode="rgb_array", **config.env_settings)
+        env = env.unwrapped
+    else:
+        env = Replay(config.make_env("rgb_array"))
+    if isinstance(config, AgentConfig) or not config.normalize:
+        return env, lambda obs: obs
+    normalized: Any = run.normalized(DummyVecEnv([lambda: env]))
+    return env, normalized.normalize_obs
+
+
+def _record_episode(
+    run: LoadedRun, env: Any, normalize: Callable[[Any], Any], seed: int | None
+) -> Episode:
+    policy: Any = run.model.policy
+    base = env.unwrapped
+    discrete = isinstance(env.action_space, spaces.Discrete)
+    names = action_names(run.config.env, int(env.action_space.n)) if discrete else ()
+    phase_names = getattr(base, "phase_names", ())
     obs, info = env.reset(seed=seed)
-    images, observations, actions, rewards, phases = [env.render()], [], [], [], []
+    images, observations, actions, rewards, phases = [_image(env)], [], [], [], []
     state, episode_starts, done = None, np.ones(1, dtype=bool), False
     while not done:
+        obs = normalize(obs)
         observations.append(policy.obs_to_tensor(obs)[0])
-        phases.append(phase_names[env.phase] if phase_names else "")
-        action, state = model.predict(
-            obs, state, episode_starts, deterministic=config.eval_deterministic
+        phases.append(phase_names[base.phase] if phase_names else "")
+        action, state = run.model.predict(
+            obs, state, episode_starts, deterministic=run.config.eval_deterministic
         )
         episode_starts = np.zeros(1, dtype=bool)
-        obs, reward, terminated, truncated, info = env.step(np.int64(action))
+        obs, reward, terminated, truncated, info = env.step(
+            np.int64(action) if discrete else action
+        )
         done = terminated or truncated
-        actions.append(names[int(action)])
+        actions.append(names[int(action)] if discrete else _action_text(action))
         rewards.append(float(reward))
-        images.append(env.render())
+        images.append(_image(env))
     if isinstance(observations[0], dict):
         stacked: Any = {
             name: torch.stack([obs[name] for obs in observations]) for name in observations[0]
@@ -106,6 +138,19 @@ def _record_episode(model: Agent, env: Any, config: AgentConfig, seed: int | Non
     forget = torch.cat(gates, dim=-1)[:, 0].cpu().numpy() if gates else None
     result = {True: "success", False: "failure"}.get(info.get("is_success"), "end")
     return Episode(images, actions, rewards, phases, result, forget)
+
+
+def _image(env: Any) -> Pixels:
+    """The rendered environment, at least `MIN_WIDTH` pixels wide."""
+    image = env.render()
+    if not (isinstance(image, np.ndarray) and image.ndim == 3):
+        raise ValueError(f"{env} has no images: it does not render 'rgb_array'.")
+    factor = -(-MIN_WIDTH // image.shape[1])
+    return image.repeat(factor, axis=0).repeat(factor, axis=1)
+
+
+def _action_text(action: Any) -> str:
+    return " ".join(f"{value:.2g}" for value in np.ravel(action))
 
 
 def writer(out: Path) -> Callable[[Sequence[Pixels], Sequence[float], Path], None]:

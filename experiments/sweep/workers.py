@@ -20,6 +20,7 @@ from rlgates.experiments.runs.jobs import (
     print_not_started,
     run_job,
 )
+from rlgates.experiments.runs.pipes import survive_closed_pipes
 from rlgates.experiments.runs.stopping import StopRequest
 
 
@@ -146,6 +147,7 @@ def _dead_worker_result(worker: _Worker, job: Job) -> JobResult:
 
 def _worker_loop(pipe: Connection, stop_event: Any) -> None:
     """Make the runs that come through the pipe, until it is closed."""
+    survive_closed_pipes()
     parent = multiprocessing.parent_process()
     with StopRequest().listening() as interrupted:
 

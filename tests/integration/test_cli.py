@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -34,12 +35,12 @@ def test_version_and_cores(capsys: pytest.CaptureFixture[str]) -> None:
     "command",
     [
         *("", "train", "demo", "sweep", "tune", "figures", "cores", "play", "film", "convert"),
-        "bench",
+        *("bench", "eval", "export", "init", "task"),
     ],
 )
 def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
-        cli.main([*command.split(), "--help"])
+        cli.main([*command.split(), "--help-all"])
     assert end.value.code == 0
     printed = capsys.readouterr().out
     assert printed.startswith(f"usage: rlgates {command}".rstrip())
@@ -67,14 +68,43 @@ def test_a_run_whose_output_nobody_reads_can_be_continued() -> None:
 
 
 @pytest.mark.parametrize(
+    "line",
+    ["train", "train --env CartPole-v1", "train --preset minigrid_memory", "demo", "task copy"],
+)
+def test_help_fits_a_screen(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = line.split()[0]
+    assert cli.main([*line.split(), "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"usage: rlgates {command} [OPTIONS]")
+    assert len(printed.splitlines()) <= 30
+    assert max(map(len, printed.splitlines())) <= 100
+    assert f"rlgates {command} --help-all" in printed
+    with pytest.raises(SystemExit):
+        cli.main([*line.split(), "--help-all"])
+    everything = capsys.readouterr().out
+    for name in re.findall(r"^  (--[a-z-]+)", printed, re.MULTILINE):
+        assert name in everything
+    assert everything.count("\n") > 2 * printed.count("\n")
+
+
+@pytest.mark.parametrize("words", [["task", "--list"], ["cores"], ["train", "--help"], ["--help"]])
+def test_output_may_be_closed_at_any_time(words: list[str]) -> None:
+    command = [sys.executable, "-u", "-m", "rlgates.experiments.cli", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
     ("line", "message"),
     [
         ("train --core ur_lsmt", "unknown core 'ur_lsmt'. Did you mean 'ur_lstm'"),
         ("train --preset dmo", "unknown preset 'dmo'. Did you mean 'demo'?"),
         ("train --env-settings crop=6", "crop must be odd"),
         ("train --env-settings crop=wide", "crop must be an integer, got 'wide' (str)."),
-        ("train --env rlgates/MiniGridMemoryS7-v0", "is a single environment of gymnasium"),
-        ("train --env rlgates/popgym-RepeatFirstEasy-v0", "is a single environment of gymnasium"),
         ("train --n-envs 0", "n_envs must be at least 1, got 0."),
         ("train --preset", "argument --preset: expected one argument."),
         ("train --seeds", "--seeds needs one value or more; leave it out for the default."),

@@ -92,12 +92,20 @@ def load_agent(folder: Path, config: AgentConfig, seed: int) -> Agent:
     return model
 
 
-def agent_file(folder: Path) -> Path:
+def agent_file(folder: Path, best: bool = False) -> Path:
     """The file of the agent in the folder of a finished run, which runs no code when loaded.
+
+    Args:
+        folder: of the run.
+        best: the agent of the best evaluation during training, not the last one.
 
     Raises:
         ValueError: there is none, or only the pickled one of an earlier version.
     """
+    if best:
+        if not (folder / BEST_FILE).exists():
+            raise ValueError(f"{folder} has no {BEST_FILE}: there was no evaluation in training.")
+        return folder / BEST_FILE
     file, pickled = folder / AGENT_FILE, folder / "model.zip"
     if file.exists():
         return file

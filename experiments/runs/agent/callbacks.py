@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.runs.agent.evaluate import evaluate, evaluation_seed, last_phase_reward
-from rlgates.experiments.runs.agent.snapshot import snapshot
+from rlgates.experiments.runs.agent.snapshot import restore_random
 from rlgates.experiments.runs.files import write_atomically
 from rlgates.experiments.runs.folder import EndReason, RunFolder
 from rlgates.experiments.runs.progress import Progress
@@ -103,19 +103,24 @@ class Boundary(RolloutCallback):
 
     Args:
         folder: of the run.
-        env: the environments without wrappers.
-        measure: its best evaluation is part of the checkpoint.
+        content: what a checkpoint holds besides the training time.
         stop: called after each update; the run is saved and stopped if it returns true.
+        goal: whether the agent is good enough.
     """
 
     def __init__(
-        self, folder: RunFolder, env: Any, measure: Measure, stop: Callable[[], bool]
+        self,
+        folder: RunFolder,
+        content: Callable[[], dict[str, Any]],
+        stop: Callable[[], bool],
+        goal: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__()
-        self.folder, self.env, self.measure, self.stop = folder, env, measure, stop
-        self.config = measure.config
+        self.folder, self.content, self.stop, self.goal = folder, content, stop, goal
+        self.config = folder.config
         self.seconds_before, self.start = 0.0, time.monotonic()
         self.saved_step, self.saved_at = -1, self.start
+        self.saved: dict[str, Any] | None = None  # what this session continues from
 
     @property
     def seconds(self) -> float:
@@ -125,24 +130,22 @@ class Boundary(RolloutCallback):
     def save(self) -> None:
         """Write a checkpoint, unless the current state is saved already."""
         if self.saved_step != self.model.num_timesteps:
-            content = {
-                **snapshot(self.model, self.env),  # type: ignore[arg-type]
-                "best": [self.measure.best_success, self.measure.best_step],
-                "seconds": self.seconds,
-            }
-            self.folder.save(content, self.logger)
+            self.folder.save({**self.content(), "seconds": self.seconds}, self.logger)
             self.saved_step, self.saved_at = self.model.num_timesteps, time.monotonic()
 
     def restore(self, saved: dict[str, Any], step: int) -> None:
         """Continue from the content of a checkpoint at `step`."""
-        self.measure.best_success, self.measure.best_step = saved["best"]
         self.seconds_before, self.saved_step = saved["seconds"], step
+        self.saved = saved
 
     def is_due(self) -> bool:
         """Whether a checkpoint is due."""
         return time.monotonic() - self.saved_at >= 60 * self.config.checkpoint_minutes
 
     def _on_rollout_start(self) -> None:
+        if self.saved is not None:
+            restore_random(self.model, self.saved)
+            self.saved = None
         ended, stopped = self._ended(), False
         if ended is None:
             stopped = self.stop()
@@ -152,10 +155,8 @@ class Boundary(RolloutCallback):
             raise Stop(ended)
 
     def _ended(self) -> EndReason | None:
-        successes = list(self.model.ep_success_buffer or ())
-        full = len(successes) == self.config.window
-        goal, limit = self.config.stop_success, self.config.max_minutes
-        if full and goal is not None and np.mean(successes) >= goal:
+        limit = self.config.max_minutes
+        if self.goal():
             return "goal"
         if limit is not None and self.model.num_timesteps and self.seconds >= 60 * limit:
             return "time"
@@ -166,7 +167,7 @@ class Boundary(RolloutCallback):
 
 
 class RolloutProgress(RolloutCallback):
-    """Shows the steps and the success rate after each rollout."""
+    """Shows the steps after each rollout, and the success rate or else the mean return."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__()
@@ -176,6 +177,10 @@ class RolloutProgress(RolloutCallback):
         self.progress.begin(self.model.num_timesteps)
 
     def _on_rollout_end(self) -> None:
-        successes = self.model.ep_success_buffer
-        success = f"{np.mean(successes):.2f}" if successes else "?"
-        self.progress.update(self.model.num_timesteps, success=success)
+        successes, episodes = self.model.ep_success_buffer, self.model.ep_info_buffer
+        details = {"success": "?"}
+        if successes:
+            details = {"success": f"{np.mean(successes):.2f}"}
+        elif episodes:
+            details = {"return": f"{np.mean([info['r'] for info in episodes]):.4g}"}
+        self.progress.update(self.model.num_timesteps, **details)

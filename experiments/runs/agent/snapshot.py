@@ -9,31 +9,47 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from sb3_contrib.common.recurrent.type_aliases import RNNStates
 
-from rlgates.agents import RecurrentA2C, RecurrentPPO
 from rlgates.agents.sequences.policy import States
-from rlgates.envs.sb3 import BatchedVecEnv
+from rlgates.agents.sequences.rollouts import SequenceRollouts
 
 _COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_current_progress_remaining")
 
+_NOISE = ("exploration_mat", "exploration_matrices")  # of gSDE
 
-def snapshot(model: RecurrentPPO | RecurrentA2C, env: BatchedVecEnv) -> dict[str, Any]:
-    """All that decides the future of `model` in `env` between two rollouts, as plain data."""
+
+class Saveable(Protocol):
+    """Environments whose state can be saved and put back, as plain data and arrays."""
+
+    def get_state(self) -> dict[str, Any]: ...
+
+    def set_state(self, saved: dict[str, Any]) -> Any: ...
+
+
+def snapshot(model: Any, env: Saveable) -> dict[str, Any]:
+    """All that decides the future of `model` in `env` between two rollouts, as plain data.
+
+    Args:
+        model: recurrent PPO or A2C of rlgates, or recurrent PPO of sb3-contrib.
+        env: its environments.
+    """
     states = model._last_lstm_states
     assert states is not None
     return {
         "parameters": model.get_parameters(),
         "counters": {name: getattr(model, name) for name in _COUNTERS},
         "episodes": list(model.ep_info_buffer or ()),
-        "successes": list(model.ep_success_buffer or ()),
+        "successes": [float(success) for success in model.ep_success_buffer or ()],
         "obs": _packed(model._last_obs),
         "episode_starts": _packed(model._last_episode_starts),
         "states": list(states),
         "env": _packed(env.get_state()),
+        "noise": [getattr(model.policy.action_dist, name, None) for name in _NOISE],
         "random": {
             "torch": torch.get_rng_state(),
             "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
@@ -44,7 +60,7 @@ def snapshot(model: RecurrentPPO | RecurrentA2C, env: BatchedVecEnv) -> dict[str
     }
 
 
-def restore(model: RecurrentPPO | RecurrentA2C, env: BatchedVecEnv, saved: dict[str, Any]) -> None:
+def restore(model: Any, env: Saveable, saved: dict[str, Any]) -> None:
     """Put a `snapshot` back into a model and environments that were built in the same way."""
     env.set_state(_arrays(saved["env"]))
     model.set_parameters(saved["parameters"], device=model.device)
@@ -55,11 +71,20 @@ def restore(model: RecurrentPPO | RecurrentA2C, env: BatchedVecEnv, saved: dict[
     model.ep_success_buffer = deque(saved["successes"], maxlen=size)
     model._last_obs = _arrays(saved["obs"])
     model._last_episode_starts = _arrays(saved["episode_starts"])
-    pi, vf = saved["states"]
-    model._last_lstm_states = States(
-        pi.to(model.device), None if vf is None else vf.to(model.device)
-    )
-    # Last, because building the model drew from these generators.
+    kind = States if isinstance(model, SequenceRollouts) else RNNStates
+    model._last_lstm_states = kind(*(_on(part, model.device) for part in saved["states"]))
+    restore_random(model, saved)
+
+
+def restore_random(model: Any, saved: dict[str, Any]) -> None:
+    """Put back the sources of random numbers, as they were when the next rollout started.
+
+    To be called when it does, because building the model and the noise of gSDE draw from them.
+    """
+    distribution = model.policy.action_dist
+    for name, noise in zip(_NOISE, saved["noise"], strict=True):
+        if noise is not None:
+            setattr(distribution, name, noise.to(model.device))
     sources = saved["random"]
     torch.set_rng_state(sources["torch"])
     if sources["cuda"]:
@@ -69,10 +94,21 @@ def restore(model: RecurrentPPO | RecurrentA2C, env: BatchedVecEnv, saved: dict[
     model.action_space.np_random.bit_generator.state = sources["actions"]
 
 
+def _on(states: Any, device: torch.device) -> Any:
+    """Tensors, alone or in pairs, on a device."""
+    if isinstance(states, tuple | list):
+        return tuple(_on(part, device) for part in states)
+    return None if states is None else states.to(device)
+
+
 def _packed(value: Any) -> Any:
     """Arrays as tensors, memory order included, so that loading needs no pickled code."""
     if isinstance(value, dict):
         return {key: _packed(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_packed(item) for item in value]
+    if isinstance(value, np.generic):
+        return value.item()
     if isinstance(value, np.ndarray):
         return str(value) if value.dtype.kind == "U" else torch.from_numpy(value)
     return value
@@ -82,4 +118,6 @@ def _arrays(value: Any) -> Any:
     """The inverse of `_packed`."""
     if isinstance(value, dict):
         return {key: _arrays(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_arrays(item) for item in value]
     return value.numpy() if isinstance(value, torch.Tensor) else value

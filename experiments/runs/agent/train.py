@@ -95,11 +95,20 @@ def _train(
         folder.begin(saved["counters"]["num_timesteps"] if saved else 0)
         model.set_logger(logger)
         measure = Measure(config, folder.seed, folder.path / BEST_FILE)
-        boundary = Boundary(folder, env, measure, stop)
+        boundary = Boundary(
+            folder,
+            lambda: {
+                **snapshot.snapshot(model, env),
+                "best": [measure.best_success, measure.best_step],
+            },
+            stop,
+            lambda: _is_good_enough(model, config),
+        )
         progress = Progress(name, "steps", config.total_steps, bar)
         callbacks = [boundary, GateCallback(), measure, RolloutProgress(progress)]
         if saved:
             snapshot.restore(model, env, saved)
+            measure.best_success, measure.best_step = saved["best"]
             boundary.restore(saved, model.num_timesteps)
         ended: EndReason | None = "budget"
         try:
@@ -123,6 +132,13 @@ def _train(
         write_hparams(logger, config, folder.seed, metrics, result.steps)
         folder.finish(result)
         return result
+
+
+def _is_good_enough(model: Agent, config: AgentConfig) -> bool:
+    successes = list(model.ep_success_buffer or ())
+    if config.stop_success is None or len(successes) < config.window:
+        return False
+    return bool(np.mean(successes) >= config.stop_success)
 
 
 def _measure(

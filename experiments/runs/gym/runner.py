@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 import shlex
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from rlgates.experiments.configs.base import options_text
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.identity import comparison, digest, identity
 from rlgates.experiments.runs.agent.build import count_core_parameters
 from rlgates.experiments.runs.files import Row
+from rlgates.experiments.runs.gym.envs import make_envs
 from rlgates.experiments.runs.gym.train import GymResult, build, read_evaluations, train
 from rlgates.experiments.runs.runner import Job, Runner, Stop
 from rlgates.experiments.runs.text import steps_text, time_text
@@ -33,19 +37,21 @@ class GymRunner(Runner[GymConfig, GymResult]):
             total_steps=steps,
             eval_every=steps // 2,
             eval_episodes=2,
+            final_episodes=2,
         )
 
     def train(self, job: Job, stop: Stop, bar: bool | None) -> GymResult:
-        return train(self.config(job), job.seed, bar=bar)
+        return train(self.config(job), job.seed, stop=stop, bar=bar)
 
     def describe(self, job: Job, result: GymResult) -> list[str]:
         config = self.config(job)
-        when = "never" if result.steps_to_goal is None else f"at {steps_text(result.steps_to_goal)}"
+        success = "" if result.success is None else f"success {result.success:.2f}, "
         return [
-            f"{self.label(job)}: return {result.mean_return:.3g} over {config.eval_episodes} fresh "
-            f"episodes after {steps_text(result.steps)} steps in {time_text(result.seconds)}; "
-            f"{config.success_return:g} {when}{', diverged' if result.ended == 'diverged' else ''} "
-            f"-> {job.folder.path}"
+            f"{self.label(job)}: {success}return {result.mean_return:.4g} [{result.low:.4g}, "
+            f"{result.high:.4g}] over {config.final_episodes} fresh episodes after "
+            f"{steps_text(result.steps)} steps in {time_text(result.seconds)}"
+            f"{', diverged' if result.ended == 'diverged' else ''} "
+            f"-> {job.folder.path / 'curve.png'}"
         ]
 
     def objective(self, config: GymConfig) -> tuple[str, bool]:
@@ -61,7 +67,8 @@ class GymRunner(Runner[GymConfig, GymResult]):
             "core": config.core,
             "seed": job.seed,
             "mean_return": round(result.mean_return, 3),
-            "episodes": config.eval_episodes,
+            "success": "" if result.success is None else round(result.success, 4),
+            "episodes": config.final_episodes,
             "success_return": config.success_return,
             "best_return": config.best_return,
             "steps_to_goal": result.steps_to_goal or "",
@@ -70,7 +77,7 @@ class GymRunner(Runner[GymConfig, GymResult]):
             "ended": result.ended,
             "algo": config.algo,
             "core_options": options_text(identity(config)["core_options"]),
-            "parameters": count_core_parameters(build(config, 0)),
+            "parameters": _parameters(config),
             "seconds": result.seconds,
             "config": digest(comparison(config)),
             "env": config.env,
@@ -80,7 +87,15 @@ class GymRunner(Runner[GymConfig, GymResult]):
 
     def curve(self, job: Job, result: GymResult) -> list[Row]:
         steps, returns = read_evaluations(job.folder.path)
+        if not len(steps):
+            steps, returns = np.array([result.steps]), np.array([result.mean_return])
         return [
-            {"steps": str(step), "mean_return": f"{value:.3f}"}
+            {"steps": f"{step:.0f}", "mean_return": f"{value:.3f}"}
             for step, value in zip(steps.tolist(), returns.tolist(), strict=True)
         ]
+
+
+def _parameters(config: GymConfig) -> int:
+    """Parameters of the agent's memory."""
+    with closing(make_envs(replace(config, vec_env="dummy"), 0, training=True)) as env:
+        return count_core_parameters(build(config, 0, env))

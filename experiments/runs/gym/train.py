@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,29 +13,41 @@ from typing import Any
 
 import numpy as np
 import sb3_contrib
-from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
-from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import LinearSchedule
-from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from stable_baselines3.common.vec_env import VecEnv, sync_envs_normalization
 
-from rlgates.agents import RecurrentPPO
-from rlgates.envs.sb3 import make_vec_env as make_batched
+from rlgates.agents import Estimate, PolicyEvaluation, RecurrentA2C, RecurrentPPO, evaluate_policy
+from rlgates.agents.sequences.rollouts import SequenceRollouts
 from rlgates.errors import TrainingDiverged
-from rlgates.experiments.configs.devices import threads_set
-from rlgates.experiments.configs.gym import GymConfig
-from rlgates.experiments.runs.files import read_bytes, write_atomically
+from rlgates.experiments.configs.devices import find_device, threads_set
+from rlgates.experiments.configs.gym import ACTIVATIONS, GymConfig
+from rlgates.experiments.plots.curves import draw_returns
+from rlgates.experiments.runs import logs
+from rlgates.experiments.runs.agent import snapshot
+from rlgates.experiments.runs.agent.build import AGENT_FILE, BEST_FILE
+from rlgates.experiments.runs.agent.callbacks import (
+    Boundary,
+    RolloutCallback,
+    RolloutProgress,
+    Stop,
+)
+from rlgates.experiments.runs.agent.evaluate import evaluation_seed
+from rlgates.experiments.runs.files import write_atomically
 from rlgates.experiments.runs.folder import EndReason, RunFolder, RunResult
+from rlgates.experiments.runs.gym.envs import SavedEnvs, make_envs, observation_statistics
 from rlgates.experiments.runs.hparams import write_hparams
 from rlgates.experiments.runs.progress import Progress
-
-EVAL_ENVS = 4
-EVAL_SEED = 2**20  # above the seeds of training
+from rlgates.experiments.runs.stopping import InterruptedRun
 
 AGENTS: Mapping[str, type[OnPolicyAlgorithm]] = {
     "ppo": RecurrentPPO,
+    "a2c": RecurrentA2C,
     "sb3-contrib": sb3_contrib.RecurrentPPO,
 }
+RETURN, SUCCESS = "eval/mean_reward", "eval/success_rate"
+"""Columns of `progress.csv`, named as in SB3."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,140 +55,248 @@ class GymResult(RunResult):
     """What a finished run reached; `seconds` are those of the CPU, evaluations included.
 
     Attributes:
-        mean_return: of the episodes of the last evaluation.
+        mean_return, low, high: of fresh episodes after training, with a 95 % interval.
+        success: share of them that succeeded; None where the environment does not say so.
         steps_to_goal: of training, until an evaluation reached `success_return`; None: never.
     """
 
     mean_return: float
+    low: float
+    high: float
+    success: float | None
     steps_to_goal: int | None
 
 
-def make_envs(config: GymConfig, seed: int, *, training: bool) -> VecEnv:
-    """The environments of a run, for training or for evaluations."""
-    num_envs = config.n_envs if training else EVAL_ENVS
-    seed += 0 if training else EVAL_SEED
-    env: VecEnv
-    if config.is_batched:
-        env = make_batched(config.env, num_envs, seed=seed, **config.env_settings)
-    else:
-        env = make_vec_env(config.make_env, n_envs=num_envs, seed=seed)
-    if config.normalize:
-        env = VecNormalize(env, training=training, norm_reward=training)
-    return env
-
-
-def build(config: GymConfig, seed: int) -> OnPolicyAlgorithm:
-    """The untrained agent in its environments."""
-    options: dict[str, Any] = {
-        "net_arch": {"pi": list(config.net_arch), "vf": list(config.vf_net_arch)},
-        "lstm_hidden_size": config.hidden_size,
-        "ortho_init": config.ortho_init,
-    }
-    if config.algo == "ppo":
-        options |= {"core": config.core, "core_kwargs": dict(config.core_options)}
-    rate: Any = config.learning_rate
-    agent: Any = AGENTS[config.algo]
-    model: OnPolicyAlgorithm = agent(
-        "MlpLstmPolicy",
-        make_envs(config, seed, training=True),
-        learning_rate=LinearSchedule(rate, 0.0, 1.0) if config.linear_schedule else rate,
-        n_steps=config.n_steps,
-        batch_size=config.batch_size,
-        n_epochs=config.n_epochs,
-        gamma=config.gamma,
-        gae_lambda=config.gae_lambda,
-        clip_range=config.clip_range,
-        normalize_advantage=config.normalize_advantage,
-        ent_coef=config.ent_coef,
-        vf_coef=config.vf_coef,
-        max_grad_norm=config.max_grad_norm,
-        policy_kwargs=options,
-        seed=seed,
-        device=config.device,
-    )
-    return model
-
-
-def train(config: GymConfig, seed: int, *, bar: bool | None = None) -> GymResult:
-    """Train an agent, or look up the result of a finished run.
-
-    Gymnasium has no interface to save an environment's state, so these runs have no checkpoints:
-    Ctrl-C waits for the run to finish, and a killed run starts over.
+def build(config: GymConfig, seed: int, env: VecEnv | None = None) -> OnPolicyAlgorithm:
+    """The untrained agent.
 
     Args:
         config: of the run.
         seed: of all random numbers.
+        env: its environments; None: new ones.
+    """
+    config = config.resolved()
+    policy_kwargs: dict[str, Any] = {
+        "net_arch": {"pi": list(config.net_arch), "vf": list(config.vf_net_arch)},
+        "lstm_hidden_size": config.hidden_size,
+        "ortho_init": config.ortho_init,
+        **config.policy_kwargs,
+    }
+    if "activation_fn" in policy_kwargs:
+        policy_kwargs["activation_fn"] = ACTIVATIONS[policy_kwargs["activation_fn"]]
+    if config.algo != "sb3-contrib":
+        policy_kwargs |= {"core": config.core, "core_kwargs": dict(config.core_options)}
+    options: dict[str, Any] = {"use_rms_prop": False}
+    if config.algo != "a2c":
+        options = {
+            "batch_size": config.batch_size,
+            "n_epochs": config.n_epochs,
+            "clip_range": config.clip_range,
+        }
+    rate: Any = config.learning_rate
+    agent: Any = AGENTS[config.algo]
+    model: OnPolicyAlgorithm = agent(
+        config.policy,
+        make_envs(config, seed, training=True) if env is None else env,
+        learning_rate=LinearSchedule(rate, 0.0, 1.0) if config.linear_schedule else rate,
+        n_steps=config.n_steps,
+        gamma=config.gamma,
+        gae_lambda=config.gae_lambda,
+        normalize_advantage=config.normalize_advantage,
+        ent_coef=config.ent_coef,
+        vf_coef=config.vf_coef,
+        max_grad_norm=config.max_grad_norm,
+        policy_kwargs=policy_kwargs,
+        seed=seed,
+        device=find_device(config.device),
+        **{**options, **config.algo_kwargs},
+    )
+    return model
+
+
+def train(
+    config: GymConfig,
+    seed: int,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    bar: bool | None = None,
+) -> GymResult:
+    """Train an agent, continue a stopped run, or look up the result of a finished one.
+
+    A stopped run continues from its last checkpoint, bit for bit as if it had not been stopped
+    (on the same machine, with the same versions and number of threads), in environments whose
+    episodes are determined by the seed of their reset and by the actions.
+
+    Args:
+        config: of the run.
+        seed: of all random numbers.
+        stop: called after each update; if it returns true, the run is saved and stopped.
         bar: draw a progress bar; by default, on a terminal.
 
     Returns:
         the result. The folder `config.run_folder(seed)` holds the agent in `model.rlgates`, the
-        one with the highest mean return in `best.rlgates`, beside each the statistics of normalized
-        observations (`model.json`, `best.json`), and `evaluations.npz`. Agents of sb3-contrib are
-        in `model.zip` and `best.zip`, since it has no other format.
+        one with the best evaluation in `best.rlgates`, beside each the statistics of normalized
+        observations (`model.json`, `best.json`), and `curve.png`. Agents of sb3-contrib are in
+        `model.zip` and `best.zip`, since it has no other format.
 
     Raises:
-        ValueError, TypeError: an invalid config, or a folder with a run of another config.
+        InterruptedRun: `stop` returned true.
+        ValueError, TypeError: an invalid config, a folder with a run of another config, or a
+            damaged checkpoint or log.
     """
     config.check()
     folder = RunFolder(config, seed)
     result = folder.result(GymResult)
     if result is not None:
         return result
-    with threads_set(config.threads):
-        return _train(folder, config, bar)
+    with (
+        threads_set(config.threads),
+        closing(make_envs(config, seed, training=True)) as env,
+        closing(make_envs(config, seed, training=False)) as eval_env,
+    ):
+        return _train(folder, config, env, eval_env, stop, bar)
 
 
-def _train(folder: RunFolder, config: GymConfig, bar: bool | None) -> GymResult:
-    seed = folder.seed
-    model = build(config, seed)
-    start = time.process_time()
-    progress = Progress(f"{config.core} seed {seed}", "steps", config.total_steps, bar)
-    evaluation = _evaluation(folder, config)
-    callbacks = [evaluation, _Watch(config, progress, start)]
-    with closing(folder.open_logs(None)) as logger:
-        folder.begin(0)
+def _train(
+    folder: RunFolder,
+    config: GymConfig,
+    env: VecEnv,
+    eval_env: VecEnv,
+    stop: Callable[[], bool],
+    bar: bool | None,
+) -> GymResult:
+    name = f"{config.core} seed {folder.seed}"
+    model, envs = build(config, folder.seed, env), SavedEnvs(env)
+    saved = folder.load()
+    start = time.process_time() - (saved["cpu_seconds"] if saved else 0.0)
+    with closing(folder.open_logs(saved)) as logger:
+        folder.begin(saved["counters"]["num_timesteps"] if saved else 0)
         model.set_logger(logger)
-        ended: EndReason = "budget"
+        measure = Measure(config, folder, eval_env)
+        boundary = Boundary(
+            folder,
+            lambda: {
+                **snapshot.snapshot(model, envs),
+                "best": [measure.best, measure.best_step],
+                "cpu_seconds": time.process_time() - start,
+            },
+            stop,
+        )
+        progress = Progress(name, "steps", config.total_steps, bar)
+        if saved:
+            snapshot.restore(model, envs, saved)
+            boundary.restore(saved, model.num_timesteps)
+            measure.best, measure.best_step = saved["best"]
+        ended: EndReason | None = "budget"
         try:
-            model.learn(config.total_steps, callbacks)
-            if model.num_timesteps < config.total_steps:
-                ended = "time"
+            remaining = config.total_steps - model.num_timesteps
+            callbacks: list[BaseCallback] = [boundary, measure, RolloutProgress(progress)]
+            model.learn(remaining, callbacks, log_interval=1, reset_num_timesteps=False)
+        except Stop as reason:
+            ended = reason.ended
         except TrainingDiverged as reason:
             ended = "diverged"
-            print(f"{config.core} seed {seed} diverged: {reason}", flush=True)
+            print(f"{name} diverged: {reason}", flush=True)
         finally:
             progress.close()
-        if not evaluation.evaluations_timesteps:
-            evaluation.eval_freq = 1
-            evaluation._on_step()
+        if ended != "diverged":  # which stops within an iteration; checkpoints are between them
+            boundary.save()
+        if ended is None:
+            folder.end("interrupted")
+            raise InterruptedRun(f"at {model.num_timesteps:,} steps, saved in {folder.path}")
         save(model, folder.path / "model")
-        steps, returns = read_evaluations(folder.path)
-        reached = np.flatnonzero(returns >= config.success_return)
+        final = evaluate(
+            model, config, eval_env, config.final_episodes, evaluation_seed(folder.seed, final=True)
+        )
+        returns, success = final.estimate("return"), success_of(final)
+        steps, means = read_evaluations(folder.path)
+        reached = steps[means >= config.success_return].tolist()
+        if returns.mean >= config.success_return:
+            reached.append(model.num_timesteps)
         result = GymResult(
-            mean_return=float(returns[-1]),
-            steps_to_goal=int(steps[reached[0]]) if len(reached) else None,
+            mean_return=returns.mean,
+            low=returns.low,
+            high=returns.high,
+            success=None if success is None else success.mean,
+            steps_to_goal=int(reached[0]) if reached else None,
             steps=model.num_timesteps,
             seconds=round(time.process_time() - start, 1),
             ended=ended,
-            best_step=int(steps[returns.argmax()]),
+            best_step=measure.best_step,
         )
-        metrics = {name: getattr(result, name) for name in ("mean_return", "steps", "seconds")}
-        write_hparams(logger, config, seed, metrics, result.steps)
+        _draw(folder.path, config)
+        reported = ("mean_return", "success", "steps", "seconds")
+        metrics = {metric: getattr(result, metric) for metric in reported}
+        write_hparams(logger, config, folder.seed, metrics, result.steps)
     folder.finish(result)
     return result
 
 
-def _evaluation(folder: RunFolder, config: GymConfig) -> EvalCallback:
-    """The evaluations of a run, which also keep the best agent."""
-    every = config.eval_every
-    assert every != "epoch"
-    return EvalCallback(
-        make_envs(config, folder.seed, training=False),
-        n_eval_episodes=config.eval_episodes,
-        eval_freq=0 if every is None else max(1, every // config.n_envs),  # 0: never
-        log_path=str(folder.path),
-        callback_on_new_best=_Save(folder.path / "best"),
-        verbose=0,
+class Measure(RolloutCallback):
+    """Evaluates on fresh episodes, and saves the best agent.
+
+    The best one has the highest success, where the environment reports it, or else the highest
+    mean return; the first one at a tie.
+
+    Args:
+        config: of the run.
+        folder: of the run.
+        env: for the evaluations.
+    """
+
+    def __init__(self, config: GymConfig, folder: RunFolder, env: VecEnv) -> None:
+        super().__init__()
+        self.config, self.env, self.path = config, env, folder.path / "best"
+        self.seed = evaluation_seed(folder.seed, final=False)
+        self.best: tuple[float, float] | None = None
+        self.best_step: int | None = None
+
+    def _on_rollout_end(self) -> None:
+        every = self.config.eval_every
+        assert every != "epoch"
+        if not self.passed(every):
+            return
+        model: Any = self.model
+        evaluation = evaluate(model, self.config, self.env, self.config.eval_episodes, self.seed)
+        success = success_of(evaluation)
+        mean_return = evaluation.estimate("return").mean
+        self.logger.record(RETURN, mean_return)
+        self.logger.record("eval/mean_ep_length", evaluation.estimate("length").mean)
+        if success is not None:
+            self.logger.record(SUCCESS, success.mean)
+        reached = (0.0 if success is None else success.mean, mean_return)
+        if self.best is None or reached > tuple(self.best):
+            self.best, self.best_step = reached, model.num_timesteps
+            save(model, self.path)
+
+
+def evaluate(
+    model: OnPolicyAlgorithm, config: GymConfig, env: VecEnv, episodes: int, seed: int
+) -> PolicyEvaluation:
+    """Evaluate on fresh episodes, with the agent's statistics of observations.
+
+    Args:
+        model: with its own environments.
+        config: whether actions are sampled.
+        env: for the evaluation.
+        episodes: number of episodes, at least 1.
+        seed: of the environments and of sampled actions.
+    """
+    training_env = model.get_env()
+    if config.normalize and training_env is not None:
+        sync_envs_normalization(training_env, env)
+    return evaluate_policy(model, env, episodes, config.eval_deterministic, seed)
+
+
+def success_of(evaluation: PolicyEvaluation) -> Estimate | None:
+    """The share of successful episodes; None where the environment does not report success."""
+    return next(
+        (
+            evaluation.estimate(name)
+            for name in ("is_success", "success")
+            if name in evaluation.metrics
+        ),
+        None,
     )
 
 
@@ -186,8 +306,24 @@ def read_evaluations(folder: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any
     Raises:
         Damaged: the file is not what was written.
     """
-    with np.load(io.BytesIO(read_bytes(folder / "evaluations.npz"))) as saved:
-        return saved["timesteps"], saved["results"].mean(axis=1)
+    rows = logs.read_rows(folder / "progress.csv")
+    steps, returns = logs.column(rows, logs.STEPS), logs.column(rows, RETURN)
+    known = ~np.isnan(returns)
+    return steps[known], returns[known]
+
+
+def _draw(folder: Path, config: GymConfig) -> None:
+    """The learning curve of a run."""
+    rows = logs.read_rows(folder / "progress.csv")
+    steps = logs.column(rows, logs.STEPS)
+    by_success = any(row.get(SUCCESS) for row in rows)
+    names = ("rollout/success_rate", SUCCESS) if by_success else ("rollout/ep_rew_mean", RETURN)
+    lines = {
+        "in training": (steps, logs.column(rows, names[0])),
+        "evaluation on fresh episodes": (steps, logs.column(rows, names[1])),
+    }
+    label = "success rate" if by_success else "return of an episode"
+    draw_returns(lines, folder / "curve.png", f"{config.title}, {config.core}", label)
 
 
 def save(model: OnPolicyAlgorithm, path: Path) -> None:
@@ -197,46 +333,22 @@ def save(model: OnPolicyAlgorithm, path: Path) -> None:
         model: of one of `AGENTS`.
         path: without a suffix.
     """
-    if isinstance(model, RecurrentPPO):
-        model.save(path, format="safe")
+    if isinstance(model, SequenceRollouts):
+        agent = io.BytesIO()
+        model.save(agent, format="safe")
+        suffix = Path(BEST_FILE if path.name == "best" else AGENT_FILE).suffix
+        write_atomically(path.with_suffix(suffix), agent.getvalue())
     else:
         model.save(path)
     env = model.get_vec_normalize_env()
-    if env is not None:
-        assert not isinstance(env.obs_rms, dict)
+    if env is not None and env.norm_obs:
+        parts = {
+            name: {"mean": part.mean.tolist(), "var": part.var.tolist()}
+            for name, part in observation_statistics(env).items()
+        }
         values = {
-            "mean": env.obs_rms.mean.tolist(),
-            "var": env.obs_rms.var.tolist(),
+            **parts.get("", {"parts": parts}),
             "epsilon": env.epsilon,
             "clip": env.clip_obs,
         }
         write_atomically(path.with_suffix(".json"), json.dumps(values).encode())
-
-
-class _Save(BaseCallback):
-    """Saves the agent."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path = path
-
-    def _on_step(self) -> bool:
-        save(self.model, self.path)  # type: ignore[arg-type]
-        return True
-
-
-class _Watch(BaseCallback):
-    """Shows how far training is, and ends it when its time is over."""
-
-    def __init__(self, config: GymConfig, progress: Progress, start: float) -> None:
-        super().__init__()
-        self.limit, self.progress, self.start = config.max_minutes, progress, start
-
-    def _on_training_start(self) -> None:
-        self.progress.begin(self.model.num_timesteps)
-
-    def _on_rollout_end(self) -> None:
-        self.progress.update(self.model.num_timesteps)
-
-    def _on_step(self) -> bool:
-        return self.limit is None or time.process_time() - self.start < 60 * self.limit

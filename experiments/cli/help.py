@@ -1,0 +1,82 @@
+"""Help that fits a screen: the main options of a command, and where the others are."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from rlgates.experiments.configs.base import RunConfig, options_text
+from rlgates.experiments.configs.docs import field_docs
+
+WIDTH = 100
+MAIN: Mapping[str, tuple[str, ...]] = {
+    "train": (
+        *("env", "env_settings", "wrappers", "normalize", "core", "core_options", "hidden_size"),
+        *("algo", "policy_kwargs", "total_steps", "n_envs", "vec_env", "learning_rate"),
+        *("eval_every", "seeds", "jobs", "max_minutes", "folder", "device"),
+    ),
+    "demo": ("env", "core", "total_steps", "seeds", "max_minutes", "folder"),
+    "task": (
+        *("task_settings", "core", "core_options", "hidden_size", "learning_rate", "batch_size"),
+        *("updates", "epochs", "eval_every", "seeds", "jobs", "max_minutes", "folder", "device"),
+    ),
+}
+"""The options of each command that its short help shows."""
+USAGE: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "train": (
+        "Train an agent in any environment of gymnasium, one run for each seed.",
+        {
+            "--preset NAME": "Default settings, which the other options override.",
+            "--config FILE": "The same from a .toml (rlgates init) or a run's manifest.json.",
+        },
+    ),
+    "demo": ("Train `ur_lstm` on Passive Match for at most ten minutes.", {}),
+    "task": (
+        "Train a core on a supervised task: rlgates task NAME [OPTIONS].",
+        {
+            "--list": "List the tasks with their settings and metrics.",
+            "--tier NAME": "Settings: smoke takes seconds, laptop minutes, full is as published.",
+            "--config FILE": "The settings of a run, from its manifest.json.",
+        },
+    ),
+}
+
+
+def short_help(command: str, config: RunConfig) -> str:
+    """The help of a command in less than a screen.
+
+    Args:
+        command: of `MAIN`.
+        config: whose values are the defaults.
+    """
+    words, options = USAGE[command]
+    docs = field_docs(type(config))
+    known = {item.name for item in fields(config)}
+    rows = dict(options)
+    for name in MAIN[command]:
+        if name in known:
+            value = _text(getattr(config, name))
+            rows[f"--{name.replace('_', '-')}"] = f"{_first(docs[name])} [{value}]"
+    width = max(map(len, rows)) + 4
+    lines = [f"usage: rlgates {command} [OPTIONS]", "", words, ""]
+    for option, text in rows.items():
+        text = textwrap.shorten(text, WIDTH - width, placeholder=" ...]")
+        lines.append(f"  {option:<{width - 2}}{text}")
+    count = len(known)
+    lines += ["", f"In brackets: the default. rlgates {command} --help-all: all {count} settings."]
+    return "\n".join(lines)
+
+
+def _first(doc: str) -> str:
+    """The first sentence, without what follows a semicolon."""
+    return doc.partition(". ")[0].partition(";")[0].rstrip(".")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return options_text(value) or "none"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return " ".join(map(str, value)) or "none"
+    return str(value)

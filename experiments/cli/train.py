@@ -1,0 +1,188 @@
+"""`rlgates train` and `init`, and what is done with a run: `eval`, `film`, `export`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import tyro
+
+from rlgates.errors import unknown_choice
+from rlgates.experiments.cli.config_file import (
+    TrainConfig,
+    config_text,
+    default_config,
+    over_base,
+    read_config_file,
+)
+from rlgates.experiments.cli.exits import FINISHED, exit_code
+from rlgates.experiments.configs.agent import AgentConfig
+from rlgates.experiments.configs.gym import GymConfig
+from rlgates.experiments.configs.gym_presets import GYM_PRESETS
+from rlgates.experiments.configs.presets import PRESETS
+
+ALL_PRESETS: dict[str, TrainConfig] = {**PRESETS, **GYM_PRESETS}
+
+
+def train_base(words: Sequence[str]) -> TrainConfig:
+    """The config that the command line `train ...` starts from: of a file, a preset, or an id.
+
+    Raises:
+        ValueError: as `read_config_file`; a file of a run of another command, or with a preset.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for option in ("--preset", "--config", "--env"):
+        parser.add_argument(option)
+    try:
+        known, _ = parser.parse_known_args(words)
+    except argparse.ArgumentError:
+        return AgentConfig()  # the main parser reports the error
+    if words[:1] != ["train"]:
+        return AgentConfig()
+    base: TrainConfig = ALL_PRESETS.get(known.preset or "default", AgentConfig())
+    if known.config is not None:
+        if known.preset is not None:
+            raise ValueError("--config and --preset exclude each other: choose one.")
+        read = read_config_file(Path(known.config))
+        if not isinstance(read, AgentConfig | GymConfig):
+            raise ValueError(f"{known.config} is of a run of `rlgates task`, not of `train`.")
+        base = read
+    env_id = known.env or base.env
+    return base if _fit(base, env_id) else default_config(env_id)
+
+
+def _fit(config: TrainConfig, env_id: str) -> bool:
+    """Whether an environment can be trained with such a config; any can with that of its run."""
+    return env_id == config.env or isinstance(config, GymConfig) == GymConfig.takes(env_id)
+
+
+def find_preset(name: str) -> TrainConfig:
+    """The config of that name.
+
+    Raises:
+        ValueError: unknown name (the nearest is named).
+    """
+    if name not in ALL_PRESETS:
+        raise unknown_choice("preset", name, ALL_PRESETS)
+    return ALL_PRESETS[name]
+
+
+def train(base: TrainConfig, config: TrainConfig) -> int:
+    """Make the runs of `config`, whose named settings override those of `base`."""
+    from rlgates.experiments.runs.jobs import Job
+    from rlgates.experiments.sweep.workers import run_all
+
+    config = over_base(base, config)
+    if isinstance(config, GymConfig):
+        try:
+            config.check()
+        except (TypeError, ImportError) as error:
+            raise ValueError(str(error)) from error
+        print("\n".join(config.describe()), flush=True)
+        config = config.resolved()
+    return exit_code(run_all([Job(config, seed) for seed in config.seeds], config.jobs))
+
+
+def init(
+    file: tyro.conf.Positional[Path] = Path("rlgates.toml"),
+    env: str | None = None,
+    preset: str | None = None,
+) -> int:
+    """Write a config file with all settings and what they mean, for `rlgates train --config`.
+
+    Args:
+        file: the TOML to write.
+        env: environment id, any of gymnasium; that of the preset by default.
+        preset: settings to start from.
+    """
+    if file.suffix != ".toml":
+        raise ValueError(f"a config is a .toml, got {str(file)!r}.")
+    if file.exists():
+        raise ValueError(f"{file} exists already: remove it, or choose another name.")
+    config = find_preset(preset or "default")
+    if env is not None and env != config.env:
+        if preset is not None and not _fit(config, env):
+            raise ValueError(f"the preset {preset!r} is for {config.env}, not for {env}.")
+        config = replace(config, env=env) if preset is not None else default_config(env)
+    if isinstance(config, GymConfig):
+        config = config.resolved()
+    else:
+        config.make_spec()
+    file.write_text(config_text(config), encoding="utf-8")
+    print(file)
+    return FINISHED
+
+
+def evaluate(
+    run: tyro.conf.Positional[Path],
+    episodes: int = 100,
+    best: bool = False,
+    seed: int | None = None,
+    deterministic: bool | None = None,
+) -> int:
+    """Evaluate the agent of a finished run on fresh episodes.
+
+    Args:
+        run: run folder, such as runs/CartPole-v1-ppo-ur_lstm/seed-0.
+        episodes: number of episodes.
+        best: take the agent of the best evaluation during training, not the last one.
+        seed: of the episodes; None: those of the evaluation at the end of the run.
+        deterministic: take the likeliest actions; None: as in the run's evaluations.
+    """
+    from rlgates.experiments.runs.load import load_run
+
+    print(load_run(run, best).evaluate(episodes, seed, deterministic))
+    return FINISHED
+
+
+def film(
+    run: tyro.conf.Positional[Path],
+    out: Path | None = None,
+    episodes: int = 1,
+    fps: float = 8.0,
+    best: bool = False,
+) -> int:
+    """Film the trained agent of a finished run, with its forget gates below the image.
+
+    Args:
+        run: run folder, such as runs/PassiveMatch-15-30-15-ur_lstm/seed-0.
+        out: the file, .gif or .mp4 (needs ffmpeg); film.gif in the run folder by default.
+        episodes: number of fresh episodes.
+        fps: steps per second.
+        best: take the agent of the best evaluation during training, not the last one.
+    """
+    from rlgates.experiments.show.film import film
+
+    print(film(run, out, episodes, fps, best))
+    return FINISHED
+
+
+def export(
+    run: tyro.conf.Positional[Path],
+    out: Path | None = None,
+    best: bool = False,
+    deterministic: bool = True,
+) -> int:
+    """Export one step of the agent of a finished run to ONNX, with its state as input and output.
+
+    Args:
+        run: run folder, such as runs/CartPole-v1-ppo-ur_lstm/seed-0.
+        out: the file; model.onnx in the run folder by default.
+        best: take the agent of the best evaluation during training, not the last one.
+        deterministic: take the likeliest actions; else sample them from the input `noise`.
+    """
+    from rlgates.agents import export_onnx
+    from rlgates.experiments.runs.load import load_run
+
+    loaded = load_run(run, best)
+    out = run / "model.onnx" if out is None else out
+    out.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        print(export_onnx(loaded.model, out, deterministic))
+    except ImportError as error:
+        raise ValueError(f'{error}: pip install "rlgates[onnx]"') from error
+    if (statistics := loaded.file.with_suffix(".json")).exists():
+        print(f"its observations are clip((x - mean) / sqrt(var + epsilon)) with {statistics}")
+    return FINISHED

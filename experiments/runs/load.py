@@ -1,0 +1,91 @@
+"""The agents of finished runs of `rlgates train`, and fresh environments for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from stable_baselines3.common.vec_env import VecEnv
+
+from rlgates.agents import PolicyEvaluation, evaluate_policy, load_vec_normalize
+from rlgates.errors import check_size
+from rlgates.experiments.configs.agent import AgentConfig
+from rlgates.experiments.configs.gym import GymConfig
+from rlgates.experiments.runs.agent.build import AGENTS, Agent, agent_file
+from rlgates.experiments.runs.agent.evaluate import MAX_ENVS, evaluation_seed, fresh_env
+from rlgates.experiments.runs.folder import read_config
+from rlgates.experiments.runs.gym.envs import make_envs
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """The agent of a finished run.
+
+    Attributes:
+        config, seed: of the run.
+        file: of the agent.
+        model: the agent, on the CPU.
+    """
+
+    config: AgentConfig | GymConfig
+    seed: int
+    file: Path
+    model: Agent
+
+    def make_envs(self, count: int, seed: int) -> VecEnv:
+        """`count` fresh environments, with the observations as the agent knows them."""
+        if isinstance(self.config, AgentConfig):
+            return fresh_env(self.model, self.config, count, seed)
+        config = replace(self.config, normalize=False, eval_episodes=count)
+        env = make_envs(config, seed, training=False)
+        return self.normalized(env)
+
+    def normalized(self, env: VecEnv) -> VecEnv:
+        """Environments with the statistics of the agent, if it has some."""
+        if isinstance(self.config, AgentConfig) or not self.config.normalize:
+            return env
+        wrapped = load_vec_normalize(self.file, env)
+        wrapped.training = wrapped.norm_reward = False
+        return wrapped
+
+    def evaluate(
+        self, episodes: int, seed: int | None = None, deterministic: bool | None = None
+    ) -> PolicyEvaluation:
+        """Evaluate the agent on fresh episodes.
+
+        Args:
+            episodes: number of episodes, at least 1.
+            seed: of the environments and of sampled actions; None: that of the evaluation at the
+                end of the run.
+            deterministic: take the likeliest actions; None: as the config says.
+        """
+        seed = evaluation_seed(self.seed, final=True) if seed is None else seed
+        if deterministic is None:
+            deterministic = self.config.eval_deterministic
+        env = self.make_envs(min(check_size("episodes", episodes), MAX_ENVS), seed)
+        try:
+            return evaluate_policy(self.model, env, episodes, deterministic, seed)
+        finally:
+            env.close()
+
+
+def load_run(folder: Path, best: bool = False) -> LoadedRun:
+    """The agent of a finished run of `rlgates train`.
+
+    Args:
+        folder: of the run.
+        best: the agent of the best evaluation during training, not the last one.
+
+    Raises:
+        ValueError: there is no run or no agent, or it is one of sb3-contrib, whose file runs code.
+    """
+    config, seed = read_config(folder)
+    if not isinstance(config, AgentConfig | GymConfig):
+        raise ValueError(f"{folder} does not hold a run of `rlgates train`.")
+    if config.algo == "sb3-contrib":
+        raise ValueError(
+            f"the agent in {folder} is one of sb3-contrib, whose file runs code when it is loaded. "
+            f"If you trust it: rlgates convert {folder / 'model.zip'} --trust."
+        )
+    file = agent_file(folder, best)
+    return LoadedRun(config, seed, file, AGENTS[config.algo].load(file, device="cpu", safe=True))
