@@ -14,20 +14,28 @@ SHELL := bash
 venv := $(abspath $(VENV))
 bin := $(venv)/bin
 ready := $(venv)/.ready
+demo := $(venv)/.demo
+sources := pyproject.toml constraints.txt setup.py rlgates/kernels/layout.py \
+  $(wildcard $(addprefix rlgates/kernels/cpu/csrc/,*.cpp *.h */*.h))
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1	/' | expand -t 20
 
 setup: $(ready)  ## create the virtual environment; every other target does so too
 
-$(ready): pyproject.toml constraints.txt setup.py rlgates/kernels/layout.py $(wildcard $(addprefix rlgates/kernels/cpu/csrc/,*.cpp *.h */*.h))
+# The demo needs a third of the packages. Their bytecode is compiled when they are imported.
+$(demo): $(sources)
 	@$(PYTHON) -c 'import sys; sys.exit("rlgates needs Python 3.11 or newer: make PYTHON=..." if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(venv)
 	$(bin)/python -m pip install -q -c constraints.txt setuptools
-	$(bin)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[all,dev]'
+	$(bin)/python -m pip install -q --no-compile -c constraints.txt --no-build-isolation -e '.[experiments]'
 	@touch $@
 
-demo: $(ready)  ## train a small agent and see what its memory is worth
+$(ready): $(demo)
+	$(bin)/python -m pip install -q -c constraints.txt 'rlgates[all,dev]'
+	@touch $@
+
+demo: $(demo)  ## train a small agent and see what its memory is worth
 	$(bin)/rlgates demo
 
 test: $(ready)  ## all tests but those that train for minutes

@@ -1,10 +1,12 @@
 """The native extension; all else is in pyproject.toml.
 
 It is optional: without a compiler the package installs all the same, and the plain loop runs.
+The environment variable RLGATES_NATIVE=1 makes it a condition, and RLGATES_NATIVE=0 leaves it out.
 """
 
 from __future__ import annotations
 
+import os
 import runpy
 from pathlib import Path
 
@@ -15,6 +17,9 @@ from setuptools.errors import CompileError, LinkError
 # No -ffast-math, which would break the rounding of exp, and no -march: chosen at run time.
 FLAGS = ["-std=c++17", "-O3", "-ffp-contract=fast", "-fno-math-errno"]
 FLAGS += ["-fno-exceptions", "-fno-rtti", "-fvisibility=hidden", "-g0", "-Werror=switch"]
+NATIVE = os.environ.get("RLGATES_NATIVE", "")
+if NATIVE not in ("", "0", "1"):
+    raise SystemExit(f"RLGATES_NATIVE must be 0 or 1, got {NATIVE!r}.")
 
 
 def packages() -> list[str]:
@@ -59,8 +64,8 @@ setup(
             define_macros=[("Py_LIMITED_API", "0x030B0000")],  # one binary from Python 3.11 on
             py_limited_api=True,
             extra_compile_args=FLAGS,
-            optional=True,
+            optional=NATIVE != "1",
         )
-    ],
+    ][: NATIVE != "0"],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -50,7 +53,7 @@ def python_files() -> list[Path]:
             "import rlgates; rlgates.envs.ENVS, rlgates.envs.register_env; assert not asked, asked",
             ["torch", "stable_baselines3", "sb3_contrib"],
         ),
-        ("import rlgates.agents", ["tensorboard", "tqdm", "tyro"]),
+        ("import rlgates.agents", ["rich", "tensorboard", "tqdm", "tyro"]),
     ],
 )
 def test_each_floor_stands_without_the_ones_above(code: str, absent: list[str]) -> None:
@@ -101,3 +104,41 @@ def test_files_in_git_are_small() -> None:
     files = [ROOT / name for name in listed.stdout.split("\0") if name]
     large = [str(file) for file in files if file.is_file() and file.stat().st_size > 1_000_000]
     assert not large, f"files in git have at most 1 MB, got {large}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("native", ["", "0"])
+def test_the_sdist_needs_neither_git_nor_a_compiler(native: str, tmp_path: Path) -> None:
+    files = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in files.stdout.splitlines():
+        if not name.startswith(("tests/", "experiments/results/")):
+            target = tmp_path / "source" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, target, follow_symlinks=False)
+    env = {**os.environ, "CC": "false", "CXX": "false", "RLGATES_NATIVE": native}
+    env.pop("PYTHONPATH", None)
+
+    def run(*words: str) -> None:
+        made = subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, env=env, capture_output=True, text=True
+        )
+        assert made.returncode == 0, made.stdout + made.stderr
+
+    run("-m", "build", "-q", "--sdist", "--no-isolation", "--outdir", "dist", "source")
+    (sdist,) = (tmp_path / "dist").iterdir()
+    installed = tmp_path / "installed"
+    pip = ("-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index")
+    run(*pip, "--target", str(installed), str(sdist))
+    assert not list(installed.rglob("*.so"))
+    assert (installed / "rlgates" / "agents" / "zoo" / "hyperparams").is_dir()
+    run(
+        "-ISc",
+        "import sys; sys.path[:0] = sys.argv[1:]; import rlgates, torch;"
+        "assert rlgates.__file__.startswith(sys.argv[1]);"
+        "core = rlgates.make_core('ur_lstm', 3, 4); core(torch.randn(5, 2, 3));"
+        "assert core.explain_backend(torch.randn(5, 2, 3))[0].backend == 'plain'",
+        str(installed),
+        sysconfig.get_path("purelib"),
+    )

@@ -20,6 +20,7 @@ from rlgates.experiments.cli import main as cli
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.runs.agent.evaluate import evaluation_seed
 from rlgates.experiments.runs.folder import RunFolder
+from rlgates.experiments.runs.load import LoadedRun
 from rlgates.experiments.show.film import film, record, write_gif
 from rlgates.experiments.show.film_frames import Episode, frames
 
@@ -60,9 +61,11 @@ def test_what_is_recorded_is_what_happened() -> None:
     config = AgentConfig(env_settings=SETTINGS, eval_deterministic=False)
     model = agent(config)
     before = torch.get_rng_state()
-    played = record(model, config, 4, 2)
+    played = record(LoadedRun(config, 4, Path(), model), 2)
     assert torch.equal(torch.get_rng_state(), before)
-    assert [one.actions for one in record(model, config, 4, 2)] == [one.actions for one in played]
+    assert [one.actions for one in record(LoadedRun(config, 4, Path(), model), 2)] == [
+        one.actions for one in played
+    ]
 
     # The same actions in the same environment of another kind: row 0 of a batch.
     seed = evaluation_seed(4, final=True)
@@ -91,7 +94,7 @@ def test_the_agent_remembers_while_it_is_filmed() -> None:
     generator = torch.Generator().manual_seed(0)
     for parameter in model.policy.lstm_actor.parameters():
         parameter.data.normal_(generator=generator)  # what it remembers decides
-    (one,) = record(model, config, 4, 1)
+    (one,) = record(LoadedRun(config, 4, Path(), model), 1)
     seed = evaluation_seed(4, final=True)
     played = []
     for forgets in (False, True):
@@ -118,7 +121,7 @@ def test_observations_of_every_kind(
     env_id: str, settings: dict[str, Any], policy: str, options: dict[str, Any], units: int | None
 ) -> None:
     config = AgentConfig(env=env_id, env_settings=settings)
-    (one,) = record(agent(config, policy, **options), config, 0, 1)
+    (one,) = record(LoadedRun(config, 0, Path(), agent(config, policy, **options)), 1)
     if units is None:
         assert one.forget is None
     else:
@@ -183,7 +186,7 @@ def test_a_gif_has_the_colours_of_the_pictures(tmp_path: Path) -> None:
     assert path == tmp_path / "film.gif"
     model = RecurrentPPO.load(tmp_path / "model.rlgates", device="cpu")
     expected, times = [], []
-    for n, one in enumerate(record(model, config, 3, 2), 1):
+    for n, one in enumerate(record(LoadedRun(config, 3, Path(), model), 2), 1):
         expected += list(frames(one, f"ur_lstm  episode {n} of 2"))
         times += [120] * len(one.actions) + [1500]
     with Image.open(path) as image:
@@ -228,7 +231,7 @@ def test_an_mp4_is_left_to_ffmpeg(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     fake_ffmpeg(tmp_path, script, monkeypatch)
     path = film(tmp_path / "run", tmp_path / "new" / "a.mp4", fps=4)
     model = RecurrentPPO.load(tmp_path / "run" / "model.rlgates", device="cpu")
-    (one,) = record(model, config, 3, 1)
+    (one,) = record(LoadedRun(config, 3, Path(), model), 1)
     shown = list(frames(one, "ur_lstm"))
     raw = np.frombuffer(path.read_bytes(), np.uint8).reshape(-1, *shown[0].shape)
     np.testing.assert_array_equal(raw, [*shown, *[shown[-1]] * 5])  # the end for 1.5 seconds
