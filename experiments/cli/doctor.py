@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
 import platform
 from collections import defaultdict
 
@@ -9,21 +11,35 @@ import torch
 
 import rlgates
 from rlgates.experiments.cli.exits import FINISHED
-from rlgates.experiments.runs.provenance import instruction_set
+from rlgates.experiments.runs.provenance import cpu_model, instruction_set
+from rlgates.experiments.sweep.workers import available_cpus
 from rlgates.registry import core_names, make_core
+
+PACKAGES = (
+    *("torch", "numpy", "gymnasium", "stable-baselines3", "sb3-contrib", "safetensors"),
+    *("tensorboard", "onnx", "minigrid", "popgym", "ale-py"),
+)
 
 
 def doctor(steps: int = 16, batch_size: int = 8) -> int:
     """Show versions and devices, and which backend runs each core, with the reasons.
 
+    Its output belongs into a bug report.
+
     Args:
         steps: length of the sequences that the cores would run over.
         batch_size: number of sequences.
     """
-    print(f"rlgates {rlgates.__version__}, torch {torch.__version__}", end=", ")
-    print(f"Python {platform.python_version()}, {platform.platform()}")
-    print(f"native code: {instruction_set() or 'not built'}", end=", ")
-    print(f"{torch.get_num_threads()} threads")
+    print(f"rlgates {rlgates.__version__}, Python {platform.python_version()}")
+    print(f"{platform.platform()}, {cpu_model()}")
+    print(", ".join(f"{name} {_version(name)}" for name in PACKAGES))
+    threads = os.environ.get("OMP_NUM_THREADS", "not set")
+    print(f"threads: {torch.get_num_threads()} of torch, OMP_NUM_THREADS {threads}", end=", ")
+    print(f"{available_cpus()} processors")
+    print(f"native code: {instruction_set() or 'not built'}")
+    gpus = torch.cuda.device_count()
+    print(f"GPUs: {gpus or 'none'}, CUDA of torch: {torch.version.cuda or 'none'}", end=", ")
+    print(f"Triton: {_version('triton')}")
     devices = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
     for device in devices:
         name = "" if device == "cpu" else f" ({torch.cuda.get_device_name(device)})"
@@ -31,6 +47,13 @@ def doctor(steps: int = 16, batch_size: int = 8) -> int:
         for answer, cores in _answers(device, steps, batch_size).items():
             print(f"  {answer}\n    {' '.join(cores)}")
     return FINISHED
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def _answers(device: str, steps: int, batch_size: int) -> dict[str, list[str]]:

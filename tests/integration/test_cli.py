@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import subprocess
@@ -136,6 +137,17 @@ def test_what_is_wrong_is_said_in_one_line(
     assert printed.err.count("\n") == 1
     assert message in printed.err
     assert not list(tmp_path.iterdir())
+
+
+def test_doctor_says_what_a_bug_report_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    for package in ("torch", "gymnasium", "sb3-contrib"):
+        assert f"{package} {importlib.metadata.version(package)}" in printed
+    for word in ("OMP_NUM_THREADS", "native code: ", "GPUs: ", "Triton: ", "processors"):
+        assert word in printed
+    named = printed.partition("\ncpu, ")[2].split()
+    assert set(rlgates.list_cores()) <= {*named}
 
 
 def test_unknown_options_end_with_the_same_code() -> None:
