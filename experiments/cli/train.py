@@ -35,12 +35,12 @@ def train_base(words: Sequence[str]) -> TrainConfig:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for option in ("--preset", "--config", "--env"):
         parser.add_argument(option)
-    try:
-        known, _ = parser.parse_known_args(words)
-    except argparse.ArgumentError:
-        return AgentConfig()  # the main parser reports the error
     if words[:1] != ["train"]:
         return AgentConfig()
+    try:
+        known, _ = parser.parse_known_args(words)
+    except argparse.ArgumentError as error:
+        raise ValueError(f"{error}.") from error
     base: TrainConfig = ALL_PRESETS.get(known.preset or "default", AgentConfig())
     if known.config is not None:
         if known.preset is not None:
