@@ -9,7 +9,7 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test test-quick test-slow test-faults sanitize lint format wheel clean
+.PHONY: help setup demo test test-quick test-slow test-faults sanitize lint format docs wheel clean
 
 venv := $(abspath $(VENV))
 bin := $(venv)/bin
@@ -75,6 +75,10 @@ lint: $(ready)  ## check style, types and imports between the folders
 format: $(ready)  ## fix what can be fixed automatically
 	$(bin)/ruff check --fix
 	$(bin)/ruff format
+
+docs: $(ready)  ## build the site in docs/_build/html; a warning is an error
+	$(bin)/python docs/generate.py
+	$(bin)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 
 # Imported outside the checkout: -I leaves out the current folder, -S the editable installation.
 define import_wheel

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rlgates.errors import check_choice
 from rlgates.experiments.report.claims.ledger import write_ledger
 from rlgates.experiments.report.environments import draw_environments
-from rlgates.experiments.report.readme import fill_in
+from rlgates.experiments.report.readme import fill_in_pages
 from rlgates.experiments.report.refine_gate import draw_refine_gate, refine_gate_table
 from rlgates.experiments.report.rows import no_results_error
 from rlgates.experiments.report.saturation import draw_saturation, saturation_table
@@ -138,7 +138,8 @@ def redraw(results: Path, readme: Path) -> Iterator[Path]:
 
     Args:
         results: folder of the results.
-        readme: text whose tables are replaced, if it exists.
+        readme: text whose tables are replaced, if it exists; so are those of the pages in the
+            folder `docs` beside it.
 
     Raises:
         ValueError: there are no results.
@@ -153,6 +154,4 @@ def redraw(results: Path, readme: Path) -> Iterator[Path]:
         yield sheet
     except ImportError as error:
         print(f"{sheet} is not drawn: {error}", file=sys.stderr)
-    if readme.exists():
-        write_atomically(readme, fill_in(readme.read_text(), results).encode())
-        yield readme
+    yield from fill_in_pages(readme, results)

@@ -1,13 +1,15 @@
-"""The generated parts of the README: tables of cores, gates and environments, and of results."""
+"""The generated parts of README and docs: tables of cores, gates, environments and results."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from rlgates.envs import ENVS, make_env_spec
 from rlgates.experiments.report.claims.ledger import judge_claims, verdict_summary
 from rlgates.experiments.report.rows import markdown
 from rlgates.experiments.report.timings.tables import read_costs
+from rlgates.experiments.runs.files import write_atomically
 from rlgates.gates import GATES
 from rlgates.registry import CORES, make_core
 
@@ -76,11 +78,13 @@ def envs_table() -> str:
 
 
 def fill_in(text: str, results: Path) -> str:
-    """Replace the parts of a README between its markers by the current tables.
+    """Replace the parts of README or a page of the docs between its markers by the current tables.
 
     A part is `<!-- name -->` to `<!-- /name -->`: "cores", "gates", "envs", "ledger", or the name
     of a Markdown file in `results`. A text without markers is returned unchanged.
     """
+    if "<!-- /" not in text:
+        return text
     parts = {path.stem: path.read_text() for path in results.glob("*.md")}
     parts |= {"cores": cores_table(results), "gates": gates_table(), "envs": envs_table()}
     if "<!-- ledger -->" in text:
@@ -91,3 +95,12 @@ def fill_in(text: str, results: Path) -> str:
             head, _, rest = text.partition(begin)
             text = f"{head}{begin}\n{part.strip()}\n\n{end}{rest.partition(end)[2]}"
     return text
+
+
+def fill_in_pages(readme: Path, results: Path) -> Iterator[Path]:
+    """Fill in a README and the pages in the folder `docs` beside it; yield those that changed."""
+    for page in (readme, *sorted((readme.parent / "docs").rglob("*.md"))):
+        text = page.read_text() if page.exists() else ""
+        if (filled := fill_in(text, results)) != text:
+            write_atomically(page, filled.encode())
+            yield page

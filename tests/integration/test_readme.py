@@ -1,4 +1,4 @@
-"""README and CONTRIBUTING are up to date: their code runs, their tables match code and results."""
+"""README, docs and CONTRIBUTING are up to date: code runs, tables match code and results."""
 
 from __future__ import annotations
 
@@ -12,14 +12,25 @@ from pathlib import Path
 import pytest
 
 from rlgates.experiments.cli.main import main
-from rlgates.experiments.report.readme import fill_in
+from rlgates.experiments.report.readme import fill_in, fill_in_pages
 from rlgates.kernels.cpu import abi
 from rlgates.registry import CORES
 
 ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "experiments" / "results"
 README = (ROOT / "README.md").read_text()
+PAGES = {  # the others of docs/ are generated
+    str(path.relative_to(ROOT)): path.read_text()
+    for path in (
+        ROOT / "README.md",
+        ROOT / "docs" / "index.md",
+        *sorted(ROOT.glob("docs/guides/*.md")),
+        *sorted(ROOT.glob("docs/results/*.md")),
+        *sorted(ROOT.glob("docs/reference/*.md")),
+    )
+}
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
-BLOCKS = BLOCK.findall(README)
+LINK = re.compile(r"\]\(([^)\s#]*)(?:#[^)]*)?\)")
 CONTRIBUTING = BLOCK.findall((ROOT / "CONTRIBUTING.md").read_text())
 EXAMPLES = [code for language, code in CONTRIBUTING if language == "python"]
 FILES = {  # blocks that begin with a path
@@ -27,19 +38,27 @@ FILES = {  # blocks that begin with a path
 }
 (KERNEL_SCRIPT,) = (code for code in EXAMPLES if "CellSpec(" in code)
 SCRIPTS = [code for code in EXAMPLES if code not in (*FILES.values(), KERNEL_SCRIPT)]
-PYTHON = [code for language, code in BLOCKS if language == "python"]
+CODE = {
+    name: [code for language, code in BLOCK.findall(text) if language == "python"]
+    for name, text in PAGES.items()
+}
 SHELL = [
     line.split("  #")[0].strip()
-    for language, code in BLOCKS
+    for text in PAGES.values()
+    for language, code in BLOCK.findall(text)
     if language == "bash"
     for line in code.splitlines()
 ]
 
 
-@pytest.mark.parametrize("code", PYTHON, ids=range(len(PYTHON)))
-def test_code_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", [page for page, blocks in CODE.items() if blocks])
+def test_code_runs_from_top_to_bottom(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, "README.md", "exec"), {})
+    names: dict[str, object] = {"__name__": "page"}
+    for code in CODE[page]:
+        exec(compile(code, page, "exec"), names)
 
 
 @pytest.mark.parametrize("code", SCRIPTS, ids=range(len(SCRIPTS)))
@@ -117,20 +136,43 @@ def test_an_environment_takes_two_files(tmp_path: Path) -> None:
 
 def test_tables_match_the_code_and_the_results() -> None:
     """`rlgates figures` writes them again."""
-    assert fill_in(README, ROOT / "experiments" / "results") == README
-    assert "| `ur_` | uniform refine |" in README
-    assert all(f"\n| `{core}` |" in README for core in CORES)
+    for name, text in PAGES.items():
+        assert fill_in(text, RESULTS) == text, name
+    names = PAGES["docs/reference/names.md"]
+    assert "| `ur_` | uniform refine |" in names
+    assert all(f"\n| `{core}` |" in names for core in CORES)
+
+
+def test_every_table_for_markers_is_in_a_page() -> None:
+    """And none is in two."""
+    marked = [name for text in PAGES.values() for name in re.findall("<!-- /(\\w+) -->", text)]
+    assert len(marked) == len(set(marked)) == 15
+
+
+def test_readme_fits_a_screen_and_quotes_the_tables_it_links() -> None:
+    assert len(README.splitlines()) <= 150
+    section = README.partition("## Measured")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if "experiments/results/" in line and "|" in line]
+    assert len(rows) == 5
+    for row in rows:
+        (link,) = LINK.findall(row)
+        numbers = re.findall(r"[\d.]+ \[[^\]]+\]", row)
+        table = (ROOT / link).read_text()
+        assert numbers
+        assert all(f"| {number} |" in table for number in numbers), row
 
 
 def test_shell_commands_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    assert [line for line in SHELL if line.startswith("make ")] == ["make demo", "make test"]
-    for line in SHELL:
-        if line.startswith("make "):
-            assert f"\n{line.removeprefix('make ')}:" in makefile
+    makes = [line for line in SHELL if line.startswith("make ")]
+    assert makes[:2] == ["make demo", "make test"]
+    for line in makes:
+        assert f"\n{line.removeprefix('make ')}:" in makefile
 
 
-@pytest.mark.parametrize("line", [line for line in SHELL if line.startswith("rlgates ")])
+@pytest.mark.parametrize(
+    "line", dict.fromkeys(line for line in SHELL if line.startswith("rlgates "))
+)
 def test_rlgates_commands_are_understood(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main([*line.split()[1:], "--help"])
@@ -139,9 +181,28 @@ def test_rlgates_commands_are_understood(line: str, capsys: pytest.CaptureFixtur
 
 
 def test_a_text_without_markers_is_unchanged() -> None:
-    assert fill_in("mine", ROOT / "experiments" / "results") == "mine"
+    assert fill_in("mine", RESULTS) == "mine"
 
 
-def test_images_exist() -> None:
-    for path in re.findall(r"!\[.*?\]\((.*?)\)", README, re.DOTALL):
-        assert (ROOT / path).exists()
+def test_figures_fills_in_the_pages_beside_the_readme(tmp_path: Path) -> None:
+    page = tmp_path / "docs" / "names.md"
+    page.parent.mkdir()
+    page.write_text("<!-- gates -->\nold\n<!-- /gates -->\n")
+    (tmp_path / "README.md").write_text("mine")
+    assert list(fill_in_pages(tmp_path / "README.md", RESULTS)) == [page]
+    assert "| `ur_` | uniform refine |" in page.read_text()
+    assert "old" not in page.read_text()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_and_images_exist(page: str) -> None:
+    """Those to generated pages are checked where the site is built."""
+    folder = (ROOT / page).parent
+    generated = {"api", "cores", "environments", "gates", "studies", "tables", "tasks"}
+    for link in LINK.findall(BLOCK.sub("", PAGES[page])):
+        if not link or link.startswith("http"):
+            continue
+        target = (folder / link).resolve()
+        if target.relative_to(ROOT).parts[:2] in {("docs", name) for name in generated}:
+            continue
+        assert target.exists(), link

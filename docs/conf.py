@@ -1,0 +1,34 @@
+"""Sphinx settings of the site; `make docs` writes the generated pages first."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import rlgates
+
+project = "rlgates"
+author = "The rlgates developers"
+copyright = author
+version = release = rlgates.__version__
+
+extensions = ["myst_parser"]
+exclude_patterns = ["_build"]
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+smartquotes = False  # equations in prose have primes
+html_theme = "furo"
+html_title = f"rlgates {release}"
+html_copy_source = False
+
+_RESULTS = re.compile(r"\]\((?:\.\./)+experiments/results/(\w+)\.md\)")
+
+
+def _link_tables(app: Any, document: str, source: list[str]) -> None:
+    """Tables of results are pages of the site; in the repository the links lead to the files."""
+    source[0] = _RESULTS.sub(r"](/tables/\1.md)", source[0])
+
+
+def setup(app: Any) -> None:
+    """Connect the hook."""
+    app.connect("source-read", _link_tables)
