@@ -1,0 +1,504 @@
+"""Write the pages of the site that are made of tables, docstrings and committed results.
+
+`make docs` runs it. It writes the folders in `FOLDERS`, which git ignores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import re
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, fields
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from rendering import cores_in, escape, options, prose, read_tables, signature, table
+
+from rlgates.envs import ENVS, BatchedEnv, EnvSpec, make_env_spec
+from rlgates.envs.engine.players import play
+from rlgates.experiments.cli.main import main as rlgates_command
+from rlgates.experiments.configs.published import PROTOCOLS
+from rlgates.experiments.studies import STUDIES
+from rlgates.experiments.tasks import TASKS
+from rlgates.gates import AUXILIARIES, GATES, Gate
+from rlgates.registry import COMMON_OPTIONS, CORES, core_names, make_core
+
+mpl.use("agg")
+import matplotlib.pyplot as plt
+
+DOCS = Path(__file__).resolve().parent
+RESULTS = DOCS.parent / "experiments" / "results"
+FOLDERS = ("api", "cores", "environments", "gates", "studies", "tables", "tasks")
+SIZE = 64
+SPEED = "core_speed"
+
+# What the axes of a gate mean; z is the pre-activation, d the number of units.
+ACTIVATION_EQUATIONS = {
+    "sigmoid": "phi(z) = sigmoid(z)",
+    "fast": "phi(z) = sigmoid(sinh(z))",
+    "iterated_fast": "phi(z) = sigmoid(sinh(sinh(z)))",
+    "softsign": "phi(z) = (softsign(z / 2) + 1) / 2, softsign(y) = y / (1 + |y|)",
+    "cumax": "phi(z) = cumsum(softmax(z)) over the units; for input gates 1 - phi(z)",
+}
+INIT_EQUATIONS = {
+    "constant": "phi(b_f) = sigmoid(forget_bias), b_i = 0",
+    "chrono": "b_f = log u, u ~ U[1, t_max - 1], b_i = -b_f",
+    "uniform": "phi(b_f) ~ U[1/d, 1 - 1/d], b_i = -b_f",
+    "zero": "b_f = b_i = 0",
+}
+AUXILIARY_EQUATIONS = {
+    "untied": "f = phi(z_f), i = phi(z_i); a fast or softsign i is a sigmoid",
+    "tied": "f = phi(z_f), i = 1 - f",
+    "refine": "g = phi(z_f), r = sigmoid(z_r), f = r (1 - (1 - g)^2) + (1 - r) g^2, i = 1 - f",
+    "master": (
+        "w = phi(z_mf) phi(z_mi), f = sigmoid(z_f) w + phi(z_mf) - w, "
+        "i = sigmoid(z_i) w + phi(z_mi) - w"
+    ),
+}
+MODULES = (
+    "rlgates",
+    "rlgates.nn",
+    "rlgates.cores",
+    "rlgates.gates",
+    "rlgates.kernels",
+    "rlgates.agents",
+    "rlgates.envs",
+    "rlgates.envs.sb3",
+    "rlgates.envs.torch",
+    "rlgates.envs.wrappers",
+    "rlgates.experiments.studies",
+    "rlgates.experiments.tasks",
+)
+CLAIMS = ("claim", "place", "our test", "found", "verdict", "made by")
+
+
+def write(folder: str, name: str, *parts: str) -> None:
+    """Write a page."""
+    text = "\n\n".join(part for part in parts if part)
+    (DOCS / folder / f"{name}.md").write_text(f"{text}\n")
+
+
+def index(folder: str, title: str, intro: str, lines: Iterable[tuple[str, str]]) -> None:
+    """Write the first page of a folder, with links to the others."""
+    pages = list(lines)
+    links = "\n".join(f"- [{words}]({name}.md)" for name, words in pages)
+    toctree = "\n".join(("```{toctree}", ":hidden:", "", *(name for name, _ in pages), "```"))
+    write(folder, "index", f"# {title}", intro, links, toctree)
+
+
+def cases(keep: Callable[[str], bool], files: Iterable[Path]) -> str:
+    """The rows of results about something, table by table."""
+    parts = []
+    for path in files:
+        for found in read_tables(path):
+            if chosen := found.select(keep):
+                short = chosen._replace(note="")
+                parts.append(f"From [{path.stem}](../tables/{path.stem}.md):\n\n{short}")
+    return "\n\n".join(parts)
+
+
+def scores() -> list[Path]:
+    """The tables of scores: those of studies, and of tests at greater lengths."""
+    names = [*sorted(STUDIES), "horizon_horizon"]
+    return [path for name in names if (path := RESULTS / f"{name}.md").exists()]
+
+
+def claims(keep: Callable[[str], bool]) -> str:
+    """The rows of the ledger about something."""
+    found = [its.select(keep) for its in read_tables(RESULTS / "LEDGER.md")]
+    rows = [row for chosen in found if chosen for row in chosen.rows]
+    return "\n".join(("## Claims\n", table(CLAIMS, []), *rows)) if rows else ""
+
+
+def note_on(core: str) -> str:
+    """The note on a core in the guide.
+
+    Raises:
+        ValueError: there is none.
+    """
+    guide = (DOCS / "guides" / "which_core.md").read_text()
+    match = re.search(rf"^### {core}\n\n(.*?)(?=\n### |\Z)", guide, re.DOTALL | re.MULTILINE)
+    if match is None:
+        raise ValueError(f"docs/guides/which_core.md has no note on {core}.")
+    return match[1].strip()
+
+
+def write_cores() -> None:
+    """A page for each row of CORES."""
+    names = core_names()
+    costs = next(read_tables(RESULTS / "core_costs.md"))
+    for family, row in CORES.items():
+        members = {name for name, (core, _) in names.items() if core == family}
+
+        def mine(line: str, members: set[str] = members) -> bool:
+            return bool(cores_in(line) & members)
+
+        core = make_core(family, SIZE, SIZE)
+        state = core.unpack(core.initial_state(1)) if core.state_size else {}
+        parts = [(f"`{key}`", str(tuple(value.shape[1:]))) for key, value in state.items()]
+        own = options(row.cell, row.options)
+        gates = [f"[`{gate}_`](../gates/{gate}.md)" for gate in row.gates if gate]
+        write(
+            "cores",
+            family,
+            f"# {family}: {row.title}",
+            f"```text\n{row.equation}\n```",
+            f"{row.source}." if row.source else "",
+            f"## When to use it\n\n{note_on(family)}\n\nSee [Which core?](../guides/which_core.md)",
+            f"## Definition\n\n{prose(row.cell.__doc__)}",
+            f"## Size\n\nWith {SIZE} inputs and {SIZE} units: "
+            f"{sum(p.numel() for p in core.parameters()):,} parameters, a state of "
+            f"{core.state_size:,} numbers for each sequence, an output of {core.output_size}.",
+            table(("part of the state", "shape"), parts) if parts else "",
+            f"## Options\n\n{table(('option', 'default'), own)}" if own else "## Options",
+            f"Of every core: {', '.join(f'`{name}`' for name in COMMON_OPTIONS)}.",
+            f"## Gates\n\n{', '.join(gates)}." if gates else "",
+            f"## Costs\n\nTime of a forward and a backward pass, relative to `lstm`, and the error "
+            f"against an independent twin ([all cores](../tables/core_costs.md)).\n\n"
+            f"{costs.select(mine)}",
+            speed(mine),
+            f"## Results\n\n{cases(mine, scores()) or 'None yet.'}",
+            claims(mine),
+        )
+    lines = [(family, f"`{family}`: {row.title}") for family, row in CORES.items()]
+    index("cores", "Cores", "One page each. [All names](../reference/names.md).", lines)
+
+
+def speed(mine: Callable[[str], bool]) -> str:
+    """The section of a core about its speed."""
+    measured = cases(mine, [RESULTS / f"{SPEED}.md"])
+    return f"## Speed\n\n{measured}" if measured else ""
+
+
+def write_gates() -> None:
+    """A page for each row of GATES; that of the plain gate is `plain`."""
+    names = core_names()
+    for prefix, row in GATES.items():
+        page = prefix or "plain"
+        members = {name for name, (_, gate) in names.items() if gate == prefix}
+
+        def mine(line: str, members: set[str] = members) -> bool:
+            return bool(cores_in(line) & members)
+
+        defaults = {"forget_bias": "1.0", "t_max": "number of units", "chunk_size": "1"}
+        defaults |= {"refine_bias": "'minus_forget'", "tied": "of the core"}
+        own: list[tuple[Any, ...]] = [(f"`{name}`", defaults[name]) for name in row.options]
+        draw_gate(prefix, DOCS / "gates" / f"{page}.png")
+        equations = (
+            ACTIVATION_EQUATIONS[row.activation],
+            AUXILIARY_EQUATIONS[row.auxiliary],
+            INIT_EQUATIONS[row.init],
+        )
+        lines = "\n".join(equations)
+        write(
+            "gates",
+            page,
+            f"# {f'{prefix}_: ' if prefix else ''}{row.title}",
+            f"```text\n{lines}\n```",
+            f"{row.source}. Maps: {', '.join(AUXILIARIES[row.auxiliary].maps)}.",
+            f"![The effective forget gate, and its timescales at the start]({page}.png)",
+            f"## Options\n\n{table(('option', 'default'), own)}" if own else "",
+            "[`rlgates.gates.Gate`](../api/rlgates.md) explains them.",
+            f"## Cores\n\n{', '.join(f'`{name}`' for name in names if name in members)}.",
+            f"## Results\n\n{cases(mine, scores()) or 'None yet.'}",
+            claims(mine),
+        )
+    lines = [
+        (key or "plain", f"`{key}_`: {row.title}" if key else row.title)
+        for key, row in GATES.items()
+    ]
+    index("gates", "Gates", "[All gates](../reference/names.md) in one table.", lines)
+
+
+def draw_gate(prefix: str, path: Path) -> None:
+    """The effective forget gate over its pre-activation, and the timescales at the start."""
+    gate = Gate(prefix, 256)
+    biases = gate.initial_biases(torch.Generator().manual_seed(0))
+    forget, _ = gate(*biases.values())
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
+    z = torch.linspace(-4, 4, 200)
+    if GATES[prefix].activation == "cumax":
+        left.plot(np.arange(256), forget)
+        left.set(xlabel="unit", ylabel="forget gate at the start")
+    else:
+        main = "mf" if "mf" in gate.maps else "f"
+        for other in (-4.0, 0.0, 4.0) if len(gate.maps) > 2 or "r" in gate.maps else (0.0,):
+            probe = Gate(prefix, 1)
+            inputs = [
+                (z if key == main else torch.full_like(z, other))[:, None] for key in probe.maps
+            ]
+            label = f"other maps {other:g}" if len(probe.maps) > 1 else None
+            left.plot(z, probe(*inputs)[0][:, 0], label=label)
+        left.set(xlabel=f"pre-activation z of {main}", ylabel="effective forget gate")
+        if left.get_legend_handles_labels()[1] and len(left.lines) > 1:
+            left.legend()
+    timescales = (1 / (1 - forget.clamp(max=1 - 1e-6))).sort().values
+    right.plot(timescales, np.linspace(0, 1, 256))
+    right.set(
+        xscale="log", xlabel="timescale 1 / (1 - f), steps", ylabel="share of 256 units below"
+    )
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def write_environments() -> None:
+    """A page for each row of ENVS, its docstring first."""
+    for env_id, kind in ENVS.items():
+        spec = make_env_spec(env_id)
+        title, _, body = inspect.cleandoc(kind.__doc__ or "").partition("\n")
+        presets: list[tuple[Any, ...]] = [
+            (f"`{name}`", " ".join(f"`{key}={value!r}`" for key, value in settings.items()))
+            for name, settings in kind.presets.items()
+        ]
+        defaults: list[tuple[Any, ...]] = [
+            (f"`{item.name}`", f"`{item.default!r}`")
+            for item in fields(kind)
+            if item.init and item.default is not MISSING
+        ]
+        draw_scene(spec, DOCS / "environments" / f"{kind.__name__}.png")
+        number = [
+            f"Longest episode: {spec.max_episode_length:,} steps.",
+            "" if spec.chance is None else f"Success by guessing: {spec.chance:.2f}.",
+        ]
+        write(
+            "environments",
+            kind.__name__,
+            f"# {title.partition(',')[0]}",
+            f"`{env_id}`. {' '.join(number)}",
+            f"![The first image of an episode]({kind.__name__}.png)",
+            body.strip(),
+            f"## Settings and defaults\n\n{table(('setting', 'default'), defaults)}",
+            f"## Preset settings\n\n{table(('preset', 'settings'), presets)}" if presets else "",
+            "## Players\n\nScripted, 256 episodes with the default settings, seed 0.",
+            players(spec),
+            f"## Results\n\n{environment_results(env_id) or 'None yet.'}",
+        )
+    lines = [(kind.__name__, f"`{env_id}`") for env_id, kind in ENVS.items()]
+    index("environments", "Environments", "[How to make them](../guides/environments.md).", lines)
+
+
+def players(spec: EnvSpec) -> str:
+    """What the players at the ceiling and at the floor achieve."""
+    rows = []
+    for words, player in (("memory", spec.memory_player()), ("no memory", spec.reactive_player())):
+        found = play(BatchedEnv(spec, num_envs=64, seed=0), player, episodes=256)
+        success = found.get("is_success")
+        score = "" if success is None else f"{success:.2f}"
+        rows.append((words, f"{found['episode_return']:.2f}", score))
+    return table(("player", "return", "success"), rows)
+
+
+def draw_scene(spec: EnvSpec, path: Path) -> None:
+    """The first image of an episode."""
+    import gymnasium
+
+    with contextlib.closing(gymnasium.make(spec.env_id, render_mode="rgb_array")) as env:
+        env.reset(seed=0)
+        plt.imsave(path, np.asarray(env.render()))
+
+
+def environment_results(env_id: str) -> str:
+    """The tables of studies in which the environment is."""
+    name = env_id.partition("/")[2].partition("-")[0]
+    parts = []
+    for path in scores():
+        for found in read_tables(path):
+            if found.head.startswith(f"| {name}"):
+                parts.append(f"From [{path.stem}](../tables/{path.stem}.md):\n\n{found}")
+    return "\n\n".join(parts)
+
+
+def write_tasks() -> None:
+    """A page for each row of TASKS."""
+    for name, kind in TASKS.items():
+        settings: list[tuple[Any, ...]] = list(options(kind, kind.settings))
+        task = kind()
+        published: list[tuple[Any, ...]] = [
+            (f"`{row.core}`", row.value, row.split, row.source) for row in task.published
+        ]
+        protocols: list[tuple[Any, ...]] = [
+            (f"`{key}`", row.source, " ".join(f"`{core}`" for core in row.cores))
+            for key, row in PROTOCOLS.items()
+            if row.task == name
+        ]
+        found = [
+            f"From [{path.stem}](../tables/{path.stem}.md):\n\n{result}"
+            for path in scores()
+            for result in read_tables(path)
+            if re.match(rf"\| {name}[ ,:]", result.head)
+        ]
+        direction = "higher is better" if kind.higher_is_better else "lower is better"
+        write(
+            "tasks",
+            name,
+            f"# {name}",
+            prose(kind.__doc__),
+            f"Metric: `{kind.metric}` ({direction}).",
+            f"## Settings\n\n{table(('setting', 'default'), settings)}" if settings else "",
+            f"## Command\n\n```bash\nrlgates task {name} --core ur_lstm\n```",
+            "## Published\n\n" + table(("core", kind.metric, "split", "source"), published)
+            if published
+            else "",
+            "## Protocols\n\n" + table(("`--protocol`", "source", "cores"), protocols)
+            if protocols
+            else "",
+            "## Results\n\n" + ("\n\n".join(found) or "None yet."),
+        )
+    lines = [(name, f"`{name}`") for name in TASKS]
+    index("tasks", "Tasks", "[How to run them](../guides/tasks.md).", lines)
+
+
+def write_studies() -> None:
+    """A page for each row of STUDIES."""
+    for name, study in STUDIES.items():
+        rows: list[tuple[Any, ...]] = []
+        for tier in ("laptop", "full"):
+            if not getattr(study, tier):
+                continue
+            arms = study.arms(tier)
+            cores = dict.fromkeys(core for arm in arms for core in arm.cores)
+            runs = sum(len(arm.cores) for arm in arms) * len(study.seeds)
+            rows.append((tier, len(arms), " ".join(f"`{core}`" for core in cores), runs))
+        results = RESULTS / f"{name}.md"
+        tables = "\n\n".join(map(str, read_tables(results))) if results.exists() else "None yet."
+        images = [
+            f"![{path.stem}](../../experiments/results/{path.name})"
+            for path in sorted(RESULTS.glob(f"{name}*.png"))
+            if owner(path.stem) == name and not path.stem.endswith("_readme")
+        ]
+        others = [
+            f"[{path.stem}](../tables/{path.stem}.md)"
+            for path in sorted(RESULTS.glob(f"{name}_*.md"))
+            if owner(path.stem) == name
+        ]
+        write(
+            "studies",
+            name,
+            f"# {name}: {escape(study.title)}",
+            f"Reproduces: {escape(study.source)}." if study.source else "",
+            f"```bash\nrlgates sweep {name}\n```",
+            table(("tier", "rows", "cores", "runs"), rows),
+            f"Seeds {study.seeds[0]} to {study.seeds[-1]}.",
+            f"## Results\n\n{tables}",
+            "\n\n".join(images),
+            f"More tables: {', '.join(others)}." if others else "",
+            claims(lambda line, name=name: f"`rlgates sweep {name}`" in line),
+        )
+    lines = [(name, f"`{name}`: {escape(study.title)}") for name, study in STUDIES.items()]
+    index("studies", "Studies", "[How to run them](../guides/studies.md).", lines)
+
+
+def owner(stem: str) -> str:
+    """The study to which a file of results belongs: the longest name that it begins with."""
+    return max((name for name in STUDIES if f"{stem}_".startswith(f"{name}_")), key=len, default="")
+
+
+def write_tables() -> None:
+    """A page for each Markdown file of results."""
+    paths = sorted(RESULTS.glob("*.md"))
+    for path in paths:
+        text = path.read_text().strip()
+        if not text.startswith("# "):
+            text = f"# {path.stem}\n\n{re.sub('^###? ', '## ', text, flags=re.MULTILINE)}"
+        write("tables", path.stem, text)
+    lines = [(path.stem, path.stem) for path in paths]
+    index("tables", "All tables", "As they are committed with the results.", lines)
+
+
+def write_api() -> None:
+    """A page for each public module."""
+    documented: dict[int, str] = {}
+    for name in MODULES:
+        module = import_module(name)
+        parts = [f"# {name}", prose(module.__doc__)]
+        for member in public(module):
+            value = getattr(module, member)
+            first = documented.setdefault(id(value), name)
+            if first != name:
+                parts.append(f"`{member}`: see [{first}]({first}.md).")
+            elif inspect.isclass(value) or inspect.isroutine(value):
+                parts.append(describe(name, member, value))
+            else:
+                kind = type(value).__name__
+                parts.append(f":::{{py:data}} {member}\n:module: {name}\n\nA {kind}.\n:::")
+        write("api", name, *parts)
+    index("api", "API", "Everything public, module by module.", [(name, name) for name in MODULES])
+
+
+def public(module: Any) -> list[str]:
+    """The public names of a module, those that are imported on first use included."""
+    names = [*getattr(module, "__all__", ()), *getattr(module, "_AGENTS", ())]
+    own = [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
+    ]
+    return sorted(dict.fromkeys(names or own))
+
+
+def describe(module: str, name: str, value: Any) -> str:
+    """A class with its public methods, or a function."""
+    kind = "class" if inspect.isclass(value) else "function"
+    lines = [f"::::{{py:{kind}}} {name}{signature(value)}", f":module: {module}", "", body(value)]
+    for method, member in vars(value).items() if kind == "class" else ():
+        function = getattr(member, "__func__", getattr(member, "fget", member))
+        if method.startswith("_") or not inspect.isfunction(function) or not function.__doc__:
+            continue
+        what = "property" if isinstance(member, property) else "method"
+        arguments = "" if what == "property" else signature(function)
+        lines += ["", f":::{{py:{what}}} {method}{arguments}", "", prose(function.__doc__), ":::"]
+    return "\n".join((*lines, "::::"))
+
+
+def body(value: Any) -> str:
+    """The docstring of a class or function; that of an environment is a page."""
+    if inspect.isclass(value) and issubclass(value, EnvSpec) and "env_id" in vars(value):
+        return f"See [its page](../environments/{value.__name__}.md)."
+    return prose(value.__doc__)
+
+
+def write_commands() -> None:
+    """The help of every command, as it is.
+
+    Raises:
+        ValueError: `rlgates --help` names no commands.
+    """
+    parts = ["# Command line", "What `rlgates COMMAND --help` says."]
+    commands = re.findall(r"• (\w+)", help_text())
+    if not commands:
+        raise ValueError("rlgates --help lists no commands.")
+    for command in commands:
+        parts.append(f"## {command}\n\n```text\n{help_text(command)}\n```")
+    write("api", "command_line", *parts)
+
+
+def help_text(*words: str) -> str:
+    """What a command prints with --help, without colours."""
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
+        rlgates_command([*words, "--help"])
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", text.getvalue()).splitlines()
+    return "\n".join(line.rstrip() for line in lines).strip()
+
+
+def main() -> None:
+    """Write all pages again."""
+    for folder in FOLDERS:
+        shutil.rmtree(DOCS / folder, ignore_errors=True)
+        (DOCS / folder).mkdir()
+    for step in (
+        *(write_cores, write_gates, write_environments, write_tasks, write_studies),
+        *(write_tables, write_api, write_commands),
+    ):
+        step()
+
+
+if __name__ == "__main__":
+    main()

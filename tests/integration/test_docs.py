@@ -1,0 +1,128 @@
+"""The site is built without a warning, its links lead somewhere, and every name has its page."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from rlgates.envs import ENVS
+from rlgates.experiments.studies import STUDIES
+from rlgates.experiments.tasks import TASKS
+from rlgates.gates import GATES
+from rlgates.registry import CORES
+
+ROOT = Path(__file__).parents[2]
+NEEDED = ("furo", "myst_parser", "sphinx")
+PAGES = (
+    *(f"cores/{name}" for name in CORES),
+    *(f"gates/{name or 'plain'}" for name in GATES),
+    *(f"environments/{kind.__name__}" for kind in ENVS.values()),
+    *(f"tasks/{name}" for name in TASKS),
+    *(f"studies/{name}" for name in STUDIES),
+)
+
+pytestmark = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in NEEDED), reason="needs the extra [docs]"
+)
+
+
+class Page(HTMLParser):
+    """The anchors and the links of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.anchors: set[str] = set()
+        self.links: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name == "id" and value:
+                self.anchors.add(value)
+            elif name in ("href", "src") and value:
+                self.links.add(value)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of a copy of docs/, beside the files that it includes."""
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copytree(
+        ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("_build", "__py*")
+    )
+    for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "experiments"):
+        (folder / name).symlink_to(ROOT / name)
+    built = folder / "html"
+    search = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
+    build = ["-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", str(built)]
+    for arguments in (["docs/generate.py"], build):
+        finished = subprocess.run(
+            [sys.executable, "-W", "ignore", *arguments],
+            cwd=folder, env={**os.environ, "PYTHONPATH": search}, capture_output=True, text=True,
+            check=False, timeout=600,
+        )  # fmt: skip
+        assert finished.returncode == 0, finished.stderr[-3_000:]
+    return built
+
+
+def internal_links(site: Path) -> Iterator[tuple[Path, Path, str]]:
+    """From which page, to which file, and to which anchor in it."""
+    for path in site.rglob("*.html"):
+        for link in Page(path.read_text()).links:
+            parts = urlsplit(link)
+            if not parts.scheme and not parts.netloc:
+                target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+                yield path, target, unquote(parts.fragment)
+
+
+def test_every_name_has_a_page(site: Path) -> None:
+    missing = [page for page in PAGES if not (site / f"{page}.html").exists()]
+    assert missing == []
+
+
+def test_internal_links_lead_to_files_and_anchors(site: Path) -> None:
+    anchors = {path: Page(path.read_text()).anchors for path in site.rglob("*.html")}
+    links = list(internal_links(site))
+    assert len(links) > 5_000
+    broken = {
+        f"{page.relative_to(site)} -> {target}#{anchor}"
+        for page, target, anchor in links
+        if not target.exists() or (anchor and anchor not in anchors.get(target, {anchor}))
+    }
+    assert broken == set()
+
+
+def test_the_page_of_a_core_says_what_is_known(site: Path) -> None:
+    text = (site / "cores" / "janet.html").read_text()
+    for known in ("(1 - f(z - beta)) tanh(L_u)", "16,640", "input_scale", "2.3e-15", "Claims", "[0.48, 0.78]"):
+        assert known in text
+
+
+def test_search_finds_a_core(site: Path) -> None:
+    index = (site / "searchindex.js").read_text()
+    assert '"cores/mogrifier"' in index
+    assert "mogrifi" in index  # its stem
+
+
+def test_a_core_without_a_note_is_an_error(site: Path) -> None:
+    """The guide says of every core when to use it."""
+    docs = site.parent / "docs"
+    guide = docs / "guides" / "which_core.md"
+    text = guide.read_text()
+    guide.write_text(text.replace("### janet\n", "### other\n"))
+    finished = subprocess.run(
+        [sys.executable, "-c", "import generate; generate.note_on('janet')"],
+        cwd=docs, env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(docs)))},
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    guide.write_text(text)
+    assert "has no note on janet" in finished.stderr
