@@ -103,7 +103,14 @@ def test_internal_links_lead_to_files_and_anchors(site: Path) -> None:
 
 def test_the_page_of_a_core_says_what_is_known(site: Path) -> None:
     text = (site / "cores" / "janet.html").read_text()
-    for known in ("(1 - f(z - beta)) tanh(L_u)", "16,640", "input_scale", "2.3e-15", "Claims", "[0.48, 0.78]"):
+    for known in (
+        "(1 - f(z - beta)) tanh(L_u)",
+        "16,640",
+        "input_scale",
+        "2.3e-15",
+        "Claims",
+        "[0.48, 0.78]",
+    ):
         assert known in text
 
 
