@@ -48,7 +48,7 @@ test-slow: $(ready)  ## the tests that train
 	$(bin)/pytest -n $(WORKERS) --maxprocesses 8 -m "slow and not gpu"
 
 test-faults: $(ready)  ## kill, damage and fill up, FAULTS times as often as in make test, at random
-	$(bin)/pytest -n $(WORKERS) --maxprocesses 8 -m "not gpu" --faults $(FAULTS) --hypothesis-profile nightly \
+	$(bin)/pytest -n $(WORKERS) --maxprocesses 8 -m "not gpu" --faults $(FAULTS) --random-cases $(CASES) --hypothesis-profile nightly \
 	  tests/integration/test_{faults,damaged_files,resume,growth}.py tests/unit/agents/test_hostile_files.py
 
 # setup.py builds the package again, into a folder that the tests then run in. If a sanitizer aborts
