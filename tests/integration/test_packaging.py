@@ -109,10 +109,8 @@ def test_files_in_git_are_small() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("native", ["", "0"])
 def test_the_sdist_needs_neither_git_nor_a_compiler(native: str, tmp_path: Path) -> None:
-    files = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    for name in files.stdout.splitlines():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, check=True)
+    for name in listed.stdout.decode().splitlines():
         if not name.startswith(("tests/", "experiments/results/")):
             target = tmp_path / "source" / name
             target.parent.mkdir(parents=True, exist_ok=True)
