@@ -20,7 +20,7 @@ os.environ.setdefault("RLGATES_OFFLINE", "1")
 # CI must be able to repeat a failure; --hypothesis-profile nightly looks for new ones.
 hypothesis.settings.register_profile("ci", derandomize=True)
 hypothesis.settings.register_profile("dev")
-hypothesis.settings.register_profile("nightly", print_blob=True)
+hypothesis.settings.register_profile("nightly", derandomize=False, print_blob=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 

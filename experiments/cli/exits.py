@@ -23,12 +23,17 @@ def command(name: str) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
+def interrupted() -> int:
+    """The exit code of a command that was stopped; prints how to continue."""
+    again = shlex.join([command("rlgates"), *sys.argv[1:]])
+    print(f"stopped; to continue, run the same command: {again}", file=sys.stderr)
+    return INTERRUPTED
+
+
 def exit_code(job_results: Sequence[JobResult]) -> int:
     """The exit code for the results of runs; prints what to do next if not all succeeded."""
     if any(job_result.interrupted for job_result in job_results):
-        again = shlex.join([command("rlgates"), *sys.argv[1:]])
-        print(f"stopped; to continue, run the same command: {again}", file=sys.stderr)
-        return INTERRUPTED
+        return interrupted()
     failed = sum(job_result.result is None for job_result in job_results)
     if failed:
         print(

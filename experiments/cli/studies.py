@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from rlgates.experiments.cli.exits import FINISHED, exit_code
+from rlgates.experiments.cli.exits import FINISHED, exit_code, interrupted
 from rlgates.experiments.sweep.config import SweepConfig
 from rlgates.experiments.tasks.data.files import set_data_dir
 from rlgates.experiments.tune.config import TuneConfig
@@ -68,10 +68,14 @@ def tune(
         study: name of a study, or a Python file that defines STUDY.
         data_dir: folder of the data sets, with a folder for each; RLGATES_DATA by default.
     """
+    from rlgates.experiments.runs.stopping import InterruptedRun
     from rlgates.experiments.tune.tune import run_tune
 
     set_data_dir(data_dir)
-    return exit_code(run_tune(study, config))
+    try:
+        return exit_code(run_tune(study, config))
+    except InterruptedRun:
+        return interrupted()
 
 
 def figures(results: Path = Path("experiments/results"), readme: Path = Path("README.md")) -> int:

@@ -172,17 +172,20 @@ class Journal:
         shutil.rmtree(folder, ignore_errors=True)
         return False
 
-    def ask(self, trials: int) -> Trial | None:
-        """Sample the next trial; None once there are `trials` of them.
+    def is_complete(self, trials: int) -> bool:
+        """Whether there are `trials` of them, those of other processes included.
 
         Failed trials of other calls and processes do not count.
         """
+        successful = sum(trial.state != TrialState.FAIL for trial in self._trials())
+        return successful + self.failed >= trials
+
+    def ask(self, trials: int) -> Trial | None:
+        """Sample the next trial; None once the search `is_complete`."""
         with self._lock():
-            earlier = self._trials()
-            successful = sum(trial.state != TrialState.FAIL for trial in earlier)
-            if successful + self.failed >= trials:
+            if self.is_complete(trials):
                 return None
-            seed = np.random.SeedSequence((self.seed, len(earlier))).generate_state(1)
+            seed = np.random.SeedSequence((self.seed, len(self._trials()))).generate_state(1)
             self.study.sampler = optuna.samplers.TPESampler(seed=int(seed[0]))
             trial = self.study.ask({name: _distribution(v) for name, v in self.space.items()})
             self._set_attribute(trial.number, WORKER, self.worker)

@@ -15,7 +15,7 @@ from rlgates.experiments.configs.identity import digest
 from rlgates.experiments.report.studies.searches import SEARCHES, search_tables, write_trials
 from rlgates.experiments.runs.files import Row, check_folder
 from rlgates.experiments.runs.jobs import Job, JobResult, Stop, check_all, describe, runner_for
-from rlgates.experiments.runs.stopping import StopRequest
+from rlgates.experiments.runs.stopping import InterruptedRun, StopRequest
 from rlgates.experiments.sweep.sweep import file_name, find_study
 from rlgates.experiments.sweep.workers import run_parallel
 from rlgates.experiments.tune.config import TuneConfig
@@ -37,6 +37,7 @@ class Search:
 
     def __init__(self, spec: SearchSpec, journal: Journal, trials: int) -> None:
         self.spec, self.journal, self.trials = spec, journal, trials
+        self.was_stopped = False  # with trials left to sample
         self._active: list[tuple[Job, Trial]] = []
         self._job_results: dict[int, list[JobResult]] = {}
 
@@ -56,6 +57,7 @@ class Search:
             if trial is None:
                 return
             yield trial
+        self.was_stopped = not self.journal.is_complete(self.trials)
 
     def take(self, job_result: JobResult) -> Trial | None:
         """Take the result of a run; the last one of a trial is recorded with its objective.
@@ -138,6 +140,7 @@ def run_tune(name: str, tune: TuneConfig) -> list[JobResult]:
         the results of the runs.
 
     Raises:
+        InterruptedRun: it was stopped before all trials were sampled; the tables are written.
         ValueError: before any work starts, if an argument is invalid or ambiguous, the space has a
             value that a config refuses, the study reports one of the seeds, Optuna or the data are
             missing, a folder cannot be written to, or a journal is damaged or has other settings.
@@ -173,6 +176,8 @@ def run_tune(name: str, tune: TuneConfig) -> list[JobResult]:
     if rows:
         table = write_trials(results, f"{file_name(name, tune.tier)}{SEARCHES}", rows)
         print(f"\n{search_tables(rows)}\n-> {table}", flush=True)
+    if any(search.was_stopped for search in searches):
+        raise InterruptedRun("not all trials were sampled")
     return job_results
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,9 @@ from rlgates.experiments.runs.files import Row, read_table
 from rlgates.experiments.studies import STUDIES, Arm, Choice, Range, Study
 
 pytest.importorskip("optuna")
+
+from rlgates.experiments.tune.journal import Journal
+
 pytestmark = pytest.mark.usefixtures("in_tmp_path")
 
 ADDING = replace(TINY, task="adding", task_settings={"steps": 4})
@@ -201,6 +205,24 @@ def test_a_stopped_search_resumes(how: signal.Signals) -> None:
     ]
     assert len(manifests) == 6
     assert sorted(len(one["sessions"]) for one in manifests) == [1, 1, 1, 1, 1, 2]
+
+
+def test_a_search_that_is_stopped_between_two_trials_is_not_finished(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tell = Journal.tell
+
+    def stopped(self: Journal, *result: Any) -> None:
+        tell(self, *result)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as once:
+        once.setattr(Journal, "tell", stopped)
+        assert cli.main([*LINE, "--trials", "2"]) == 130
+    assert "stopped; to continue, run the same command" in capfd.readouterr().err
+    assert len(trials()) == 1
+    assert cli.main([*LINE, "--trials", "2"]) == 0
+    assert len(trials()) == 2
 
 
 def test_several_processes_share_a_search() -> None:
