@@ -10,7 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from stable_baselines3.common.logger import Logger
 
+from rlgates import GateCallback, RecurrentA2C, RecurrentPPO
+from rlgates.agents.callbacks import QUANTILES
+from rlgates.envs.sb3 import make_vec_env
 from rlgates.experiments.cli.main import main
 from rlgates.experiments.report.readme import fill_in, fill_in_pages
 from rlgates.kernels.cpu import abi
@@ -192,6 +196,27 @@ def test_figures_fills_in_the_pages_beside_the_readme(tmp_path: Path) -> None:
     assert list(fill_in_pages(tmp_path / "README.md", RESULTS)) == [page]
     assert "| `ur_` | uniform refine |" in page.read_text()
     assert "old" not in page.read_text()
+
+
+def test_every_logged_metric_is_explained() -> None:
+    described = set(re.findall(r"`([a-z]+/[\w]+)`", PAGES["docs/reference/metrics.md"]))
+    logged = set()
+    policy, env = "MlpLstmPolicy", make_vec_env("rlgates/PassiveTMaze-v0", 4, corridor_length=5)
+    for model in (
+        RecurrentPPO(policy, env, n_steps=16, batch_size=16, clip_range_vf=0.2, target_kl=1.0),
+        RecurrentPPO(policy, "Pendulum-v1", n_steps=16, batch_size=16),
+        RecurrentA2C(policy, env, n_steps=16),
+    ):
+        logger = Logger(None, output_formats=[])
+        names = logger.name_to_value
+        logger.dump = lambda step=0, names=names: logged.update(names)  # type: ignore[method-assign]
+        model.set_logger(logger)
+        model.learn(128, callback=GateCallback(every=1), log_interval=1)
+        logged.update(names)
+    assert len(logged) > 20
+    described_names = {name for name in logged if name in described}
+    quantiles = {f"gates/{gate}/{q}" for gate in ("forget", "log10_timescale") for q in QUANTILES}
+    assert logged - described_names == quantiles
 
 
 @pytest.mark.parametrize("page", PAGES)
