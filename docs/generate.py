@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import itertools
 import re
 import shutil
 from collections.abc import Callable, Iterable
@@ -16,9 +17,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import matplotlib as mpl
 import numpy as np
 import torch
+from PIL import Image
 from rendering import cores_in, escape, options, prose, read_tables, signature, table
 
 from rlgates.envs import ENVS, BatchedEnv, EnvSpec, make_env_spec
@@ -27,7 +30,7 @@ from rlgates.experiments.cli.main import main as rlgates_command
 from rlgates.experiments.configs.published import PROTOCOLS
 from rlgates.experiments.studies import STUDIES
 from rlgates.experiments.tasks import TASKS
-from rlgates.gates import AUXILIARIES, GATES, Gate
+from rlgates.gates import ACTIVATIONS, AUXILIARIES, GATES, Gate, timescale
 from rlgates.registry import COMMON_OPTIONS, CORES, core_names, make_core
 
 mpl.use("agg")
@@ -37,6 +40,8 @@ DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS.parent / "experiments" / "results"
 FOLDERS = ("api", "cores", "environments", "gates", "studies", "tables", "tasks")
 SIZE = 64
+FRAMES = 60
+SATURATED = 20.0  # a pre-activation at which a sigmoid is 0 or 1
 SPEED = "core_speed"
 
 # What the axes of a gate mean; z is the pre-activation, d the number of units.
@@ -204,6 +209,7 @@ def write_gates() -> None:
             f"```text\n{lines}\n```",
             f"{row.source}. Maps: {', '.join(AUXILIARIES[row.auxiliary].maps)}.",
             f"![The effective forget gate, and its timescales at the start]({page}.png)",
+            effective_range(prefix),
             f"## Options\n\n{table(('option', 'default'), own)}" if own else "",
             "[`rlgates.gates.Gate`](../api/rlgates.md) explains them.",
             f"## Cores\n\n{', '.join(f'`{name}`' for name in names if name in members)}.",
@@ -215,6 +221,30 @@ def write_gates() -> None:
         for key, row in GATES.items()
     ]
     index("gates", "Gates", "[All gates](../reference/names.md) in one table.", lines)
+
+
+def effective_range(prefix: str) -> str:
+    """The forget gates and timescales that some raw gates can become, as a table.
+
+    Cumax has none, because its gates depend on those of other units; nor have gates that are
+    effective as they are.
+    """
+    from_logit = ACTIVATIONS[GATES[prefix].activation].from_logit
+    if from_logit is None or GATES[prefix].auxiliary in ("untied", "tied"):
+        return ""
+    gate = Gate(prefix, 1)
+    main = "mf" if "mf" in gate.maps else "f"
+    rows: list[tuple[Any, ...]] = []
+    for raw in (0.5, 0.9, 0.99):
+        z = from_logit(torch.logit(torch.tensor([raw], dtype=torch.float64)))
+        ends = torch.tensor([-SATURATED, SATURATED], dtype=torch.float64)
+        choices = [[z] if key == main else list(ends[:, None]) for key in gate.maps]
+        found = torch.cat([gate(*choice)[0] for choice in itertools.product(*choices)])
+        low, high = found.min(), found.max()
+        steps = " to ".join(f"{float(timescale(end)):.4g}" for end in (low, high))
+        rows.append((raw, f"{round(float(low), 6):.4g} to {round(float(high), 6):.4g}", steps))
+    heads = ("phi(z)", "effective forget gate", "timescale, steps")
+    return f"## Effective range\n\n{table(heads, rows)}"
 
 
 def draw_gate(prefix: str, path: Path) -> None:
@@ -262,7 +292,7 @@ def write_environments() -> None:
             for item in fields(kind)
             if item.init and item.default is not MISSING
         ]
-        draw_scene(spec, DOCS / "environments" / f"{kind.__name__}.png")
+        film(spec, DOCS / "environments" / f"{kind.__name__}.gif")
         number = [
             f"Longest episode: {spec.max_episode_length:,} steps.",
             "" if spec.chance is None else f"Success by guessing: {spec.chance:.2f}.",
@@ -272,7 +302,7 @@ def write_environments() -> None:
             kind.__name__,
             f"# {title.partition(',')[0]}",
             f"`{env_id}`. {' '.join(number)}",
-            f"![The first image of an episode]({kind.__name__}.png)",
+            f"![An episode of the player with memory]({kind.__name__}.gif)",
             body.strip(),
             f"## Settings and defaults\n\n{table(('setting', 'default'), defaults)}",
             f"## Preset settings\n\n{table(('preset', 'settings'), presets)}" if presets else "",
@@ -295,13 +325,20 @@ def players(spec: EnvSpec) -> str:
     return table(("player", "return", "success"), rows)
 
 
-def draw_scene(spec: EnvSpec, path: Path) -> None:
-    """The first image of an episode."""
-    import gymnasium
-
+def film(spec: EnvSpec, path: Path) -> None:
+    """An episode of the player with memory, of at most `FRAMES` images."""
+    player = spec.memory_player()
+    player.reset(1, seed=0)
     with contextlib.closing(gymnasium.make(spec.env_id, render_mode="rgb_array")) as env:
-        env.reset(seed=0)
-        plt.imsave(path, np.asarray(env.render()))
+        obs, _ = env.reset(seed=0)
+        images, start, done = [Image.fromarray(np.asarray(env.render()))], np.ones(1, bool), False
+        while not done:
+            (action,) = player.act(np.asarray(obs)[None], start)
+            obs, _, terminated, truncated, _ = env.step(int(action))
+            start, done = np.zeros(1, bool), terminated or truncated
+            images.append(Image.fromarray(np.asarray(env.render())))
+    images = images[:: -(-len(images) // FRAMES)]
+    images[0].save(path, save_all=True, append_images=images[1:], duration=250, loop=0)
 
 
 def environment_results(env_id: str) -> str:
