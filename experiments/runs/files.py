@@ -86,6 +86,20 @@ def record_digest(path: Path) -> None:
     _write_sums(path.parent, {**_read_sums(path.parent), path.name: [digest]})
 
 
+def forget_digests(folder: Path, names: Iterable[str]) -> None:
+    """Take files that will be written to from `SHA256SUMS`.
+
+    Raises:
+        Damaged: `SHA256SUMS` is.
+    """
+    sums = _read_sums(folder)
+    if kept := {name: digests for name, digests in sums.items() if name not in set(names)}:
+        if kept != sums:
+            _write_sums(folder, kept)
+    else:
+        (folder / SUMS).unlink(missing_ok=True)
+
+
 def _write_with_digest(path: Path, content: bytes) -> None:
     """Replace a file and its digest; killed at any moment, the file has one that is listed."""
     new, sums = hashlib.sha256(content).hexdigest(), _read_sums(path.parent)

@@ -21,6 +21,7 @@ from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.files import (
     Damaged,
+    forget_digests,
     read_json,
     record_digest,
     write_atomically,
@@ -149,10 +150,10 @@ class RunFolder:
 
     def finish(self, result: RunResult, *, keep_checkpoint: bool = False) -> None:
         """Record the result, and remove the checkpoint."""
-        self.end("finished", result=asdict(result))
         for name in _LOGS:
             if (self.path / name).exists():
                 record_digest(self.path / name)
+        self.end("finished", result=asdict(result))
         if not keep_checkpoint:
             self.checkpoint.unlink(missing_ok=True)
 
@@ -171,6 +172,7 @@ class RunFolder:
 
     def open_logs(self, saved: Mapping[str, Any] | None) -> Logger:
         """The logger of the run; what was logged after the checkpoint `saved` is removed."""
+        forget_digests(self.path, _LOGS)  # a process may have been killed as it finished the run
         return logs.open_logs(self.path, saved["logs"] if saved else None)
 
     def save(self, content: Mapping[str, Any], logger: Logger) -> None:

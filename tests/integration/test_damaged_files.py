@@ -336,3 +336,20 @@ def test_a_manifest_for_a_dead_process(tmp_path: Path) -> None:
     folder.end("failed", error="the process ended with exit code -9")
     assert read_manifest(folder.path) == read_json(folder.manifest)
     assert folder.result(AgentResult) is None
+
+
+def test_a_run_that_was_killed_as_it_finished_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tiny(tmp_path)
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "end", killed)  # the tables have their digests by then
+        with pytest.raises(KeyboardInterrupt):
+            train(config, 0, bar=False)
+    assert "progress.csv" in (config.run_folder(0) / SUMS).read_text()
+    train(config, 0, bar=False)
+    assert len(logs.read_rows(config.run_folder(0) / "progress.csv")) == 6

@@ -62,9 +62,11 @@ def start(words: list[str], log: Path, prepare: Callable[[], object] = lambda: N
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
 
 
 def run(words: list[str], log: Path, prepare: Callable[[], object] = lambda: None) -> int:
