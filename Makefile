@@ -105,4 +105,5 @@ wheel: $(ready)  ## build the wheel in dist/, and import it from an empty folder
 clean:  ## remove everything that make and the tests created
 	rm -rf $(venv) build dist *.egg-info .*_cache .hypothesis
 	rm -f rlgates/kernels/cpu/*.so
+	rm -rf docs/_build docs/{api,cores,environments,gates,studies,tables,tasks}
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import inspect
 import io
 import itertools
@@ -135,10 +136,24 @@ def note_on(core: str) -> str:
     return match[1].strip()
 
 
+def costs(family: str, mine: Callable[[str], bool]) -> str:
+    """The section of a core about its time, and its error against its twin."""
+    with (RESULTS / "core_costs.csv").open(newline="") as file:
+        backends = {row["core"]: row["backend"] for row in csv.DictReader(file)}
+    measured = next(read_tables(RESULTS / "core_costs.md")).select(mine)
+    if measured is None:
+        return "## Costs\n\nNot measured yet."
+    words = (
+        "Time of a forward and a backward pass, relative to `lstm`, and the error against an "
+        f"independent twin ([all cores](../tables/core_costs.md)), with the backend "
+        f"{backends[family]}. `explain_backend` says what runs on your machine."
+    )
+    return f"## Costs\n\n{words}\n\n{measured}"
+
+
 def write_cores() -> None:
     """A page for each row of CORES."""
     names = core_names()
-    costs = next(read_tables(RESULTS / "core_costs.md"))
     for family, row in CORES.items():
         members = {name for name, (core, _) in names.items() if core == family}
 
@@ -165,9 +180,7 @@ def write_cores() -> None:
             f"## Options\n\n{table(('option', 'default'), own)}" if own else "## Options",
             f"Of every core: {', '.join(f'`{name}`' for name in COMMON_OPTIONS)}.",
             f"## Gates\n\n{', '.join(gates)}." if gates else "",
-            f"## Costs\n\nTime of a forward and a backward pass, relative to `lstm`, and the error "
-            f"against an independent twin ([all cores](../tables/core_costs.md)).\n\n"
-            f"{costs.select(mine)}",
+            costs(family, mine),
             speed(mine),
             f"## Results\n\n{cases(mine, scores()) or 'None yet.'}",
             claims(mine),
