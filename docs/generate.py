@@ -82,6 +82,7 @@ MODULES = (
     "rlgates.experiments.studies",
     "rlgates.experiments.tasks",
 )
+VERDICT = re.compile(r"\| \*\*(\w+)\*\* \|")
 CLAIMS = ("claim", "place", "our test", "found", "verdict", "made by")
 
 
@@ -121,6 +122,15 @@ def claims(keep: Callable[[str], bool]) -> str:
     found = [its.select(keep) for its in read_tables(RESULTS / "LEDGER.md")]
     rows = [row for chosen in found if chosen for row in chosen.rows]
     return "\n".join(("## Claims\n", table(CLAIMS, []), *rows)) if rows else ""
+
+
+def claims_by_verdict() -> Iterable[str]:
+    """The rows of the ledger in a section for each verdict."""
+    rows = [row for its in read_tables(RESULTS / "LEDGER.md") for row in its.rows]
+    for verdict in dict.fromkeys(VERDICT.findall("\n".join(rows))):
+        chosen = [row for row in rows if f"| **{verdict}** |" in row]
+        lines = "\n".join((table(CLAIMS, []), *chosen))
+        yield f"## {verdict.capitalize()}: {len(chosen)} of {len(rows)}\n\n{lines}"
 
 
 def note_on(core: str) -> str:
@@ -458,7 +468,8 @@ def write_tables() -> None:
         if not text.startswith("# "):
             text = f"# {path.stem}\n\n{re.sub('^###? ', '## ', text, flags=re.MULTILINE)}"
         write("tables", path.stem, text)
-    lines = [(path.stem, path.stem) for path in paths]
+    write("tables", "by_verdict", "# Claims by verdict", *claims_by_verdict())
+    lines = [(path.stem, path.stem) for path in paths] + [("by_verdict", "LEDGER by verdict")]
     index("tables", "All tables", "As they are committed with the results.", lines)
 
 
