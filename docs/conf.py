@@ -17,6 +17,7 @@ exclude_patterns = ["_build"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 smartquotes = False  # equations in prose have primes
+python_maximum_signature_line_length = 88
 html_theme = "furo"
 html_title = f"rlgates {release}"
 html_copy_source = False

@@ -115,9 +115,12 @@ def _entries(text: str) -> Iterator[str]:
 
 
 def signature(member: Any) -> str:
-    """The signature of a callable, without addresses of objects in it."""
+    """The signature of a callable; without self, quotes of annotations, addresses of objects."""
     try:
         text = re.sub(r"ForwardRef\('([^']*)'[^)]*\)", r"\1", str(inspect.signature(member)))
+        text = re.sub(r"(: |-> )(['\"])(.*?)\2(?=[,)= ]|$)", r"\1\3", text)
+        text = re.sub(r"^\((?:self|cls)(, )?", "(", text)
+        text = text.removesuffix(" -> None") if inspect.isclass(member) else text
         return re.sub(r"<[^<>]*>", "...", text)
     except (TypeError, ValueError):
         return "()"
