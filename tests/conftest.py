@@ -15,6 +15,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 os.environ.setdefault("RLGATES_OFFLINE", "1")
+if not Path("/dev/nvidiactl").exists():  # Triton reads it when it is imported, as by torch.compile
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 # CI must be able to repeat a failure; --hypothesis-profile nightly looks for new ones.

@@ -251,10 +251,10 @@ def test_several_processes_share_a_search() -> None:
 @pytest.mark.parametrize("kind", ["network", "agent"])
 def test_a_diverged_trial_counts_as_the_worst(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = TINY if kind == "network" else tiny("runs", total_steps=112, eval_every=None)
-    put(monkeypatch, config, {"learning_rate": Choice((1e-3, 1e30))})
+    put(monkeypatch, config, {"learning_rate": Choice((1e-3, 3e37))})
     assert cli.main(["tune", "tiny", "--trials", "4", "--results", "results"]) == 0
     rows = {row["settings"]: row for row in trials()}
-    worse, better = rows["learning_rate=1e+30"], rows["learning_rate=0.001"]
+    worse, better = rows["learning_rate=3e+37"], rows["learning_rate=0.001"]
     assert (worse["ended"], worse["value"]) == ("diverged", "")
     assert better["ended"] == "finished"
     assert math.isfinite(float(better["value"]))

@@ -56,7 +56,7 @@ def test_texts(
     settings = {}
     if folder == "enwik8_text8":  # only the first bytes are here
         settings = {"prefix": True}
-        monkeypatch.setitem(text.MAHONEY, name, replace(text.MAHONEY[name], digest=""))
+        monkeypatch.setitem(text.MAHONEY, name, replace(text.MAHONEY[name], digest="", hub=None))
     task = loaded(name, folder, **settings)
     splits = {split: task.split(split) for split in SPLITS}
     assert tuple(len(part.tokens) for part in splits.values()) == counts
