@@ -94,6 +94,17 @@ def _main(words: list[str]) -> int:
         return WRONG
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Exception as error:
+        if _follows_interrupt(error):
+            return INTERRUPTED
+        raise
+
+
+def _follows_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error: modes of torch may fail as they are left because of it."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 RUNNING = ("train", "demo", "task", "sweep", "tune")  # commands that make runs

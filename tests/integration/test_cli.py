@@ -47,6 +47,17 @@ def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert printed.startswith(f"usage: rlgates {command}".rstrip())
 
 
+def test_ctrl_c_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(name: str) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("trying to pop from empty mode stack")
+
+    monkeypatch.setattr(cli, "find_preset", interrupted)
+    assert cli.main(["train"]) == 130
+
+
 def unread(line: str) -> tuple[int, str]:
     """Exit code and errors of a command whose output is closed at once, as by `head`."""
     command = [sys.executable, "-m", "rlgates.experiments.cli", *line.split()]
