@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import tyro
 
@@ -40,9 +40,6 @@ from rlgates.experiments.tasks import TASKS
 from rlgates.experiments.tasks.data.files import set_data_dir
 from rlgates.gates import GATES
 from rlgates.registry import CORES, core_names
-
-if TYPE_CHECKING:
-    from rlgates.experiments.runs.jobs import JobResult
 
 PresetName = Annotated[str, tyro.conf.arg(metavar="{" + ",".join(train_commands.ALL_PRESETS) + "}")]
 ConfigFile = Annotated[Path | None, tyro.conf.arg(name="config")]
@@ -229,7 +226,7 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
         set_data_dir(data_dir)
         if tier == "full" or protocol is not None:
             print("\n".join(describe_protocol(name, protocol, config.core)))
-        return exit_code(_run_seeds(config))
+        return exit_code(train_commands.run_seeds(config))
 
     app.command(name="sweep")(study_commands.sweep)
     app.command(name="ledger")(study_commands.ledger)
@@ -249,18 +246,10 @@ def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
     return app
 
 
-def _run_seeds(config: AgentConfig | GymConfig | TaskConfig) -> list[JobResult]:
-    """Make the runs of a config, one for each seed."""
-    from rlgates.experiments.runs.jobs import Job
-    from rlgates.experiments.sweep.workers import run_all
-
-    return run_all([Job(config, seed) for seed in config.seeds], config.jobs)
-
-
 def _demo(base: AgentConfig, config: AgentConfig, learn: bool) -> int:
     time = f", at most {config.max_minutes:g} minutes" if config.max_minutes else ""
     print(f"training {config.core} on {config.env}{time}; Ctrl-C saves, the same command resumes")
-    results = _run_seeds(over_base(base, config))
+    results = train_commands.run_seeds(over_base(base, config))
     print(f"curves: {command('tensorboard')} --logdir {shlex.quote(config.folder)}")
     code = exit_code(results)
     if code != FINISHED or not learn:

@@ -6,10 +6,11 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 
-from rlgates.errors import unknown_choice
+from rlgates.errors import check_choice
 from rlgates.experiments.cli.config_file import (
     TrainConfig,
     config_text,
@@ -22,6 +23,10 @@ from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.gym_presets import GYM_PRESETS
 from rlgates.experiments.configs.presets import PRESETS
+from rlgates.experiments.configs.task import TaskConfig
+
+if TYPE_CHECKING:
+    from rlgates.experiments.runs.jobs import JobResult
 
 ALL_PRESETS: dict[str, TrainConfig] = {**PRESETS, **GYM_PRESETS}
 
@@ -64,16 +69,19 @@ def find_preset(name: str) -> TrainConfig:
     Raises:
         ValueError: unknown name (the nearest is named).
     """
-    if name not in ALL_PRESETS:
-        raise unknown_choice("preset", name, ALL_PRESETS)
-    return ALL_PRESETS[name]
+    return ALL_PRESETS[check_choice("preset", name, ALL_PRESETS)]
+
+
+def run_seeds(config: TrainConfig | TaskConfig) -> list[JobResult]:
+    """Make the runs of a config, one for each seed."""
+    from rlgates.experiments.runs.jobs import Job
+    from rlgates.experiments.sweep.workers import run_all
+
+    return run_all([Job(config, seed) for seed in config.seeds], config.jobs)
 
 
 def train(base: TrainConfig, config: TrainConfig) -> int:
     """Make the runs of `config`, whose named settings override those of `base`."""
-    from rlgates.experiments.runs.jobs import Job
-    from rlgates.experiments.sweep.workers import run_all
-
     config = over_base(base, config)
     if isinstance(config, GymConfig):
         try:
@@ -82,7 +90,7 @@ def train(base: TrainConfig, config: TrainConfig) -> int:
             raise ValueError(str(error)) from error
         print("\n".join(config.describe()), flush=True)
         config = config.resolved()
-    return exit_code(run_all([Job(config, seed) for seed in config.seeds], config.jobs))
+    return exit_code(run_seeds(config))
 
 
 def init(

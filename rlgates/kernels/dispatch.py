@@ -117,9 +117,8 @@ def _cpu_cell_unsupported_reason(call: LayerCall) -> str | None:
 
 
 def _cpu_cell(call: LayerCall) -> tuple[Tensor, Tensor]:
-    if torch.compiler.is_compiling():
-        return ops.run(*call[:5])
-    return cpu_layer.run_layers([cpu_layer.prepare(*call[:5], abi.num_threads())])[0]
+    run = ops.run if torch.compiler.is_compiling() else cpu_layer.run
+    return run(*call[:5])
 
 
 def _triton_cell_unsupported_reason(call: LayerCall) -> str | None:

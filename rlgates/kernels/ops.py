@@ -20,7 +20,7 @@ from torch.library import custom_op
 from rlgates.kernels import scan as scans
 from rlgates.kernels.cpu import abi, layer
 from rlgates.kernels.cpu import scan as cpu_scan
-from rlgates.kernels.layout import shapes_of
+from rlgates.kernels.layout import NO_GATE, shapes_of
 from rlgates.kernels.spec import CellSpec
 
 # A `CellSpec` without its weights. Without a gate, activation is "".
@@ -54,14 +54,12 @@ def run(
 ) -> tuple[Tensor, Tensor]:
     """As `rlgates.kernels.cpu.layer.run`."""
     inputs = [x, state, *spec.weights, *([] if initial is None else [initial])]
-    activation, auxiliary, chunk_size = spec.gate or ("", "", 1)
-    gate = activation, auxiliary, chunk_size
     # torch.library takes an empty list for a nested result.
     rest = spec.dropout, list(spec.zoneout) or [0.0], spec.training, spec.constant
     noise, width = None, shapes_of(spec, x.shape[2]).noise_widths(spec)[1]
     if width:
         noise = x.new_empty(*x.shape[:2], width).uniform_()
-    options = spec.cell, list(spec.sizes), *gate, *rest
+    options = spec.cell, list(spec.sizes), *(spec.gate or NO_GATE), *rest
     outputs, final, *_ = _layer(inputs, episode_starts, noise, *options, _needs_grad(inputs))
     return outputs, final
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
+from rlgates.kernels.layout import NO_GATE
 from rlgates.kernels.spec import CellSpec
 from rlgates.kernels.triton import op
 
@@ -30,7 +31,7 @@ def run(
     inputs = [tensor for tensor in op.prepare(x, state, spec, initial) if tensor is not None]
     half = torch.is_autocast_enabled(inputs[0].device.type)
     saves = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
-    gate = spec.gate or ("", "", 1)
+    gate = spec.gate or NO_GATE
     outputs, last, *_ = _cell(inputs, episode_starts, spec.cell, *gate, spec.constant, half, saves)
     return outputs, torch.cat([outputs[-1], last], dim=-1) if spec.cell == "lstm" else last
 
