@@ -1,7 +1,8 @@
 """Configs for the usual partially observable environments; none of them has been tuned here.
 
 CartPole and Pendulum without velocities have the settings of `ppo_lstm` in RL Baselines3 Zoo, but
-Pendulum has minibatches of eight sequences of 128 steps. Those of MountainCar and MiniGrid are ours.
+Pendulum has minibatches of eight sequences of 128 steps. Those of MountainCar and MiniGrid are our
+own.
 """
 
 from __future__ import annotations
