@@ -47,6 +47,24 @@ def without_core(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {k: value for k, value in settings.items() if k not in ("core", "core_options")}
 
 
+def upgraded(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """An `identity` that an earlier version wrote, with the settings that it did not have yet.
+
+    They have the values of all runs of that version, and not today's defaults.
+    """
+    if settings.get("kind") != "gym" or "final_episodes" in settings:
+        return dict(settings)
+    return {
+        **settings,
+        "wrappers": [],
+        "policy": "MlpLstmPolicy",
+        "algo_kwargs": {},
+        "policy_kwargs": {},
+        "eval_deterministic": True,
+        "final_episodes": settings["eval_episodes"],
+    }
+
+
 def digest(settings: Mapping[str, Any]) -> str:
     """Twelve hexadecimal digits that differ when the settings do, whatever their order."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
