@@ -122,7 +122,11 @@ class GymConfig(RunConfig):
     success_return: float = bookkeeping(1.0)
     """Mean return of an evaluation that counts as learned."""
     best_return: float = bookkeeping(1.0)
-    """The best possible return, by which figures divide."""
+    """The best possible return, 100 % in figures."""
+    worst_return: float = bookkeeping(0.0)
+    """The return of an agent that does nothing useful, 0 % in figures."""
+    published: str = bookkeeping("")
+    """A published return and where it is from, which tables show beside ours."""
 
     @property
     def title(self) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rlgates.experiments.configs.agent import AgentConfig, match
 from rlgates.experiments.configs.gym import GymConfig
+from rlgates.experiments.configs.gym_presets import GYM_PRESETS
 from rlgates.experiments.configs.presets import PRESETS
 from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.configs.tiers import PARTS, task_config
@@ -122,19 +123,14 @@ _LONGER_T_MAZE = replace(
 
 def _minigrid(size: int, steps: int) -> GymConfig:
     """A memory task of MiniGrid with a view of 3 cells."""
-    return GymConfig(
+    return replace(
+        GYM_PRESETS["minigrid_memory"],
         env=f"rlgates/MiniGridMemoryS{size}-v0",
         env_title=f"MiniGrid-MemoryS{size}, view of 3 cells",
-        env_settings={"observation": "objects"},
-        n_envs=32,
-        batch_size=1024,
-        n_epochs=4,
-        learning_rate=2e-3,
+        core_options={},
         total_steps=steps,
-        gamma=0.98,
-        ent_coef=0.05,
+        linear_schedule=False,
         eval_every=steps // 10,
-        success_return=0.9,
     )
 
 
@@ -176,6 +172,14 @@ STUDIES: dict[str, Study] = {
         ),
         # No options of the core, which sb3-contrib's does not have.
         space={name: values for name, values in SPACE.items() if "." not in name},
+    ),
+    "presets": Study(
+        title="The presets for partially observable environments, beside published scores",
+        laptop=tuple(
+            Arm(config, (config.core, "none"))
+            for name, config in GYM_PRESETS.items()
+            if name != "lunarlander_novel"
+        ),
     ),
     "forget_bias": Study(
         title="The plain LSTM with the forget bias of torch.nn.LSTM, 0, and with 1",

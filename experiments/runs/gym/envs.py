@@ -103,11 +103,14 @@ def make_envs(config: GymConfig, seed: int, *, training: bool) -> VecEnv:
             wrapper_class=Replay,
             vec_env_cls=SubprocVecEnv if training and config.vec_env == "subproc" else None,
         )
-    return normalized(env, training) if config.normalize else env
+    return normalized(env, training, config.gamma) if config.normalize else env
 
 
-def normalized(env: VecEnv, training: bool) -> VecNormalize:
-    """The environments with rewards and all observations but images normalized."""
+def normalized(env: VecEnv, training: bool, gamma: float) -> VecNormalize:
+    """The environments with rewards and all observations but images normalized.
+
+    Rewards are divided by the standard deviation of the returns, discounted as the agent's.
+    """
     space = env.observation_space
     parts = space.spaces if isinstance(space, spaces.Dict) else {"": space}
     keys = [
@@ -120,6 +123,7 @@ def normalized(env: VecEnv, training: bool) -> VecNormalize:
         training=training,
         norm_obs=bool(keys),
         norm_reward=training,
+        gamma=gamma,
         norm_obs_keys=keys if isinstance(space, spaces.Dict) and keys else None,
     )
 

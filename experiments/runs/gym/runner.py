@@ -71,6 +71,8 @@ class GymRunner(Runner[GymConfig, GymResult]):
             "episodes": config.final_episodes,
             "success_return": config.success_return,
             "best_return": config.best_return,
+            "worst_return": config.worst_return,
+            "published": config.published,
             "steps_to_goal": result.steps_to_goal or "",
             "budget": config.total_steps,
             "steps": result.steps,
