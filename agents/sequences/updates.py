@@ -36,11 +36,13 @@ def _clone(value: Any) -> Any:
 
 
 def check_gradient_norms(norms: list[Tensor]) -> None:
-    """Check that the gradient norms of the minibatches are finite.
+    """Check that the gradient norms of the minibatches, of which there may be none, are finite.
 
     Raises:
         TrainingDiverged: one is not.
     """
+    if not norms:
+        return
     non_finite = (~torch.stack(norms).isfinite()).nonzero()
     if len(non_finite):
         raise TrainingDiverged(
