@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -182,8 +183,9 @@ class GymConfig(RunConfig):
         ]
 
     def run_folder(self, seed: int) -> Path:
-        name = f"{self.title} {self.algo} {self.core}".replace(",", "").replace("/", "-")
-        return Path(self.folder) / name.replace(" ", "-") / f"seed-{seed}"
+        name = f"{self.title} {self.algo} {self.core}".replace(",", "")
+        # "my_module:MyEnv-v0" has a colon, which is no part of a name on Windows.
+        return Path(self.folder) / re.sub("[ /:]", "-", name) / f"seed-{seed}"
 
     def make_env(self, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
         """One copy of the environment, with the observation that the agent sees.

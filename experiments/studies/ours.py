@@ -129,7 +129,6 @@ def _minigrid(size: int, steps: int) -> GymConfig:
         env_title=f"MiniGrid-MemoryS{size}, view of 3 cells",
         core_options={},
         total_steps=steps,
-        linear_schedule=False,
         eval_every=steps // 10,
     )
 

@@ -18,11 +18,13 @@ from gymnasium import spaces
 from PIL import Image
 from stable_baselines3.common.vec_env import VecNormalize
 
+from rlgates.envs import ENVS
 from rlgates.experiments.cli.main import main
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.gym_env import make_env, wrap
 from rlgates.experiments.configs.gym_presets import GYM_PRESETS
 from rlgates.experiments.configs.identity import identity
+from rlgates.experiments.configs.presets import PRESETS
 from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.agent.callbacks import Boundary
 from rlgates.experiments.runs.files import read_json
@@ -285,7 +287,7 @@ def test_success_is_reported_where_the_environment_tells_it(
     assert main(["train", "--env", "guess_module:Guess-v0", *WORDS]) == 0
     printed = capsys.readouterr().out
     assert "wrapper flatten" in printed
-    (folder,) = Path("runs").glob("*/seed-0")
+    folder = Path("runs/guess_module-Guess-v0-ppo-ur_lstm/seed-0")
     result = read_json(folder / "manifest.json")["result"]
     assert result["success"] == result["mean_return"]
     assert f"success {result['success']:.2f}" in printed
@@ -403,6 +405,10 @@ def test_presets_train(name: str, tmp_path: Path) -> None:
     result = train(small, 0, bar=False)
     assert result.steps == 128 * config.n_envs
     assert read_config(small.run_folder(0))[0].env == config.env
+
+
+def test_every_environment_of_rlgates_has_a_preset() -> None:
+    assert {config.env for config in PRESETS.values()} >= set(ENVS)
 
 
 def test_a_time_limit_and_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
