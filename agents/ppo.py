@@ -16,7 +16,7 @@ from torch import Tensor
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.rma.policy import RMAPolicy
 from rlgates.agents.sequences.buffers import Minibatch
-from rlgates.agents.sequences.losses import LossSettings, ppo_loss
+from rlgates.agents.sequences.losses import LossSettings, native_ppo_losses, ppo_loss
 from rlgates.agents.sequences.rollouts import SequenceRollouts
 from rlgates.agents.sequences.updates import (
     MeanMetrics,
@@ -206,17 +206,19 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
 
     def _loss(self, batch: Minibatch, means: MeanMetrics) -> tuple[Tensor, Tensor]:
         """The loss of a minibatch, and an estimate of the KL divergence."""
-        evaluation = self._evaluate(batch)
         advantages = batch.advantages
         if self.normalize_advantage and advantages.numel() > 1:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         clip_range_vf = None if self.clip_range_vf is None else self._clip_range_vf()
         settings = LossSettings(self._clip_range(), clip_range_vf, self.ent_coef, self.vf_coef)
-        losses = ppo_loss(evaluation, batch, advantages, settings)
-        loss = losses.loss
-        for auxiliary_loss in evaluation.auxiliary.values():
-            loss = loss + auxiliary_loss
-        means.add(**{**losses._asdict(), "loss": loss}, **evaluation.auxiliary)
+        auxiliary: dict[str, Tensor] = {}
+        losses = native_ppo_losses(self.policy, batch, advantages, settings)
+        if losses is None:
+            evaluation = self._evaluate(batch)
+            auxiliary = evaluation.auxiliary
+            losses = ppo_loss(evaluation, batch, advantages, settings)
+        loss = sum(auxiliary.values(), start=losses.loss)
+        means.add(**{**losses._asdict(), "loss": loss}, **auxiliary)
         return loss, losses.approx_kl
 
     def _clip_range(self) -> float:

@@ -10,17 +10,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import torch
 from gymnasium import spaces
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from stable_baselines3.common.distributions import Distribution
 from stable_baselines3.common.policies import BasePolicy
 from torch import Tensor
 
+from rlgates import kernels
 from rlgates.agents.files import archive
 from rlgates.agents.files.models import load_policy, pack_policy, reading, saving
 from rlgates.agents.sequences.core_module import CoreModule, StatePair
+from rlgates.agents.sequences.heads import heads_of
 from rlgates.core import run_together
 from rlgates.errors import check_choice
+from rlgates.kernels import Heads
 
 Observations = Tensor | dict[str, Tensor]
 
@@ -75,6 +79,22 @@ class Latents(NamedTuple):
 
     pi: Tensor
     vf: Tensor
+    states: States
+    features: Tensor
+    outputs: Tensor
+
+
+class CoreOutputs(NamedTuple):
+    """The outputs of encoders and cores, for a batch of sequences.
+
+    Attributes:
+        pi: what the layers of the actor read, (T * B, ...).
+        vf: what those of the critic read; None for the same, which both train.
+        states, features, outputs: as in `Latents`.
+    """
+
+    pi: Tensor
+    vf: Tensor | None
     states: States
     features: Tensor
     outputs: Tensor
@@ -138,12 +158,27 @@ class SequencePolicy(RecurrentActorCriticPolicy):
             states: before the first step.
             episode_starts: (T, B) bool, true where an episode starts.
         """
+        return self._behind(self.core_outputs(observations, states, episode_starts))
+
+    def _behind(self, core: CoreOutputs) -> Latents:
+        """Run the layers behind the cores."""
+        pi, vf, *others = core
+        extractor: Any = self.mlp_extractor
+        if vf is None:
+            return Latents(*extractor(pi), *others)
+        return Latents(extractor.forward_actor(pi), extractor.forward_critic(vf), *others)
+
+    def core_outputs(
+        self, observations: Observations, states: States, episode_starts: Tensor
+    ) -> CoreOutputs:
+        """Run encoders and cores; the arguments are those of `latents`."""
         features: Any = self.extract_features(observations)
         pi_features, vf_features = (
             (features, features) if self.share_features_extractor else features
         )
         x, vf_state = pi_features.unflatten(0, episode_starts.shape), None
         actor = self.lstm_actor.core
+        latent_vf: Tensor | None
         if self.lstm_critic is not None:
             critic_x = vf_features.unflatten(0, episode_starts.shape)
             assert states.vf is not None
@@ -155,22 +190,12 @@ class SequencePolicy(RecurrentActorCriticPolicy):
         else:
             ((outputs, pi_state),) = run_together([(actor, x, states.pi)], episode_starts)
         latent_pi = outputs.flatten(0, 1)
-        last_states = States(pi_state, vf_state)
-        if self.shared_lstm and self.shared_gradient == "both":
-            head_pi, head_vf = self.mlp_extractor(latent_pi)
-            return Latents(head_pi, head_vf, last_states, x, outputs)
         if self.shared_lstm:
-            latent_vf = latent_pi.detach()
+            latent_vf = None if self.shared_gradient == "both" else latent_pi.detach()
         elif self.lstm_critic is None:
             assert self.critic is not None
             latent_vf = self.critic(vf_features)
-        return Latents(
-            self.mlp_extractor.forward_actor(latent_pi),
-            self.mlp_extractor.forward_critic(latent_vf),
-            last_states,
-            x,
-            outputs,
-        )
+        return CoreOutputs(latent_pi, latent_vf, States(pi_state, vf_state), x, outputs)
 
     def distribution(self, latents: Latents, action_masks: Tensor | None) -> Distribution:
         """The distributions of T * B actions.
@@ -200,14 +225,46 @@ class SequencePolicy(RecurrentActorCriticPolicy):
         deterministic: bool = False,
     ) -> PolicyOutput:
         """One step of B environments; `episode_starts` is (B,) bool."""
-        latents = self.latents(observations, states, episode_starts.unsqueeze(0))
-        distribution = self.distribution(latents, action_masks)
+        starts = episode_starts.unsqueeze(0)
+        distribution, values, core = self._step(observations, states, starts, action_masks)
         actions = distribution.get_actions(deterministic)
         log_probs = distribution.log_prob(actions)
         actions = actions.reshape(-1, *(self.action_space.shape or ()))
-        return PolicyOutput(
-            actions, self.values_of(latents), log_probs, latents.states, latents.outputs[0]
-        )
+        return PolicyOutput(actions, values, log_probs, core.states, core.outputs[0])
+
+    def _step(
+        self,
+        observations: Observations,
+        states: States,
+        episode_starts: Tensor,
+        action_masks: Tensor | None,
+    ) -> tuple[Distribution, Tensor, CoreOutputs | Latents]:
+        """Distributions and values (B,) of one step; in native code where this is the same."""
+        heads = None if torch.is_grad_enabled() else self.native_heads()
+        if heads is None:
+            latents = self.latents(observations, states, episode_starts)
+        else:
+            core = self.core_outputs(observations, states, episode_starts)
+            found = kernels.head_outputs(heads, core.pi, core.vf)
+            if found is not None:
+                distribution: Any = self.action_dist
+                distribution.log_probs, values = found
+                return distribution, values, core
+            latents = self._behind(core)
+        return self.distribution(latents, action_masks), self.values_of(latents), latents
+
+    def native_heads(self, *methods: str) -> Heads | None:
+        """The layers behind the cores, if native code may run them; None if it may not.
+
+        It may not where a subclass or an instance has its own version of one of the methods that
+        run them, or of others that are named.
+        """
+        own, kind = vars(self), type(self)
+        for name in (*_HEAD_METHODS, *methods):
+            if name in own or getattr(kind, name) is not _METHODS[name]:
+                return None
+        heads = heads_of(self)
+        return heads if heads is not None and kernels.supports_heads(heads) else None
 
     def value(self, observations: Observations, states: States, episode_starts: Tensor) -> Tensor:
         """Values (B,) before one step; runs only the critic where it has a core of its own."""
@@ -292,3 +349,11 @@ class SequencePolicy(RecurrentActorCriticPolicy):
                 return super().load(found, device)
             with reading(found):
                 return load_policy(cls, file, device)
+
+
+# As they were defined: what a subclass, an instance or a patch puts in their place must be called.
+_HEAD_METHODS = ("latents", "distribution", "values_of", "_get_action_dist_from_latent")
+_METHODS = {
+    name: getattr(SequencePolicy, name)
+    for name in (*_HEAD_METHODS, "evaluate", "flat_actions", "auxiliary_losses")
+}

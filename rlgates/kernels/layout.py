@@ -286,6 +286,40 @@ GRID_TENSORS: Fields = (
     ("d_place_weight", 1),
     ("d_place_bias", 1),
 )
+HEAD_LAYERS = 4  # the most layers with an activation of a head
+# Of an actor and a critic, one after the other.
+HEADS_CALL: Fields = (
+    ("threads", 1),
+    ("rows", 1),
+    ("actions", 1),
+    ("rectifies", 1),  # the activation: ReLU, or else tanh
+    ("input_size", 2),
+    ("hidden_layers", 2),
+    ("width", 2 * HEAD_LAYERS),  # of each hidden layer
+)
+HEADS_NUMBERS: Fields = (
+    ("clip_range", 1),
+    ("clip_range_vf", 1),  # negative for none
+    ("ent_coef", 1),
+    ("vf_coef", 1),
+)
+HEADS_TENSORS: Fields = (
+    ("x", 2),  # (N, input_size); the second is null where the critic reads that of the actor
+    ("weights", 2 * HEAD_LAYERS + 2),  # (outputs, inputs), the last layer without activation
+    ("biases", 2 * HEAD_LAYERS + 2),
+    ("log_probs", 1),  # (N, actions)
+    ("values", 1),  # (N)
+    # For the loss, all (N):
+    ("taken", 1),  # actions
+    ("old_log_probs", 1),
+    ("old_values", 1),
+    ("advantages", 1),
+    ("returns", 1),
+    ("losses", 1),  # (6), see `rlgates.kernels.cpu.heads.PPOLosses`
+    ("d_x", 2),
+    ("d_weights", 2 * HEAD_LAYERS + 2),
+    ("d_biases", 2 * HEAD_LAYERS + 2),
+)
 
 
 def length(fields: Fields) -> int:
@@ -302,7 +336,12 @@ def _declarations(kind: str, fields: Fields) -> list[str]:
 
 
 _STARTS = "  const unsigned char *episode_starts;"  # (T, B)
-_KINDS = {"d_a_sums": "double *", "num_colours": "int64_t *", "colours": "unsigned char *"}
+_KINDS = {
+    "d_a_sums": "double *",
+    "num_colours": "int64_t *",
+    "colours": "unsigned char *",
+    "taken": "int64_t *",
+}
 
 
 def _tensors(fields: Fields) -> list[str]:
@@ -313,6 +352,7 @@ def header() -> str:
     """Gates, cells and arguments as C++."""
     layer_length = sum(map(length, (CALL, LAYER, PROBABILITIES, TENSORS))) + 1
     scan_length = length(SCAN_CALL) + length(SCAN_TENSORS) + 1
+    heads_length = sum(map(length, (HEADS_CALL, HEADS_NUMBERS, HEADS_TENSORS)))
     lines = [
         "// Written by rlgates/kernels/layout.py, which explains it.",
         _enumeration("Activation", ACTIVATIONS),
@@ -338,6 +378,13 @@ def header() -> str:
         *_tensors(GRID_TENSORS),
         "};",
         f"static_assert(sizeof(GridArgs) == 8 * {length(GRID_CALL) + length(GRID_TENSORS)});",
+        "struct HeadsArgs {",
+        f"  enum {{ LAYERS = {HEAD_LAYERS} }};",
+        *_declarations("int64_t ", HEADS_CALL),
+        *_declarations("double ", HEADS_NUMBERS),
+        *_tensors(HEADS_TENSORS),
+        "};",
+        f"static_assert(sizeof(HeadsArgs) == 8 * {heads_length});",
     ]
     return "\n".join(lines) + "\n"
 
