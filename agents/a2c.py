@@ -40,6 +40,7 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
             (Hung et al. 2019), instead of averaging over both.
         tvt: `rlgates.agents.TVT()` for temporal value transport, which needs an RMA core and
             rollouts of whole episodes.
+        distributed: as in `rlgates.RecurrentPPO`.
 
     Raises:
         ValueError: as in `rlgates.RecurrentPPO`.
@@ -83,6 +84,7 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
         burn_in: int = 0,
         sum_over_time: bool = False,
         tvt: TVT | None = None,
+        distributed: bool = False,
     ) -> None:
         for name, value in (
             ("rollout_buffer_class", rollout_buffer_class),
@@ -97,6 +99,7 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
         self.burn_in = check_size("burn_in", burn_in, minimum=0)
         self.sum_over_time = check_flag("sum_over_time", sum_over_time)
         self.tvt = check_tvt(tvt)
+        self.distributed = check_flag("distributed", distributed)
         super().__init__(
             policy,
             env,
@@ -130,25 +133,25 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
         with all_or_nothing(self.policy):
             evaluation = self._evaluate(batch)
             log_probs, entropy = evaluation.log_probs, evaluation.entropy
-            advantages = batch.advantages
-            if self.normalize_advantage and advantages.numel() > 1:
-                advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+            advantages = self._normalized(batch) if self.normalize_advantage else batch.advantages
             policy_loss = -(advantages * log_probs).mean()
             value_loss = (batch.returns - evaluation.values).square().mean()
             entropy_loss = (log_probs if entropy is None else -entropy).mean()
             loss = policy_loss + self.ent_coef * entropy_loss + self.vf_coef * value_loss
             for auxiliary_loss in evaluation.auxiliary.values():
                 loss = loss + auxiliary_loss
-            norm = self._step_optimizer(loss * self.n_steps if self.sum_over_time else loss)
+            metrics = {
+                "policy_loss": policy_loss,
+                "value_loss": value_loss,
+                "entropy_loss": entropy_loss,
+                "loss": loss,
+                **evaluation.auxiliary,
+            }
+            objective = loss * self.n_steps if self.sum_over_time else loss
+            metrics = self._backward(objective, metrics, batch.weight)
+            norm = self._step_optimizer()
             check_gradient_norms([norm])
-        means.add(
-            policy_loss=policy_loss,
-            value_loss=value_loss,
-            entropy_loss=entropy_loss,
-            loss=loss,
-            grad_norm=norm,
-            **evaluation.auxiliary,
-        )
+        means.add(**metrics, grad_norm=norm)
         self._n_updates += 1
-        variance = explained_variance(buffer.values, buffer.returns)
+        variance = explained_variance(buffer.values, buffer.returns, self.ranks)
         self._record({**means.result(), "explained_variance": variance})

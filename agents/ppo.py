@@ -59,6 +59,10 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         kl_stop: end the epochs when the KL divergence exceeds 1.5 target_kl: that of a
             "minibatch", without a gradient step on it, as in SB3; or the mean of an "epoch".
         tvt: as in `rlgates.RecurrentA2C`.
+        distributed: train together with the other processes of torch.distributed, each of which
+            makes the agent with the same arguments and its own part of the environments.
+            `batch_size` and `total_timesteps` count the steps of all. The agent is the same as one
+            process with all environments would train, up to the order of sums. It is not saved.
         sequences: deprecated, "whole" is the only behaviour.
 
     Raises:
@@ -109,6 +113,7 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         refresh_states: bool = False,
         kl_stop: Literal["minibatch", "epoch"] = "minibatch",
         tvt: TVT | None = None,
+        distributed: bool = False,
         sequences: str | None = None,
     ) -> None:
         if sequences is not None:
@@ -118,6 +123,7 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         self.refresh_states = check_flag("refresh_states", refresh_states)
         self.kl_stop = check_choice("kl_stop", kl_stop, ("minibatch", "epoch"))
         self.tvt = check_tvt(tvt)
+        self.distributed = check_flag("distributed", distributed)
         super().__init__(
             policy,
             env,
@@ -182,7 +188,7 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         self._record(
             {
                 **means.result(),
-                "explained_variance": explained_variance(buffer.values, buffer.returns),
+                "explained_variance": explained_variance(buffer.values, buffer.returns, self.ranks),
                 "clip_range": self._clip_range(),
                 **({"clip_range_vf": self._clip_range_vf()} if self.clip_range_vf else {}),
             }
@@ -195,20 +201,20 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         limit = None if self.target_kl is None else 1.5 * self.target_kl
         sequences = self.rollout_buffer.sequences
         for batch in sequences.minibatches(self.batch_size, self.policy):
-            loss, divergence = self._loss(batch, means)
+            metrics = self._backward(*self._loss(batch), batch.weight)
+            means.add(**metrics)
+            divergence = metrics["approx_kl"]
             divergences.append(divergence)
             if limit is not None and self.kl_stop == "minibatch" and divergence > limit:
                 check_gradient_norms(norms)
                 return True
-            norms.append(self._step_optimizer(loss))
+            norms.append(self._step_optimizer())
         check_gradient_norms(norms)
         return limit is not None and bool(torch.stack(divergences).mean() > limit)
 
-    def _loss(self, batch: Minibatch, means: MeanMetrics) -> tuple[Tensor, Tensor]:
-        """The loss of a minibatch, and an estimate of the KL divergence."""
-        advantages = batch.advantages
-        if self.normalize_advantage and advantages.numel() > 1:
-            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    def _loss(self, batch: Minibatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of a minibatch, and its metrics; `approx_kl` estimates the KL divergence."""
+        advantages = self._normalized(batch) if self.normalize_advantage else batch.advantages
         clip_range_vf = None if self.clip_range_vf is None else self._clip_range_vf()
         settings = LossSettings(self._clip_range(), clip_range_vf, self.ent_coef, self.vf_coef)
         auxiliary: dict[str, Tensor] = {}
@@ -218,8 +224,7 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
             auxiliary = evaluation.auxiliary
             losses = ppo_loss(evaluation, batch, advantages, settings)
         loss = sum(auxiliary.values(), start=losses.loss)
-        means.add(**{**losses._asdict(), "loss": loss}, **auxiliary)
-        return loss, losses.approx_kl
+        return loss, {**losses._asdict(), "loss": loss, **auxiliary}
 
     def _clip_range(self) -> float:
         return self._scheduled("clip_range")

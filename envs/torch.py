@@ -76,6 +76,7 @@ def make_torch_env(
     *,
     device: torch.device | str = "cpu",
     debug: bool = False,
+    first_index: int = 0,
     **settings: Any,
 ) -> TorchEnv:
     """`num_envs` environments `env_id` with `settings`, as tensors on `device`.
@@ -90,10 +91,12 @@ def make_torch_env(
         seed: in [0, 2**64); None takes one from the operating system at the first reset.
         device: of all tensors.
         debug: check the values of actions on a GPU too, which synchronizes.
+        first_index: of the first environment, as in `BatchedEnv`.
         settings: of the game, with `preset` and those of `View`.
 
     Raises:
         ValueError: unknown id or setting (the nearest known one is named), or a value out of
             range. TypeError: a value of the wrong type.
     """
-    return TorchEnv(make_env_spec(env_id, **settings), num_envs, seed, device=device, debug=debug)
+    spec = make_env_spec(env_id, **settings)
+    return TorchEnv(spec, num_envs, seed, first_index, device=device, debug=debug)

@@ -20,6 +20,7 @@ from torch import Tensor
 from rlgates import kernels
 from rlgates.agents.files import archive
 from rlgates.agents.files.models import load_policy, pack_policy, reading, saving
+from rlgates.agents.ranks import ALONE, Ranks
 from rlgates.agents.sequences.core_module import CoreModule, StatePair
 from rlgates.agents.sequences.heads import heads_of
 from rlgates.core import run_together
@@ -223,11 +224,29 @@ class SequencePolicy(RecurrentActorCriticPolicy):
         episode_starts: Tensor,
         action_masks: Tensor | None = None,
         deterministic: bool = False,
+        ranks: Ranks = ALONE,
     ) -> PolicyOutput:
-        """One step of B environments; `episode_starts` is (B,) bool."""
+        """One step of B environments; `episode_starts` is (B,) bool.
+
+        With `ranks`, the B environments are those of this rank, and random numbers are drawn for
+        those of all.
+        """
         starts = episode_starts.unsqueeze(0)
         distribution, values, core = self._step(observations, states, starts, action_masks)
-        actions = distribution.get_actions(deterministic)
+        if ranks.is_alone:
+            actions = distribution.get_actions(deterministic)
+        elif isinstance(core, Latents):
+            # Whole distributions for the other rows: any kind then draws what it would for all.
+            masks = None if action_masks is None else ranks.spread(action_masks, fill=1)
+            wide = self.distribution(core._replace(pi=ranks.spread(core.pi)), masks)
+            actions = ranks.own(wide.get_actions(deterministic))
+            distribution = self.distribution(core, action_masks)
+        else:
+            native: Any = distribution
+            own_log_probs = native.log_probs
+            native.log_probs = ranks.spread(own_log_probs)
+            actions = ranks.own(native.get_actions(deterministic))
+            native.log_probs = own_log_probs
         log_probs = distribution.log_prob(actions)
         actions = actions.reshape(-1, *(self.action_space.shape or ()))
         return PolicyOutput(actions, values, log_probs, core.states, core.outputs[0])

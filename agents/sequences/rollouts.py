@@ -22,6 +22,7 @@ from torch import Tensor
 
 from rlgates.agents.files import archive
 from rlgates.agents.files.models import load_model, pack_model, read_parameters, reading, saving
+from rlgates.agents.ranks import ALONE, Ranks, check_first_index, pool_statistics, seed_envs
 from rlgates.agents.sequences.buffers import (
     Minibatch,
     RolloutArrays,
@@ -67,6 +68,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
         chunk_len, burn_in: see `SequenceBuffer`; with chunk_len None, the longest that divides
             the minibatches.
         tvt: temporal value transport, which adds to the rewards of a rollout; or None.
+        distributed: whether the processes of torch.distributed train this agent together.
+        ranks: these processes, and which environments this one has.
     """
 
     policy: SequencePolicy
@@ -74,6 +77,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
     chunk_len: int | None
     burn_in: int
     tvt: TVT | None
+    distributed: bool = False
+    ranks: Ranks = ALONE
     _last_lstm_states: Any
     _last_warning = ""
 
@@ -94,7 +99,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
             ValueError: `chunk_len` or `burn_in` does not fit; the message names the nearest that
                 does.
         """
-        steps, rollout = self.n_steps, self.n_steps * self.n_envs
+        n_envs = self.ranks.total
+        steps, rollout = self.n_steps, self.n_steps * n_envs
         batch = self._minibatch_size() or rollout
         chunk = self.chunk_len
         if chunk is None:
@@ -110,16 +116,17 @@ class SequenceRollouts(OnPolicyAlgorithm):
                 f"burn_in must be at least 0 and less than chunk_len = {chunk}, got {self.burn_in}."
             )
         self.rollout_buffer.sequences.chunk_len = chunk
+        self.rollout_buffer.sequences.ranks = self.ranks
         size = min(chunk * chunks_of(batch, chunk), rollout)
         if size == batch and rollout % size == 0:
             return
         last = f", the last one {rollout % size}" if rollout % size else ""
         warning = (
-            f"batch_size = {batch} does not divide the n_steps * n_envs = {steps} * {self.n_envs} "
+            f"batch_size = {batch} does not divide the n_steps * n_envs = {steps} * {n_envs} "
             f"= {rollout} steps of a rollout into whole sequences: minibatches have {size} "
             f"steps{last}."
         )
-        if warning != self._last_warning:
+        if warning != self._last_warning and self.ranks.is_first:
             self._last_warning = warning
             warnings.warn(warning, stacklevel=5)
 
@@ -156,6 +163,9 @@ class SequenceRollouts(OnPolicyAlgorithm):
             self.policy_kwargs = {**self.policy_kwargs, "core": core}
             self.core_modules = core_modules(core)
         self._check_policy_class()
+        self._join_ranks()
+        if not self.ranks.is_first:  # which logs for all
+            self.verbose, self.tensorboard_log = 0, None
         super()._setup_model()
         if self.tvt is not None:
             rma_cell(self.policy)  # raises if the policy has none
@@ -182,8 +192,30 @@ class SequenceRollouts(OnPolicyAlgorithm):
         if total_timesteps != math.inf:
             check_number("total_timesteps", total_timesteps)
         # Again, because the environments may be others now.
+        self._join_ranks()
         self._set_chunk_len()
+        if not self.ranks.is_alone:
+            for tensor in self.policy.state_dict().values():
+                self.ranks.broadcast(tensor)
         return super()._setup_learn(total_timesteps, *args, **kwargs)
+
+    def _join_ranks(self) -> None:
+        """Find out which environments this rank has, and share the statistics of a VecNormalize.
+
+        Raises:
+            ValueError: `distributed` without a process group, or environments with the indices of
+                those of another rank.
+        """
+        self.ranks = Ranks.asked_for(self.distributed).joined(self.n_envs)
+        if self.env is not None:
+            check_first_index(self.env, self.ranks)
+            pool_statistics(self.env, self.ranks)
+
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """As in SB3; the environments of each rank get seeds of their own."""
+        super().set_random_seed(seed)
+        if seed is not None and self.env is not None and not self.ranks.is_alone:
+            seed_envs(self.env, seed, self.ranks)
 
     def collect_rollouts(  # type: ignore[override]
         self,
@@ -201,22 +233,24 @@ class SequenceRollouts(OnPolicyAlgorithm):
             False if the callback stopped the training.
         """
         assert self._last_obs is not None, "no previous observation was provided"
-        policy, sequences = self.policy, rollout_buffer.sequences
+        policy, sequences, ranks = self.policy, rollout_buffer.sequences, self.ranks
         policy.set_training_mode(False)
         sequences.reset()
         if self.use_sde:
-            policy.reset_noise(env.num_envs)
+            policy.reset_noise(ranks.total)
         callback.on_rollout_start()
+        ranks.same_random(self.device)
+        ended: list[tuple[int, dict[str, Any]]] = []  # episodes, with their last steps
         obs_tensor = self._as_tensors(self._last_obs)
         episode_starts = torch.as_tensor(self._last_episode_starts, device=self.device)
         states: States = self._last_lstm_states
         for n_steps in range(n_rollout_steps):
             if self.use_sde and self.sde_sample_freq > 0 and n_steps % self.sde_sample_freq == 0:
-                policy.reset_noise(env.num_envs)
+                policy.reset_noise(ranks.total)
             action_masks = self._action_masks(env)
             with torch.no_grad():
                 action_tensor, values, log_probs, new_states, outputs = policy.act(
-                    obs_tensor, states, episode_starts, action_masks
+                    obs_tensor, states, episode_starts, action_masks, ranks=ranks
                 )
             lstm_states = StatePairs(policy, new_states)
             actions: Any = action_tensor
@@ -225,11 +259,14 @@ class SequenceRollouts(OnPolicyAlgorithm):
             clipped_actions = self._within_bounds(actions)
             new_obs: Any
             new_obs, rewards, dones, infos = env.step(clipped_actions)
-            self.num_timesteps += env.num_envs
+            self.num_timesteps += ranks.total
             callback.update_locals(locals())
             if not callback.on_step():
                 return False
-            self._update_info_buffer(infos, dones)
+            if ranks.is_alone:
+                self._update_info_buffer(infos, dones)
+            else:
+                ended += [(n_steps, info) for info, done in zip(infos, dones, strict=False) if done]
             sequences.add(
                 states,
                 observations=obs_tensor,
@@ -252,11 +289,20 @@ class SequenceRollouts(OnPolicyAlgorithm):
         sequences.finish(last_values, episode_starts)
         self._check_rollout()
         if isinstance(env, TensorVecEnv):
-            episode_infos = env.episodes(most=self._stats_window_size)
-            self._update_info_buffer(episode_infos, np.ones(len(episode_infos), dtype=bool))
+            ended = [(0, info) for info in env.episodes(most=self._stats_window_size)]
+        self._record_episodes(ended)
         callback.update_locals(locals())
         callback.on_rollout_end()
         return True
+
+    def _record_episodes(self, ended: list[tuple[int, dict[str, Any]]]) -> None:
+        """Add the last infos of episodes, each with its step, to the statistics of all ranks."""
+        kept = [
+            (step, {name: info[name] for name in ("episode", "is_success") if name in info})
+            for step, info in ended[-self._stats_window_size :]
+        ]
+        infos: list[Any] = self.ranks.in_order(kept)
+        self._update_info_buffer(infos, np.ones(len(infos), dtype=bool))
 
     def _as_tensors(self, observations: Any) -> Observations:
         """Observations of a VecEnv as tensors.
@@ -331,7 +377,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
         reads = recompute_reads(rma_cell(self.policy), buffer.outputs, buffer.episode_starts)
         bonus = self.tvt.rewards(reads, buffer.episode_starts, buffer.values, self.gamma)
         buffer.rewards += bonus
-        self.logger.record("rollout/tvt_reward", float(bonus.sum() / buffer.episode_starts.sum()))
+        sums = self.ranks.sum(torch.stack([bonus.sum(), buffer.episode_starts.sum()]))
+        self.logger.record("rollout/tvt_reward", float(sums[0] / sums[1]))
 
     def _check_rollout(self) -> None:
         for name in ("rewards", "values", "log_probs", "advantages"):
@@ -351,15 +398,41 @@ class SequenceRollouts(OnPolicyAlgorithm):
             batch.action_masks,
         )
 
-    def _step_optimizer(self, loss: Tensor) -> Tensor:
-        """Take a gradient step; returns the norm of the gradient before it was clipped."""
-        optimizer = self.policy.optimizer
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    def _normalized(self, batch: Minibatch) -> Tensor:
+        """The advantages of a minibatch with mean 0 and variance 1, those of all ranks together."""
+        advantages = batch.advantages
+        if self.ranks.is_alone:
+            if advantages.numel() > 1:
+                advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+            return advantages
+        mean, variance, count = self.ranks.moments(advantages.flatten(), counts=batch.weight > 0)
+        std = (variance * count / (count - 1)).sqrt()
+        normalized = ((advantages - mean) / (std + 1e-8)).to(advantages.dtype)
+        return torch.where(count > 1, normalized, advantages)
+
+    def _parameters(self) -> list[Tensor]:
+        """What the optimizer trains."""
+        return [p for group in self.policy.optimizer.param_groups for p in group["params"]]
+
+    def _backward(
+        self, loss: Tensor, metrics: dict[str, Tensor], weight: float
+    ) -> dict[str, Tensor]:
+        """Compute the gradients of a minibatch, and return its metrics, those of all ranks.
+
+        Args:
+            loss, metrics: averages over the part of it that this rank has.
+            weight: of this part.
+        """
+        parameters = self._parameters()
         for parameter in parameters:
             parameter.grad = None
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm, foreach=True)
-        optimizer.step()
+        (loss if self.ranks.is_alone else loss * weight).backward()
+        return self.ranks.reduce(parameters, metrics, weight)
+
+    def _step_optimizer(self) -> Tensor:
+        """Take a gradient step; returns the norm of the gradient before it was clipped."""
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters(), self.max_grad_norm, foreach=True)
+        self.policy.optimizer.step()
         return norm
 
     def _record(self, metrics: dict[str, Any]) -> None:
@@ -456,4 +529,5 @@ class SequenceRollouts(OnPolicyAlgorithm):
         super().set_parameters(load_path_or_dict, exact_match, device)
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_last_lstm_states", "_last_warning"]
+        ours = ["_last_lstm_states", "_last_warning", "distributed", "ranks"]
+        return [*super()._excluded_save_params(), *ours]

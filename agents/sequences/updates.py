@@ -10,6 +10,7 @@ import torch
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from torch import Tensor
 
+from rlgates.agents.ranks import ALONE, Ranks
 from rlgates.errors import TrainingDiverged
 
 
@@ -68,8 +69,12 @@ class MeanMetrics:
         return {name: torch.stack(values).mean().item() for name, values in self._values.items()}
 
 
-def explained_variance(values: Tensor, returns: Tensor) -> float:
-    """1 - var(returns - values) / var(returns); NaN if the returns are constant."""
+def explained_variance(values: Tensor, returns: Tensor, ranks: Ranks = ALONE) -> float:
+    """1 - var(returns - values) / var(returns) of all ranks; NaN if the returns are constant."""
+    if not ranks.is_alone:
+        pairs = torch.stack([returns, returns - values], dim=-1).flatten(0, -2)
+        all_returns, errors = ranks.moments(pairs)[1].tolist()
+        return 1 - errors / all_returns if all_returns else float("nan")
     variance = returns.var(unbiased=False)
     if variance == 0:
         return float("nan")

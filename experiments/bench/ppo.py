@@ -141,6 +141,7 @@ def profiled(model: RecurrentPPO) -> Iterator[Clock]:
         ("cores", layer, "forward"),
         ("cores", layer, "run_backward"),
         ("loss", model, "_loss"),
+        ("step", model, "_backward"),
         ("step", model, "_step_optimizer"),
         ("optimizer", model.policy.optimizer, "step"),
         ("train", model, "train"),

@@ -19,6 +19,7 @@ from rlgates.experiments.cli.config_file import (
     read_config_file,
 )
 from rlgates.experiments.cli.exits import FINISHED, exit_code
+from rlgates.experiments.cli.together import process_group
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.gym_presets import GYM_PRESETS
@@ -73,11 +74,12 @@ def find_preset(name: str) -> TrainConfig:
 
 
 def run_seeds(config: TrainConfig | TaskConfig) -> list[JobResult]:
-    """Make the runs of a config, one for each seed."""
+    """Make the runs of a config, one for each seed, with all processes of torchrun."""
     from rlgates.experiments.runs.jobs import Job
     from rlgates.experiments.sweep.workers import run_all
 
-    return run_all([Job(config, seed) for seed in config.seeds], config.jobs)
+    with process_group(config.device):
+        return run_all([Job(config, seed) for seed in config.seeds], config.jobs)
 
 
 def train(base: TrainConfig, config: TrainConfig) -> int:
