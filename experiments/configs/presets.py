@@ -1,4 +1,10 @@
-"""Named configs of agents."""
+"""Named configs of agents in the environments of rlgates.
+
+In the committed results are runs of `study30` and `study90` (the studies `passive_match` and
+`match`), `study30_active`, `study30_a2c` and `study30_active_a2c` (`match`), of `tmaze` with a
+corridor of 10 (`horizon`), and of `demo`, in its GIF. The others are untuned; `repeat_first` and
+`key_to_door` learned in a single trial each, `active_tmaze` did not.
+"""
 
 from __future__ import annotations
 

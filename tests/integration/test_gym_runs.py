@@ -185,6 +185,12 @@ def test_the_table_tells_who_learned() -> None:
     assert "] | 2 of 3 | 100 (2) | 1 min 0 s |" in line
 
 
+def test_thousands_have_no_exponent() -> None:
+    (row,) = rows_with_returns()[:1]
+    table = return_table(to_frame([{**row, "mean_return": "-1121.4"}]))
+    assert "| `lstm` | -1,121 | 0 of 1 |" in table
+
+
 def test_a_published_return_stands_beside_the_plain_mean() -> None:
     rows = rows_with_returns(published="480 (one run)")
     head, _, line, *_ = return_table(to_frame(rows)).splitlines()

@@ -51,9 +51,10 @@ def return_table(rows: pd.DataFrame) -> str:
         first, count = median_reached(times)
         when = "never" if first is None else f"{steps_text(first)} ({count})"
         seconds = float(np.median(numbers(group, "seconds")))
-        end = f"{iqm(ends):.3g}"
+        end = _short(float(iqm(ends)))
         if len(ends) > 1:
-            end += " [{:.3g}, {:.3g}]".format(*iqm_interval(ends))
+            low, high = map(float, iqm_interval(ends))
+            end += f" [{_short(low)}, {_short(high)}]"
         beside = [f"{ends.mean():.4g}", group.iloc[0]["published"]] * bool(published)
         share = f"{learned} of {len(ends)}"
         lines.append([title, f"`{agent}`", end, *beside, share, when, time_text(seconds)])
@@ -72,10 +73,14 @@ def return_table(rows: pd.DataFrame) -> str:
     return markdown(heads, lines) + note
 
 
+def _short(value: float) -> str:
+    """Three digits, without an exponent for thousands."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
 def draw_returns(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
     """Draw the return over training, a panel per environment."""
     path = results / f"{name}.png"
     panels = read_return_curves(rows, results / f"{name}_curves.csv")
-    episodes = rows.iloc[0]["episodes"]
-    draw_panels(panels, path, {}, f"return as a share of the best, {episodes} episodes")
+    draw_panels(panels, path, {}, "return as a share of the best")
     return [path]
