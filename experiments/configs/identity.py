@@ -26,6 +26,11 @@ def identity(config: RunConfig) -> dict[str, Any]:
     Two runs are the same if this and their seeds are equal. Nothing is left out because it has
     its default value: the options of the core and the settings of the task are those in effect,
     so that changing a default never makes an old and a new run equal.
+
+    The number of processes that make a run together is no setting, and not part of it, as that of
+    threads is not: both change the order of sums alone. All else that is drawn or averaged is the
+    same for any number (`rlgates.agents.ranks`), so that a run may start with two and go on with
+    four. The manifest has the number of each session.
     """
     config = config.resolved()
     changing = (item for item in fields(config) if item.metadata.get("identity", True))

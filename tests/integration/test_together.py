@@ -76,13 +76,12 @@ def test_a_run_goes_on_with_any_number_of_ranks(config_of: Any, tmp_path: Path) 
     def run() -> Any:
         found = make(straight)
         # One rank is asked to stop, and all do.
-        last = Ranks.world().size - 1
-        stop = stop_after(2) if Ranks.world().rank == last else NEVER
-        stopped = make(same, stop), make(other, stop)
+        is_last = Ranks.world().rank == Ranks.world().size - 1
+        stopped = [make(config, stop_after(2) if is_last else NEVER) for config in (same, other)]
         return found, stopped, make(same)
 
     for found, stopped, resumed in together(2, tmp_path / "two", run):
-        assert stopped == (None, None)
+        assert stopped == [None, None]
         assert replace(found, seconds=0.0) == replace(resumed, seconds=0.0)
         assert (found.steps, found.best_step) == (result.steps, result.best_step)
     assert equal(agent(straight, 0), agent(same, 0))
@@ -172,14 +171,17 @@ def torchrun(size: int, arguments: list[str], **options: Any) -> subprocess.Pope
 
 
 def test_torchrun_killed_and_again(tmp_path: Path) -> None:
-    config = tiny(tmp_path / "runs", total_steps=400 * 56, n_epochs=1, n_minibatches=1)
+    config = tiny(tmp_path / "runs", total_steps=100 * 56, n_epochs=1, n_minibatches=1)
     arguments = [*words(config), "--eval-every", "100000"]
     process = torchrun(2, arguments, start_new_session=True)
     checkpoint = config.run_folder(0) / "checkpoint"
-    for _ in range(3_000):
+    for _ in range(6_000):
         if checkpoint.exists() or process.poll() is not None:
             break
         time.sleep(0.05)
+    if not checkpoint.exists():
+        os.killpg(process.pid, signal.SIGKILL)
+        pytest.fail(f"it saved nothing: {process.communicate()[0]}")
     workers = subprocess.run(
         ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True
     ).stdout.split()
