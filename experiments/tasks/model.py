@@ -105,13 +105,23 @@ class SequenceModel(nn.Module):
         Raises:
             ValueError: a shape or dtype that does not fit, or fewer steps than are scored.
         """
-        outputs, state = self.core(self.encode(inputs), state, episode_starts)
-        if self.scored is not None and len(outputs) < self.scored:
-            raise ValueError(f"inputs must have {self.scored} steps or more, got {len(outputs)}.")
-        hidden = self.below(outputs[-(self.scored or len(outputs)) :])
-        dropped = nn.functional.dropout(hidden, self.output_dropout, self.training)
-        predictions: Tensor = self.decoder(dropped)
+        hidden, state = self.unroll_hidden(inputs, state, episode_starts)
+        predictions: Tensor = self.decoder(hidden)
         return predictions, state
+
+    def unroll_hidden(
+        self, inputs: Tensor, state: Tensor | None = None, episode_starts: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """As `unroll`, with the inputs of the decoder, (scored, B, ...), for the predictions."""
+        outputs, state = self.core(self.encode(inputs), state, episode_starts)
+        if self.scored is not None:
+            if len(outputs) < self.scored:
+                raise ValueError(
+                    f"inputs must have {self.scored} steps or more, got {len(outputs)}."
+                )
+            outputs = outputs[-self.scored :]
+        hidden = self.below(outputs)
+        return nn.functional.dropout(hidden, self.output_dropout, self.training), state
 
     def read(
         self, inputs: Tensor, state: Tensor | None = None, starts: Tensor | None = None
