@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import stable_baselines3
 import torch
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import GymEnv, Schedule
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.rma.policy import RMAPolicy
 from rlgates.agents.sequences.policy import SequencePolicy
-from rlgates.agents.sequences.rollouts import SequenceRollouts
+from rlgates.agents.sequences.rollouts import SequenceRollouts, check_learning
 from rlgates.agents.sequences.updates import (
     MeanMetrics,
     all_or_nothing,
@@ -21,7 +21,7 @@ from rlgates.agents.sequences.updates import (
     explained_variance,
 )
 from rlgates.agents.tvt import TVT, check_tvt
-from rlgates.errors import check_flag, check_size
+from rlgates.errors import check_flag, check_number, check_size
 
 
 class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
@@ -95,9 +95,14 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
                     f"{name} must be None, got {value!r}: rollouts are sequences, kept by a buffer "
                     "of rlgates."
                 )
+        self._check_construction(
+            policy, env if _init_setup_model else "", policy_kwargs, verbose, device
+        )
         self.chunk_len = None if chunk_len is None else check_size("chunk_len", chunk_len)
         self.burn_in = check_size("burn_in", burn_in, minimum=0)
         self.sum_over_time = check_flag("sum_over_time", sum_over_time)
+        check_flag("use_rms_prop", use_rms_prop)
+        check_number("rms_prop_eps", rms_prop_eps, above=0)
         self.tvt = check_tvt(tvt)
         self.distributed = check_flag("distributed", distributed)
         super().__init__(
@@ -122,6 +127,26 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
             seed=seed,
             device=device,
             _init_setup_model=_init_setup_model,
+        )
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int | None = 100,
+        tb_log_name: str = "A2C",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """As in SB3."""
+        check_learning(callback, log_interval, reset_num_timesteps, progress_bar)
+        return super().learn(
+            total_timesteps,
+            callback,
+            log_interval,  # type: ignore[arg-type]
+            tb_log_name,
+            reset_num_timesteps,
+            progress_bar,
         )
 
     def train(self) -> None:

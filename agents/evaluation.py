@@ -130,6 +130,10 @@ def evaluate_policy(
     """
     total = check_size("n_eval_episodes", n_eval_episodes)
     check_flag("deterministic", deterministic)
+    if seed is not None:
+        check_size("seed", seed, minimum=0, maximum=2**32 - 1)
+    if not hasattr(model, "predict"):
+        raise TypeError(f"model must have a method predict, got {model!r}.")
     if is_tensor_env(env):
         env = TensorVecEnv(env)
     elif not isinstance(env, VecEnv):

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import sb3_contrib
 import sb3_contrib.ppo_recurrent.policies as contrib_policies
 import torch
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import GymEnv, Schedule
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 from torch import Tensor
 
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.rma.policy import RMAPolicy
 from rlgates.agents.sequences.buffers import Minibatch
-from rlgates.agents.sequences.losses import LossSettings, native_ppo_losses, ppo_loss
-from rlgates.agents.sequences.rollouts import SequenceRollouts
+from rlgates.agents.sequences.losses import native_ppo_losses, ppo_loss
+from rlgates.agents.sequences.rollouts import SequenceRollouts, check_learning
 from rlgates.agents.sequences.updates import (
     MeanMetrics,
     all_or_nothing,
@@ -25,7 +25,7 @@ from rlgates.agents.sequences.updates import (
     explained_variance,
 )
 from rlgates.agents.tvt import TVT, check_tvt
-from rlgates.errors import check_choice, check_flag, check_positive, check_size
+from rlgates.errors import MAX_LENGTH, check_choice, check_flag, check_positive, check_size
 
 _CONTRIB_POLICIES: dict[type[BasePolicy], type[BasePolicy]] = {
     contrib_policies.MlpLstmPolicy: MlpLstmPolicy,
@@ -118,6 +118,9 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
     ) -> None:
         if sequences is not None:
             _check_removed_sequences(sequences)
+        self._check_construction(
+            policy, env if _init_setup_model else "", policy_kwargs, verbose, device
+        )
         self.chunk_len = None if chunk_len is None else check_size("chunk_len", chunk_len)
         self.burn_in = check_size("burn_in", burn_in, minimum=0)
         self.refresh_states = check_flag("refresh_states", refresh_states)
@@ -161,7 +164,9 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         super()._check_arguments()
         if self.batch_size is not None:
             # The advantage of a single step cannot be normalized.
-            check_size("batch_size", self.batch_size, minimum=1 + self.normalize_advantage)
+            check_size(
+                "batch_size", self.batch_size, 1 + self.normalize_advantage, maximum=MAX_LENGTH
+            )
         check_size("n_epochs", self.n_epochs)
         for name in ("clip_range", "clip_range_vf", "target_kl"):
             value = getattr(self, name)
@@ -170,6 +175,26 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
 
     def _minibatch_size(self) -> int | None:
         return self.batch_size
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int | None = 1,
+        tb_log_name: str = "RecurrentPPO",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """As in sb3-contrib."""
+        check_learning(callback, log_interval, reset_num_timesteps, progress_bar)
+        return super().learn(
+            total_timesteps,
+            callback,
+            log_interval,  # type: ignore[arg-type]
+            tb_log_name,
+            reset_num_timesteps,
+            progress_bar,
+        )
 
     def train(self) -> None:
         """Update the policy with the current rollout."""

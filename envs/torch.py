@@ -12,6 +12,7 @@ import array_api_compat.torch
 import torch
 from torch import Tensor
 
+from rlgates.cell import check_device
 from rlgates.deprecation import renamed_arguments
 from rlgates.envs.engine.batched import BatchedEnv
 from rlgates.envs.engine.spec import EnvSpec
@@ -39,7 +40,7 @@ class TorchEnv(BatchedEnv):
         device: torch.device | str = "cpu",
         debug: bool = False,
     ) -> None:
-        arrays = {"xp": array_api_compat.torch, "device": torch.device(device)}
+        arrays = {"xp": array_api_compat.torch, "device": check_device(device)}
         super().__init__(spec, num_envs, seed, first_index, debug=debug, **arrays)
 
     # The engine does not import torch: its annotations say NumPy arrays.

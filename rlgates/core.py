@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rlgates import kernels
 from rlgates.cell import DTYPES, Cell, State, check_dtype, check_tensor
 from rlgates.deprecation import renamed, warn_renamed
-from rlgates.errors import check_choice, check_flag, check_size
+from rlgates.errors import MAX_LENGTH, check_choice, check_flag, check_size
 from rlgates.gates import Decay, timescale
 
 __all__ = ["Cell", "Core", "GateTrace", "State", "run_together"]
@@ -141,7 +141,7 @@ class Core(nn.Module):
 
     def initial_state(self, batch_size: int) -> Tensor:
         """The state (B, state_size) at the start of an episode."""
-        check_size("batch_size", batch_size, minimum=0)
+        check_size("batch_size", batch_size, minimum=0, maximum=MAX_LENGTH)
         layers = [self._initial(layer, batch_size) for layer in range(self.num_layers)]
         return torch.cat(layers, dim=-1)
 
@@ -374,7 +374,7 @@ class Core(nn.Module):
         Raises:
             ValueError: a layer that does not exist.
         """
-        if not 0 <= layer < self.num_layers:
+        if not 0 <= check_size("layer", layer, -1) < self.num_layers:
             raise ValueError(f"layer must be 0 to {self.num_layers - 1}, got {layer}.")
         return self._layers()[layer].gate_weights()
 

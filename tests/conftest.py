@@ -62,6 +62,7 @@ def published_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
 
 # What `make test-quick` leaves out: these take most of the time.
 NOT_QUICK = (
+    "conformance/test_bad_inputs.py",
     "conformance/test_contract.py",
     "conformance/test_envs.py",
     "conformance/test_gradients.py",

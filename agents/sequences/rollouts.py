@@ -8,7 +8,7 @@ import pickle
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,8 +38,11 @@ from rlgates.agents.sequences.policy import (
 )
 from rlgates.agents.sequences.tensor_vec_env import TensorVecEnv, is_tensor_env
 from rlgates.agents.tvt import TVT, check_whole_episodes, recompute_reads, rma_cell
+from rlgates.cell import check_device
 from rlgates.errors import (
+    MAX_LENGTH,
     check_choice,
+    check_flag,
     check_fraction,
     check_number,
     check_positive,
@@ -59,6 +62,21 @@ _LOAD_ERRORS = (
     AssertionError,
     RuntimeError,
 )
+
+
+def check_learning(callback: Any, log_interval: Any, *flags: Any) -> None:
+    """Raise unless these are arguments of SB3's `learn`, which notices only once it has begun.
+
+    Args:
+        callback, log_interval: of `learn`.
+        flags: its `reset_num_timesteps` and `progress_bar`.
+    """
+    if not (callback is None or callable(callback) or isinstance(callback, list | BaseCallback)):
+        raise TypeError(f"callback must be a callback, a list of them or None, got {callback!r}.")
+    if log_interval is not None:
+        check_size("log_interval", log_interval)
+    for name, flag in zip(("reset_num_timesteps", "progress_bar"), flags, strict=True):
+        check_flag(name, flag)
 
 
 class SequenceRollouts(OnPolicyAlgorithm):
@@ -130,13 +148,45 @@ class SequenceRollouts(OnPolicyAlgorithm):
             self._last_warning = warning
             warnings.warn(warning, stacklevel=5)
 
+    def _check_construction(
+        self, policy: Any, env: Any, policy_kwargs: Any, verbose: Any, device: Any
+    ) -> None:
+        """Check what SB3's constructor takes to pieces.
+
+        Raises:
+            TypeError, ValueError: one of a wrong type, a policy or a device that does not exist.
+        """
+        if isinstance(policy, str):
+            check_choice("policy", policy, self.policy_aliases)
+        elif not isinstance(policy, type):
+            raise TypeError(f"policy must be a name or a class, got {policy!r}.")
+        if env is None:
+            raise TypeError("env must be an environment or the id of one, got None.")
+        if not isinstance(policy_kwargs, Mapping | None):
+            raise TypeError(f"policy_kwargs must be a dictionary or None, got {policy_kwargs!r}.")
+        if not isinstance(verbose, int):
+            raise TypeError(f"verbose must be an integer, got {verbose!r}.")
+        # Without any GPU, SB3 takes the CPU in its place.
+        if torch.cuda.is_available() or not str(device).startswith(("auto", "cuda")):
+            check_device("cuda" if device == "auto" else device)
+
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """As in SB3."""
+        if seed is not None:
+            check_size("seed", seed, minimum=0, maximum=2**32 - 1)
+        super().set_random_seed(seed)
+
     def _check_arguments(self) -> None:
         """Check the arguments of SB3 that it does not check itself.
 
         Raises:
             TypeError, ValueError: one of a wrong type, or out of range.
         """
-        check_size("n_steps", self.n_steps)
+        check_size("n_steps", self.n_steps, maximum=MAX_LENGTH)
+        check_size("stats_window_size", self._stats_window_size)
+        check_size("sde_sample_freq", self.sde_sample_freq, minimum=-1)
+        for name in ("use_sde", "normalize_advantage"):
+            check_flag(name, getattr(self, name))
         for name in ("gamma", "gae_lambda"):
             check_fraction(name, getattr(self, name))
         for name in ("ent_coef", "vf_coef"):
@@ -189,8 +239,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
             ) from error
 
     def _setup_learn(self, total_timesteps: int, *args: Any, **kwargs: Any) -> Any:
-        if total_timesteps != math.inf:
-            check_number("total_timesteps", total_timesteps)
+        if total_timesteps != math.inf and check_number("total_timesteps", total_timesteps) < 0:
+            raise ValueError(f"total_timesteps must be at least 0, got {total_timesteps}.")
         # Again, because the environments may be others now.
         self._join_ranks()
         self._set_chunk_len()
@@ -502,7 +552,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
                 format.
             FileNotFoundError: the file does not exist.
         """
-        with archive.opened(path, safe) as (found, file):
+        with archive.opened(path, check_flag("safe", safe)) as (found, file):
             if file is not None:
                 with reading(found):
                     return load_model(cls, file, *args, **kwargs)

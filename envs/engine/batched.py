@@ -52,6 +52,8 @@ class BatchedEnv:
         device: Any = None,
         debug: bool = False,
     ) -> None:
+        if not isinstance(spec, EnvSpec):
+            raise TypeError(f"spec must be an EnvSpec, as make_env_spec makes it, got {spec!r}.")
         self.spec = spec
         self.num_envs = check_size("num_envs", num_envs)
         self.first_index = check_size("first_index", first_index, minimum=0)

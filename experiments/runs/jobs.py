@@ -73,7 +73,7 @@ def check_all(jobs: Sequence[Job], here: bool = True) -> list[JobResult]:
     horizons = {id(job.config): job for job in jobs if job.horizon}.values()
     try:
         for config in configs:
-            (config if here else _on_any_machine(config)).check()
+            runner_for(config).check(config if here else _on_any_machine(config))
         for job in horizons:
             assert not isinstance(job.config, GymConfig)  # see `Arm`
             check_horizon(job.config, job.horizon)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rlgates.cell import check_tensor
 from rlgates.core import Core
 from rlgates.deprecation import warn_renamed
 from rlgates.errors import check_flag, check_probability, check_size
@@ -154,7 +155,7 @@ class SequenceModel(nn.Module):
 
 
 def _check_tokens(tokens: Tensor, count: int) -> None:
-    if tokens.dtype != torch.int64:
+    if check_tensor("tokens", tokens).dtype != torch.int64:
         raise TypeError(f"tokens must be int64, got {tokens.dtype}.")
     if tokens.ndim != 2 or not tokens.numel():
         raise ValueError(f"tokens must be (T, B), not empty, got {tuple(tokens.shape)}.")
@@ -172,6 +173,8 @@ def core_input_size(task: Task, embedding_size: int | None = None) -> int:
     Raises:
         ValueError: an `embedding_size` for a task whose inputs are not tokens.
     """
+    if not isinstance(task, Task):
+        raise TypeError(f"task must be a Task, as make_task makes it, got {task!r}.")
     if embedding_size is None:
         return task.input_size
     if not task.tokens:

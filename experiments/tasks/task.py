@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.deprecation import warn_renamed
-from rlgates.errors import check_choice, check_size
+from rlgates.errors import MAX_LENGTH, check_choice, check_size
 from rlgates.experiments.tasks.cross_entropy import linear_cross_entropy
 
 SPLITS = ("train", "valid", "test")
@@ -164,7 +164,7 @@ class GeneratedTask(Task):
 
     def batches(self, split: str, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
         check_choice("split", split, SPLITS)
-        check_size("batch_size", batch_size)
+        check_size("batch_size", batch_size, maximum=MAX_LENGTH)
         if split == "train":
             while True:
                 yield self.sample(batch_size, generator)

@@ -18,7 +18,7 @@ from rlgates.cell import (
 )
 from rlgates.cores import addressing
 from rlgates.cores.lstm import LSTM
-from rlgates.errors import check_number, check_size
+from rlgates.errors import MAX_WIDTH, check_number, check_size
 from rlgates.gates import GateLike
 
 
@@ -100,13 +100,15 @@ class DNC(Cell):
         super().__init__()
         self.input_size = check_size("input_size", input_size)
         self.hidden_size = check_size("hidden_size", hidden_size)
-        slots = self.num_slots = check_size("num_slots", num_slots)
-        word = self.word_size = check_size("word_size", word_size)
-        reads = self.num_reads = check_size("num_reads", num_reads)
-        writes = self.num_writes = check_size("num_writes", num_writes)
+        slots = self.num_slots = check_size("num_slots", num_slots, maximum=MAX_WIDTH)
+        word = self.word_size = check_size("word_size", word_size, maximum=MAX_WIDTH)
+        reads = self.num_reads = check_size("num_reads", num_reads, maximum=MAX_WIDTH)
+        writes = self.num_writes = check_size("num_writes", num_writes, maximum=MAX_WIDTH)
         self.clip = None if clip is None else check_number("clip", clip, above=0)
         self.output_size = check_size(
-            "output_size", hidden_size if output_size is None else output_size
+            "output_size",
+            hidden_size if output_size is None else output_size,
+            maximum=MAX_WIDTH,
         )
         self._maps = {
             "write_vectors": (writes, word),

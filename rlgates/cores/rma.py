@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, factory_kwargs, full_precision, truncated_normal_, widened
 from rlgates.cores.lstm import LSTM
-from rlgates.errors import check_flag, check_size
+from rlgates.errors import MAX_WIDTH, check_flag, check_size
 from rlgates.gates import GateLike, as_gate
 
 # A row or key with a smaller norm counts as zero, so that no gradient is divided by zero.
@@ -120,12 +120,12 @@ class RMA(Cell):
         super().__init__()
         self.input_size = check_size("input_size", input_size)
         self.hidden_size = d = check_size("hidden_size", hidden_size)
-        self.latent_size = latent = check_size("latent_size", latent_size)
+        self.latent_size = latent = check_size("latent_size", latent_size, maximum=MAX_WIDTH)
         hidden = 2 * latent if latent_hidden is None else latent_hidden
-        self.latent_hidden = hidden = check_size("latent_hidden", hidden)
-        self.num_slots = check_size("num_slots", num_slots)
-        self.num_heads = check_size("num_heads", num_heads)
-        self.top_k = check_size("top_k", top_k)
+        self.latent_hidden = hidden = check_size("latent_hidden", hidden, maximum=MAX_WIDTH)
+        self.num_slots = check_size("num_slots", num_slots, maximum=MAX_WIDTH)
+        self.num_heads = check_size("num_heads", num_heads, maximum=MAX_WIDTH)
+        self.top_k = check_size("top_k", top_k, maximum=MAX_WIDTH)
         if self.top_k > self.num_slots:
             raise ValueError(f"top_k must be at most num_slots = {num_slots}, got {top_k}.")
         self.memory = check_flag("memory", memory)

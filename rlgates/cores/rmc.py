@@ -9,7 +9,14 @@ from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, factory_kwargs, named_rows, truncated_normal_, widened
 from rlgates.cores.attention import Block
-from rlgates.errors import MAX_DEPTH, check_number, check_size, nearest_divisor, unknown_choice
+from rlgates.errors import (
+    MAX_DEPTH,
+    MAX_WIDTH,
+    check_number,
+    check_size,
+    nearest_divisor,
+    unknown_choice,
+)
 from rlgates.gates import GATES, Gate, GateLike, as_gate
 
 
@@ -91,8 +98,8 @@ class RMC(Cell):
         super().__init__()
         self.input_size = check_size("input_size", input_size)
         self.hidden_size = check_size("hidden_size", hidden_size)
-        self.mem_slots = check_size("mem_slots", mem_slots)
-        self.num_heads = check_size("num_heads", num_heads)
+        self.mem_slots = check_size("mem_slots", mem_slots, maximum=MAX_WIDTH)
+        self.num_heads = check_size("num_heads", num_heads, maximum=MAX_WIDTH)
         if hidden_size % self.num_heads:
             near = nearest_divisor(hidden_size, self.num_heads)
             raise ValueError(
@@ -111,7 +118,7 @@ class RMC(Cell):
             )
         value_size = hidden_size // self.num_heads
         key_size = value_size if key_size is None else key_size
-        self.key_size = check_size("key_size", key_size)
+        self.key_size = check_size("key_size", key_size, maximum=MAX_WIDTH)
         self.num_blocks = check_size("num_blocks", num_blocks, maximum=MAX_DEPTH)
         self.mlp_layers = check_size("mlp_layers", mlp_layers, maximum=MAX_DEPTH)
         self.output_size = self.mem_slots * hidden_size
