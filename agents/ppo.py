@@ -26,6 +26,7 @@ from rlgates.agents.sequences.updates import (
 )
 from rlgates.agents.tvt import TVT, check_tvt
 from rlgates.errors import MAX_LENGTH, check_choice, check_flag, check_positive, check_size
+from rlgates.kernels import LossSettings
 
 _CONTRIB_POLICIES: dict[type[BasePolicy], type[BasePolicy]] = {
     contrib_policies.MlpLstmPolicy: MlpLstmPolicy,

@@ -163,11 +163,12 @@ class SequencePolicy(RecurrentActorCriticPolicy):
 
     def _behind(self, core: CoreOutputs) -> Latents:
         """Run the layers behind the cores."""
-        pi, vf, *others = core
         extractor: Any = self.mlp_extractor
-        if vf is None:
-            return Latents(*extractor(pi), *others)
-        return Latents(extractor.forward_actor(pi), extractor.forward_critic(vf), *others)
+        if core.vf is None:
+            pi, vf = extractor(core.pi)
+        else:
+            pi, vf = extractor.forward_actor(core.pi), extractor.forward_critic(core.vf)
+        return Latents(pi, vf, core.states, core.features, core.outputs)
 
     def core_outputs(
         self, observations: Observations, states: States, episode_starts: Tensor

@@ -170,12 +170,6 @@ class SequenceRollouts(OnPolicyAlgorithm):
         if torch.cuda.is_available() or not str(device).startswith(("auto", "cuda")):
             check_device("cuda" if device == "auto" else device)
 
-    def set_random_seed(self, seed: int | None = None) -> None:
-        """As in SB3."""
-        if seed is not None:
-            check_size("seed", seed, minimum=0, maximum=2**32 - 1)
-        super().set_random_seed(seed)
-
     def _check_arguments(self) -> None:
         """Check the arguments of SB3 that it does not check itself.
 
@@ -263,6 +257,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """As in SB3; the environments of each rank get seeds of their own."""
+        if seed is not None:
+            check_size("seed", seed, minimum=0, maximum=2**32 - 1)
         super().set_random_seed(seed)
         if seed is not None and self.env is not None and not self.ranks.is_alone:
             seed_envs(self.env, seed, self.ranks)

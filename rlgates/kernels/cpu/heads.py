@@ -138,14 +138,15 @@ def _checked(
         ValueError: shapes, dtypes or devices do not fit together, or memory was freed.
     """
     read = x if critic_x is None else critic_x
-    inputs, weights, sizes = (x.shape[1], read.shape[1]), [], []
+    inputs, weights = (x.shape[1], read.shape[1]), list[Tensor]()
+    sizes: list[tuple[int, ...]] = []
     for width, parts in zip(inputs, heads[1:], strict=True):
         sizes.append(tuple([bias.numel() for bias in parts[1::2]]))
         for weight, bias, size in zip(parts[::2], parts[1::2], sizes[-1], strict=True):
-            weights += (
+            weights += [
                 readable("a weight", weight, (size, width)),
                 readable("a bias", bias, (size,)),
-            )
+            ]
             width = size
     if sizes[1][-1] != 1:
         raise ValueError(f"the critic must have one output, got {sizes[1][-1]}.")
