@@ -18,6 +18,7 @@ from rlgates.errors import (
     unknown_choice,
 )
 from rlgates.gates import GATES, Gate, GateLike, as_gate
+from rlgates.kernels import CellSpec
 
 
 class RMC(Cell):
@@ -212,6 +213,33 @@ class RMC(Cell):
         if self.gate is None:
             return None
         return self._gates(self.gate, projected, state[0])[0].flatten(1)
+
+    def recurrence(self) -> CellSpec:
+        gate_units = 0 if self.gate is None else self.gate.size
+        sizes = (
+            *(self.hidden_size, self.mem_slots, self.num_heads, self.key_size),
+            *(self.num_blocks, self.mlp_layers, gate_units),
+        )
+        blocks = list(self.blocks)
+        of_blocks = (
+            _stacked([block.get_parameter(f"{layer}.{name}") for block in blocks])
+            for layer in ("qkv", "norm_qkv", "norm_att", "norm_mlp")
+            for name in ("weight", "bias")
+        )
+        layers = [layer for layer in self.mlp if isinstance(layer, nn.Linear)]
+        mlp = _stacked([layer.weight for layer in layers]), _stacked([m.bias for m in layers])
+        like = self.input.weight
+        gates = like.new_empty(0, 0), like.new_empty(0, 0), like.new_empty(0)
+        if self.gate is not None:
+            bias = self.gate_x.bias + self.gate_h.bias
+            gates = self.gate_x.weight, self.gate_h.weight, bias
+        weights = self.input.weight, self.input.bias, *of_blocks, *mlp, *gates
+        return CellSpec("rmc", sizes, weights, None if self.gate is None else self.gate.key)
+
+
+def _stacked(tensors: list[Tensor]) -> Tensor:
+    """The tensors along a new first dimension; one alone is not copied."""
+    return tensors[0].unsqueeze(0) if len(tensors) == 1 else torch.stack(tensors)
 
 
 def _views(layer: nn.Module, weight: str, bias: str) -> dict[str, Tensor]:

@@ -81,12 +81,17 @@ class Shapes(NamedTuple):
         return (rows + batch_size) * self.state_size + rows * sum(self.saved)
 
 
-def columns(cell: str, gate: GateKey, units: int) -> int:
-    """The columns of all maps of a stacked cell."""
+def gate_columns(gate: GateKey, units: int) -> int:
+    """The columns of the maps of a gate."""
     _, auxiliary, chunk_size = gate
     maps = AUXILIARIES[auxiliary]
     masters = sum(name.startswith("m") for name in maps)
-    return (len(STACKED_CELLS[cell]) + len(maps) - masters) * units + masters * units // chunk_size
+    return (len(maps) - masters) * units + masters * units // chunk_size
+
+
+def columns(cell: str, gate: GateKey, units: int) -> int:
+    """The columns of all maps of a stacked cell."""
+    return len(STACKED_CELLS[cell]) * units + gate_columns(gate, units)
 
 
 def _stacked(cell: str, inputs: int, gate: GateKey, units: int) -> Shapes:
@@ -143,6 +148,29 @@ def _nru(
     return Shapes(units, (units, memory), weights, saved)
 
 
+def _rmc(
+    inputs: int,
+    gate: GateKey,
+    units: int,
+    slots: int,
+    heads: int,
+    key: int,
+    blocks: int,
+    layers: int,
+    gate_units: int,
+) -> Shapes:
+    rows, width = slots + 1, heads * 2 * key + units
+    columns = gate_columns(gate, gate_units) if gate_units else 0
+    maps = (units, inputs), (units,), (blocks, width, units)
+    norms = *[(blocks, width)] * 3, *[(blocks, units)] * 4
+    gates = (columns, units if gate_units else 0), (columns, units if gate_units else 0), (columns,)
+    weights = *maps, *norms, (layers, units, units), (layers, units), *gates
+    per_row = units, width, units, (layers - 1) * units, units, 3
+    saved = *(rows * blocks * n for n in per_row), blocks * heads * rows**2
+    of_gates = slots * units, slots * columns, slots * units
+    return Shapes(slots * units, (slots * units,), weights, (*saved, *of_gates))
+
+
 class NativeCell(NamedTuple):
     """A cell of native code.
 
@@ -166,6 +194,7 @@ CELLS = {
     "rru": NativeCell("rru", "Rru", _rru),
     "mogrifier": NativeCell("mogrifier", "Mogrifier", _mogrifier),
     "nru": NativeCell("nru", "Nru", _nru),
+    "rmc": NativeCell("rmc", "Rmc", _rmc),
 }
 
 
@@ -181,7 +210,7 @@ def shapes_of(spec: CellSpec, input_size: int) -> Shapes:
 # ---- arguments of native code ------------------------------------------------------------------
 
 # The most of each that a cell may have.
-SIZES, PARTS, WEIGHTS, SAVED = 8, 4, 10, 6
+SIZES, PARTS, WEIGHTS, SAVED = 8, 9, 16, 10
 
 # Fields of the arguments, each of eight bytes: names, and the lengths of arrays. Those of a layer
 # are CALL, LAYER and PROBABILITIES, then the addresses of the episode starts, (T, B), and of

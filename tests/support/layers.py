@@ -10,7 +10,7 @@ from support.equivalence import seeded, seeded_core
 from rlgates import Core
 from rlgates.gates import GATES
 from rlgates.kernels import layout
-from rlgates.registry import CORES
+from rlgates.registry import CORES, core_names
 
 Layer = tuple[str, dict[str, Any]]
 
@@ -72,15 +72,27 @@ FUSED_OPTIONS: dict[str, list[dict[str, Any]]] = {
     ],
     "mogrifier": [{"rounds": 0}, {"rounds": 1}, {"rounds": 4, "rank": 2}, {"cap_input": False}],
     "nru": [{}, {"num_heads": 3, "layer_norm": True}, {"num_heads": 1, "relu": True}],
+    "rmc": [
+        {},
+        {"num_heads": 2, "num_blocks": 2, "mlp_layers": 3},
+        {"mem_slots": 2, "gate_style": "memory", "key_size": 3},
+        {"mem_slots": 1, "gate_style": None, "mlp_layers": 1},
+    ],
 }
 FUSED: list[Layer] = [
     *((name, options) for name, choices in FUSED_OPTIONS.items() for options in choices),
     *layers_of("mogrifier", {}),
     ("um_mogrifier", {"chunk_size": 2}),
+    *layers_of("rmc", {"mem_slots": 3}),
+    ("um_rmc", {"chunk_size": 2}),
 ]
 # One of each of these cells.
-SOME_FUSED: list[Layer] = [*(FUSED[i] for i in (0, 2, 7, 16)), ("om_mogrifier", {})]
-assert {name for name, _ in SOME_FUSED} == {*FUSED_OPTIONS, "om_mogrifier"} - {"mogrifier"}
+SOME_FUSED: list[Layer] = [
+    *(FUSED[i] for i in (0, 2, 7, 16)),
+    ("om_mogrifier", {}),
+    ("ur_rmc", {"num_heads": 2}),
+]
+assert {core_names()[name][0] for name, _ in SOME_FUSED} == {*FUSED_OPTIONS}
 
 
 def general_core(

@@ -83,7 +83,7 @@ def draw(number: int) -> Case:
     steps, rows, width, units = size(steps), size(rows), size(width), size(units, least=2)
     if r.random() < 0.05 and row.activation != "cumax":
         units = 1
-    if core == "gato":
+    if core in ("gato", "rmc"):  # two halves, up to two heads
         units += units % 2
     if r.random() < 0.02:
         rows = 0

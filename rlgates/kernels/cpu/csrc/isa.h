@@ -9,6 +9,7 @@
 
 #include "simd/vectors.h"
 #include "simd/functions.h"
+#include "simd/rows.h"
 #include "simd/activations.h"
 #include "cells/gates.h"
 #include "gemm/tiles.h"
