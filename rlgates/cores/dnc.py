@@ -20,6 +20,7 @@ from rlgates.cores import addressing
 from rlgates.cores.lstm import LSTM
 from rlgates.errors import MAX_WIDTH, check_number, check_size
 from rlgates.gates import GateLike
+from rlgates.kernels import CellSpec
 
 
 class DNC(Cell):
@@ -188,6 +189,22 @@ class DNC(Cell):
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         return self.controller.forget_gate(self._controlled(projected, state[-1]), state[:2])
+
+    def recurrence(self) -> CellSpec:
+        controller, inputs = self.controller, self.input_size
+        weight = controller.weight_ih
+        weights = (
+            weight[:, :inputs],
+            controller.bias_ih + controller.bias_hh,
+            torch.cat([weight[:, inputs:], controller.weight_hh], dim=1),
+            *(self.interface.weight, self.interface.bias, self.out.weight, self.out.bias),
+        )
+        sizes = (
+            *(self.hidden_size, self.num_slots, self.word_size, self.num_reads, self.num_writes),
+            self.output_size,
+        )
+        gate = controller.gate.key
+        return CellSpec("dnc", sizes, weights, gate, constant=self.clip or 0.0)
 
     def _controlled(self, projected: Tensor, words: Tensor) -> Tensor:
         """The whole input of the controller, projected: that of x and of the last reads."""

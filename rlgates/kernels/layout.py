@@ -50,6 +50,8 @@ class Shapes(NamedTuple):
         projects_input: whether the first two weights project the input, as matrix and bias, and
             the steps read that projection.
         noise: width of the uniform noise for dropout.
+        table: which part of the state is a table that steps change in place; None for no part.
+            The states of single steps, which are saved, leave it out.
     """
 
     output_size: int
@@ -58,6 +60,15 @@ class Shapes(NamedTuple):
     saved: tuple[int, ...] = ()
     projects_input: bool = True
     noise: int = 0
+    table: int | None = None
+
+    @property
+    def table_columns(self) -> slice:
+        """The columns of the table in a state; an empty slice at its end if there is none."""
+        if self.table is None:
+            return slice(self.state_size, self.state_size)
+        begin = sum(self.parts[: self.table])
+        return slice(begin, begin + self.parts[self.table])
 
     @property
     def projected(self) -> int:
@@ -77,8 +88,9 @@ class Shapes(NamedTuple):
 
     def saved_size(self, steps: int, batch_size: int) -> int:
         """How many numbers the forward pass saves: see `rlgates.kernels.layout.TENSORS`."""
-        rows = steps * batch_size
-        return (rows + batch_size) * self.state_size + rows * sum(self.saved)
+        rows, table = steps * batch_size, self.table_columns
+        of_step = self.state_size - (table.stop - table.start)
+        return (rows + batch_size) * of_step + rows * sum(self.saved)
 
 
 def gate_columns(gate: GateKey, units: int) -> int:
@@ -171,6 +183,30 @@ def _rmc(
     return Shapes(slots * units, (slots * units,), weights, (*saved, *of_gates))
 
 
+def _dnc(
+    inputs: int,
+    gate: GateKey,
+    units: int,
+    slots: int,
+    word: int,
+    reads: int,
+    writes: int,
+    outputs: int,
+) -> Shapes:
+    width, both, heads = columns("lstm", gate, units), units + reads * word, reads + writes
+    said = 3 * writes * word + reads * word + 3 * reads + 3 * writes + 2 * reads * writes
+    links = writes * slots * slots
+    memory = slots * word, reads * slots, writes * slots, links, writes * slots, slots
+    weights = (width, inputs), (width,), (width, both), (said, units), (said,)
+    saved = width, both, both, said, heads * slots, writes * slots, writes * slots, outputs
+    return Shapes(
+        outputs,
+        (units, units, *memory, reads * word),
+        (*weights, (outputs, both), (outputs,)),
+        saved,
+    )
+
+
 class NativeCell(NamedTuple):
     """A cell of native code.
 
@@ -195,6 +231,7 @@ CELLS = {
     "mogrifier": NativeCell("mogrifier", "Mogrifier", _mogrifier),
     "nru": NativeCell("nru", "Nru", _nru),
     "rmc": NativeCell("rmc", "Rmc", _rmc),
+    "dnc": NativeCell("dnc", "Dnc", _dnc),
 }
 
 
@@ -237,6 +274,8 @@ LAYER: Fields = (
     ("projected_width", 1),  # of the input that the steps read; 0 if they read the input itself
     ("output_size", 1),
     ("state_size", 1),
+    ("table_at", 1),  # where the table is in the state, or its end
+    ("table_size", 1),  # 0 if there is none
     ("dropout_width", 1),
     ("noise_width", 1),  # dropout_width, then state_size if there is zoneout noise
     ("part_width", PARTS),  # of each part of the state
@@ -246,7 +285,7 @@ LAYER: Fields = (
 PROBABILITIES: Fields = (
     ("dropout", 1),  # 0 in evaluation
     ("zoneout", PARTS),  # of each part of the state
-    ("constant", 1),  # beta of JANET, the decay rate of GATO
+    ("constant", 1),  # beta of JANET, the decay rate of GATO, the clip of the DNC
 )
 TENSORS: Fields = (
     ("x", 1),  # (T, B, input_size)
@@ -257,7 +296,7 @@ TENSORS: Fields = (
     ("outputs", 1),  # (T, B, output_size)
     ("state_n", 1),  # (B, state_size)
     # For the backward pass, null without one: the states before each step and after the last,
-    # (T + 1, B, state_size), then what the cell saves, (T, B, width) each.
+    # (T + 1, B, state_size - table_size), then what the cell saves, (T, B, width) each.
     ("saved", 1),
     ("d_outputs", 1),  # null for zeros
     ("d_x", 1),

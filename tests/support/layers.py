@@ -94,6 +94,19 @@ SOME_FUSED: list[Layer] = [
 ]
 assert {core_names()[name][0] for name, _ in SOME_FUSED} == {*FUSED_OPTIONS}
 
+# The DNC, which has tests of its own.
+DNC: list[Layer] = [
+    ("dnc", {"num_writes": 2, "num_slots": 7, "word_size": 3, "num_reads": 2}),
+    ("dnc", {"num_writes": 3, "num_slots": 20, "word_size": 17, "num_reads": 1, "clip": None}),
+    ("dnc", {"clip": 0.4, "output_size": 5}),
+    ("dnc", {"num_slots": 1, "word_size": 1, "num_reads": 1}),
+    *layers_of("dnc", {"num_slots": 5, "word_size": 4}),
+]
+SOME_DNC: list[Layer] = [
+    ("ur_dnc", {"num_slots": 3, "word_size": 4}),
+    ("dnc", {"num_writes": 2, "num_slots": 3, "word_size": 5, "clip": 0.5, "output_size": 3}),
+]
+
 
 def general_core(
     name: str, hidden_size: int, num_layers: int = 1, input_size: int = 5, **options: Any

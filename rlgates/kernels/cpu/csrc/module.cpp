@@ -7,9 +7,12 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <algorithm>
+#include <climits>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "layout.h"
