@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import matplotlib as mpl
 import numpy as np
 import torch
 from commands import sections
@@ -32,13 +31,13 @@ from rlgates.core import Core
 from rlgates.envs import ENVS, BatchedEnv, EnvSpec, make_env_spec
 from rlgates.envs.engine.players import play
 from rlgates.experiments.configs.published import PROTOCOLS, Protocol
+from rlgates.experiments.plots.curves import new_figure
+from rlgates.experiments.plots.styles import style
+from rlgates.experiments.plots.titles import TITLES
 from rlgates.experiments.studies import STUDIES
 from rlgates.experiments.tasks import TASKS
 from rlgates.gates import ACTIVATIONS, AUXILIARIES, GATES, Gate, timescale
 from rlgates.registry import COMMON_OPTIONS, CORES, core_names, make_core
-
-mpl.use("agg")
-import matplotlib.pyplot as plt
 
 DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS.parent / "experiments" / "results"
@@ -319,30 +318,36 @@ def draw_gate(prefix: str, path: Path) -> None:
     gate = Gate(prefix, 256)
     biases = gate.initial_biases(torch.Generator().manual_seed(0))
     forget, _ = gate(*biases.values())
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
-    z = torch.linspace(-4, 4, 200)
-    if GATES[prefix].activation == "cumax":
-        left.plot(np.arange(256), forget)
-        left.set(xlabel="unit", ylabel="forget gate at the start")
-    else:
-        main = "mf" if "mf" in gate.maps else "f"
-        for other in (-4.0, 0.0, 4.0) if len(gate.maps) > 2 or "r" in gate.maps else (0.0,):
-            probe = Gate(prefix, 1)
-            inputs = [
-                (z if key == main else torch.full_like(z, other))[:, None] for key in probe.maps
-            ]
-            label = f"other maps {other:g}" if len(probe.maps) > 1 else None
-            left.plot(z, probe(*inputs)[0][:, 0], label=label)
-        left.set(xlabel=f"pre-activation z of {main}", ylabel="effective forget gate")
-        if left.get_legend_handles_labels()[1] and len(left.lines) > 1:
-            left.legend()
-    timescales = (1 / (1 - forget.clamp(max=1 - 1e-6))).sort().values
-    right.plot(timescales, np.linspace(0, 1, 256))
-    right.set(
-        xscale="log", xlabel="timescale 1 / (1 - f), steps", ylabel="share of 256 units below"
-    )
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    color = style(f"{prefix}_lstm" if prefix else "lstm").color
+    with new_figure(path, (8, 3.2), font_size=10, title_size=11) as figure:
+        left, right = figure.subplots(1, 2)
+        z = torch.linspace(-4, 4, 200)
+        if GATES[prefix].activation == "cumax":
+            left.plot(np.arange(256), forget, color=color, lw=2)
+            left.set(xlabel="unit", ylabel="forget gate at the start")
+        else:
+            main = "mf" if "mf" in gate.maps else "f"
+            has_others = len(gate.maps) > 2 or "r" in gate.maps
+            dashes = ((-4.0, "--"), (0.0, "-"), (4.0, "-.")) if has_others else ((0.0, "-"),)
+            for other, dash in dashes:
+                probe = Gate(prefix, 1)
+                inputs = [
+                    (z if key == main else torch.full_like(z, other))[:, None] for key in probe.maps
+                ]
+                label = f"other pre-activations {other:g}"
+                left.plot(z, probe(*inputs)[0][:, 0], color=color, ls=dash, lw=2, label=label)
+            left.set(xlabel=f"pre-activation z of {main}", ylabel="effective forget gate")
+            if has_others:
+                left.legend(loc="upper left", fontsize=8)
+        left.set(title="Forget gate", ylim=(-0.03, 1.03))
+        timescales = (1 / (1 - forget.clamp(max=1 - 1e-6))).sort().values
+        right.plot(timescales, np.linspace(0, 1, 256), color=color, lw=2)
+        right.set(
+            title="Timescales at the start",
+            xscale="log",
+            xlabel="timescale 1 / (1 - f), steps",
+            ylabel="share of 256 units below",
+        )
 
 
 def write_environments() -> None:
@@ -414,7 +419,7 @@ def environment_results(env_id: str) -> str:
     parts = []
     for path in scores():
         for found in read_tables(path):
-            if found.head.startswith(f"| {name}"):
+            if found.head.startswith(f"| {TITLES[name]}"):
                 parts.append(f"From [{path.stem}](../tables/{path.stem}.md):\n\n{found}")
     return "\n\n".join(parts)
 
@@ -435,13 +440,13 @@ def write_tasks() -> None:
             f"From [{path.stem}](../tables/{path.stem}.md):\n\n{result}"
             for path in scores()
             for result in read_tables(path)
-            if re.match(rf"\| {name}[ ,:]", result.head)
+            if re.match(rf"\| {re.escape(TITLES[name])}(,|:| \|)", result.head)
         ]
         direction = "higher is better" if kind.higher_is_better else "lower is better"
         write(
             "tasks",
             name,
-            f"# {name}",
+            f"# {name}: {TITLES[name]}",
             prose(kind.__doc__),
             f"Metric: `{kind.metric}` ({direction}).",
             f"## Settings\n\n{table(('setting', 'default'), settings)}" if settings else "",
@@ -451,7 +456,7 @@ def write_tasks() -> None:
             "\n\n".join(("## Protocols", "For `--protocol`.", *protocols)) if protocols else "",
             "## Results\n\n" + ("\n\n".join(found) or "None yet."),
         )
-    lines = [(name, f"`{name}`") for name in TASKS]
+    lines = [(name, f"`{name}`: {TITLES[name]}") for name in TASKS]
     index("tasks", "Tasks", "[How to run them](../guides/tasks.md).", lines)
 
 

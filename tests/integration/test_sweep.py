@@ -144,7 +144,10 @@ def test_a_study_of_networks_and_agents(monkeypatch: pytest.MonkeyPatch) -> None
     assert [bool(row["env"]) for row in rows] == [bool(row["success"]) for row in rows]
     assert [bool(row["env"]) for row in rows] == [not row["loss"] for row in rows]
     text = (results / "mixture.md").read_text()
-    for head in ("copy, delay 2 | loss", "PassiveMatch 1/1/5 | success", "PassiveTMaze 11 | suc"):
+    for head in (
+        *("Copy, delay 2 | loss", "Passive Match, 1/1/5 steps | success"),
+        "Passive T-Maze, 11 steps | success",
+    ):
         assert text.count(f"| {head}") == 1
     assert chance_levels(to_frame([row for row in rows if row["env"]])) == {
         "PassiveMatch 1/1/5": 1 / 3,

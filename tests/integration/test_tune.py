@@ -147,7 +147,7 @@ def test_each_core_and_task_has_its_own_search(study: Study) -> None:
     assert set(found["adding, steps 4", "", "lstm"]) == {"learning_rate"}
     text = Path("results/tiny_tune.md").read_text()
     assert "`lstm` 2 trials, `none` 2 trials" in text
-    assert "| copy, delay 2, bias 3 | loss on valid |" in text
+    assert "| Copy, delay 2, bias 3 | loss on valid |" in text
     assert [path.name for path in sorted(Path("runs/tiny").glob("*.journal"))] == [
         *("tune-lstm.journal", "tune-none.journal")
     ]
@@ -364,7 +364,7 @@ def test_a_core_can_be_searched_twice(capsys: pytest.CaptureFixture[str]) -> Non
     assert cli.main([*second, "--folder", "runs-3", "--seeds", "7"]) == 0
     assert len(trials()) == 8
     text = Path("results/tiny_tune.md").read_text()
-    assert text.count("| copy, delay 2 | loss on valid |") == 2
+    assert text.count("| Copy, delay 2 | loss on valid |") == 2
     assert "seed 5)" in text
     assert "seed 7)" in text
 
