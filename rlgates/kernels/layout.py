@@ -88,8 +88,8 @@ class Shapes(NamedTuple):
 
     def saved_size(self, steps: int, batch_size: int) -> int:
         """How many numbers the forward pass saves: see `rlgates.kernels.layout.TENSORS`."""
-        rows, table = steps * batch_size, self.table_columns
-        of_step = self.state_size - (table.stop - table.start)
+        rows = steps * batch_size
+        of_step = self.state_size - (0 if self.table is None else self.parts[self.table])
         return (rows + batch_size) * of_step + rows * sum(self.saved)
 
 
