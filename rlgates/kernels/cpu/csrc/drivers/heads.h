@@ -138,7 +138,7 @@ struct Actions {
       store(probs + k * LANES, prob);
       sum += prob;
     }
-    vec shift;
+    vec shift = {};
     for (long lane = 0; lane < LANES; lane++) shift[lane] = __builtin_logf(sum[lane]);
     for (long k = 0; k < count; k++) {
       store(log_probs + k * LANES, load(log_probs + k * LANES) - shift);
