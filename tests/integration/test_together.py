@@ -186,12 +186,12 @@ def test_torchrun_killed_and_again(tmp_path: Path) -> None:
         ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True
     ).stdout.split()
     os.kill(int(workers[-1]), signal.SIGKILL)
-    output, _ = process.communicate(timeout=100)
+    output, _ = process.communicate(timeout=300)
     assert process.returncode != 0
     assert "exitcode  : -9" in output
     assert checkpoint.exists()
     again = torchrun(2, [*arguments, "--total-steps", str(config.total_steps)])
-    output, _ = again.communicate(timeout=300)
+    output, _ = again.communicate(timeout=900)
     assert again.returncode == 0, output
     assert output.count("fresh episodes after") == 1  # one rank prints
     manifest = json.loads((config.run_folder(0) / "manifest.json").read_text())

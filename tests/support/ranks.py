@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-SECONDS = 120
+SECONDS = 300
 
 
 def together(size: int, folder: Path, function: Callable[[], Any]) -> list[Any]:
