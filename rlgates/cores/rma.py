@@ -12,6 +12,7 @@ from rlgates.cell import Cell, State, factory_kwargs, full_precision, truncated_
 from rlgates.cores.lstm import LSTM
 from rlgates.errors import MAX_WIDTH, check_flag, check_size
 from rlgates.gates import GateLike, as_gate
+from rlgates.kernels import CellSpec
 
 # A row or key with a smaller norm counts as zero, so that no gradient is divided by zero.
 _SHORTEST = 1e-6
@@ -223,6 +224,24 @@ class RMA(Cell):
         return RMAOutputs(
             *outputs.split([latent, controller, self.output_size - latent - controller], dim=-1)
         )
+
+    def recurrence(self) -> CellSpec:
+        first, second = self.controller_1, self.controller_2
+        layers = (
+            (layer.weight_ih, layer.bias_ih + layer.bias_hh, layer.weight_hh)
+            for layer in (first, second)
+        )
+        of_latent = self.W_z1, self.b_z1, self.W_z2, self.b_z2
+        table = self.num_slots, self.num_heads, self.top_k
+        query: tuple[Tensor, ...]
+        if self.memory:
+            query = self.W_read, self.b_read
+        else:
+            table, like = (0, 0, 0), self.b_z1
+            query = like.new_empty(0, 2 * self.hidden_size), like.new_empty(0)
+        sizes = self.hidden_size, self.latent_size, self.latent_hidden, *table
+        weights = *of_latent, *(weight for layer in layers for weight in layer), *query
+        return CellSpec("rma", sizes, weights, self.gate.key)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         first, second = self.controller_1, self.controller_2

@@ -207,6 +207,32 @@ def _dnc(
     )
 
 
+def _rma(
+    inputs: int,
+    gate: GateKey,
+    units: int,
+    latent: int,
+    hidden: int,
+    slots: int,
+    heads: int,
+    top: int,
+) -> Shapes:
+    width, reads, memory = columns("lstm", gate, units), heads * latent, int(heads > 0)
+    low = inputs + 2 * units + reads
+    of_latent = (hidden, low), (hidden,), (latent, hidden), (latent,)
+    first = (width, latent), (width,), (width, units)
+    second = (width, latent + units), (width,), (width, units)
+    query = (reads + heads, 2 * units), (reads + heads,)
+    return Shapes(
+        latent + 2 * units + reads,
+        (*[units] * 4, slots * latent, reads, memory),
+        (*of_latent, *first, *second, *query),
+        (low, hidden, latent + units, width, width, 2 * units, reads + heads, 4 * heads * top),
+        projects_input=False,
+        table=4,
+    )
+
+
 class NativeCell(NamedTuple):
     """A cell of native code.
 
@@ -232,6 +258,7 @@ CELLS = {
     "nru": NativeCell("nru", "Nru", _nru),
     "rmc": NativeCell("rmc", "Rmc", _rmc),
     "dnc": NativeCell("dnc", "Dnc", _dnc),
+    "rma": NativeCell("rma", "Rma", _rma),
 }
 
 

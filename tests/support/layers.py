@@ -78,6 +78,14 @@ FUSED_OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"mem_slots": 2, "gate_style": "memory", "key_size": 3},
         {"mem_slots": 1, "gate_style": None, "mlp_layers": 1},
     ],
+    # Of rows of equal cosine, as those of zeros, the loop may choose others.
+    "rma": [
+        {"latent_size": 4, "num_slots": 6, "top_k": 6},
+        {"latent_size": 17, "latent_hidden": 3, "num_slots": 5, "top_k": 2, "num_heads": 1},
+        {"latent_size": 20, "num_slots": 40, "top_k": 3, "num_heads": 4},
+        {"latent_size": 3, "num_slots": 1, "top_k": 1, "num_heads": 2},
+        {"latent_size": 7, "memory": False},
+    ],
 }
 FUSED: list[Layer] = [
     *((name, options) for name, choices in FUSED_OPTIONS.items() for options in choices),
@@ -85,12 +93,14 @@ FUSED: list[Layer] = [
     ("um_mogrifier", {"chunk_size": 2}),
     *layers_of("rmc", {"mem_slots": 3}),
     ("um_rmc", {"chunk_size": 2}),
+    *layers_of("rma", {"latent_size": 5, "num_slots": 7, "top_k": 7}),
 ]
 # One of each of these cells.
 SOME_FUSED: list[Layer] = [
     *(FUSED[i] for i in (0, 2, 7, 16)),
     ("om_mogrifier", {}),
     ("ur_rmc", {"num_heads": 2}),
+    ("ur_rma", {"latent_size": 4, "num_slots": 6, "top_k": 6}),
 ]
 assert {core_names()[name][0] for name, _ in SOME_FUSED} == {*FUSED_OPTIONS}
 
