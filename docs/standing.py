@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pandas as pd
 from rendering import table
 
+from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.rows import TITLE, read_frame
 from rlgates.experiments.studies import STUDIES
 from rlgates.experiments.tasks import TASKS
@@ -89,7 +90,7 @@ def standing(cores: set[str], results: Path) -> str:
         core, first = mine[0], medians.index[0]
         place = 1 + int((medians != medians[core]).cumprod().sum())
         row = (
-            f"[{contest.study}](../studies/{contest.study}.md): {contest.title}",
+            f"[{contest.study}](../studies/{contest.study}.md): {title_words(contest.title)}",
             f"`{core}`",
             contest.text(core),
             f"{place} of {len(medians)}",
