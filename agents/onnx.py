@@ -321,7 +321,8 @@ def _stable_sort() -> Any:
         op: Any = importlib.import_module("onnxscript").opset18
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "export_onnx needs onnxscript: install rlgates with its extra [onnx]."
+            "export_onnx needs onnxscript: install rlgates with its extra [onnx], in a checkout by "
+            'pip install ".[onnx]".'
         ) from error
 
     def stable_sort(

@@ -192,7 +192,7 @@ def export(
     try:
         print(export_onnx(loaded.model, out, deterministic))
     except ImportError as error:
-        raise ValueError(f'{error}: pip install "rlgates[onnx]"') from error
+        raise ValueError(str(error)) from error
     if (statistics := loaded.file.with_suffix(".json")).exists():
         print(f"its observations are clip((x - mean) / sqrt(var + epsilon)) with {statistics}")
     return FINISHED
