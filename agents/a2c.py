@@ -10,6 +10,7 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 
+from rlgates.agents.compilation import CompileMode, check_compile
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.rma.policy import RMAPolicy
 from rlgates.agents.sequences.policy import SequencePolicy
@@ -41,6 +42,7 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
         tvt: `rlgates.agents.TVT()` for temporal value transport, which needs an RMA core and
             rollouts of whole episodes.
         distributed: as in `rlgates.RecurrentPPO`.
+        compile: as in `rlgates.RecurrentPPO`.
 
     Raises:
         ValueError: as in `rlgates.RecurrentPPO`.
@@ -85,6 +87,7 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
         sum_over_time: bool = False,
         tvt: TVT | None = None,
         distributed: bool = False,
+        compile: bool | CompileMode = False,
     ) -> None:
         for name, value in (
             ("rollout_buffer_class", rollout_buffer_class),
@@ -105,6 +108,7 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
         check_number("rms_prop_eps", rms_prop_eps, above=0)
         self.tvt = check_tvt(tvt)
         self.distributed = check_flag("distributed", distributed)
+        self.compile = check_compile(compile)
         super().__init__(
             policy,
             env,

@@ -13,6 +13,7 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 from torch import Tensor
 
+from rlgates.agents.compilation import CompileMode, as_tensors, check_compile
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.rma.policy import RMAPolicy
 from rlgates.agents.sequences.buffers import Minibatch
@@ -64,12 +65,18 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
             makes the agent with the same arguments and its own part of the environments.
             `batch_size` and `total_timesteps` count the steps of all. The agent is the same as one
             process with all environments would train, up to the order of sums. It is not saved.
+        compile: run the policy's steps, its evaluation of minibatches, the loss and the steps of
+            environments that are tensors through `torch.compile`; also one of its modes, such as
+            "reduce-overhead". This takes a minute at the start and computes the same up to
+            rounding. When it pays: see the guide "On a GPU". Where torch.compile does not work,
+            as without a C++ compiler, a warning says so and training goes on without.
         sequences: deprecated, "whole" is the only behaviour.
 
     Raises:
         ValueError: an unknown core or option; a number out of range; a `chunk_len` or `burn_in`
             that does not fit (the message names the nearest that does); with `tvt`, a core without
-            the memory of an RMA, or rollouts that cut episodes. While learning: observations,
+            the memory of an RMA, or rollouts that cut episodes. An unknown mode of `compile`, or,
+            while learning, a policy that is not one graph. While learning: observations,
             rewards or gradients that are not finite; the model is then restored as it was before
             the update.
         TypeError: a policy class that is not a `SequencePolicy`.
@@ -115,6 +122,7 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         kl_stop: Literal["minibatch", "epoch"] = "minibatch",
         tvt: TVT | None = None,
         distributed: bool = False,
+        compile: bool | CompileMode = False,
         sequences: str | None = None,
     ) -> None:
         if sequences is not None:
@@ -128,6 +136,7 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         self.kl_stop = check_choice("kl_stop", kl_stop, ("minibatch", "epoch"))
         self.tvt = check_tvt(tvt)
         self.distributed = check_flag("distributed", distributed)
+        self.compile = check_compile(compile)
         super().__init__(
             policy,
             env,
@@ -244,11 +253,15 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         clip_range_vf = None if self.clip_range_vf is None else self._clip_range_vf()
         settings = LossSettings(self._clip_range(), clip_range_vf, self.ent_coef, self.vf_coef)
         auxiliary: dict[str, Tensor] = {}
-        losses = native_ppo_losses(self.policy, batch, advantages, settings)
+        losses, compiles = None, self._compiles(batch)
+        if not compiles:
+            losses = native_ppo_losses(self.policy, batch, advantages, settings)
         if losses is None:
             evaluation = self._evaluate(batch)
             auxiliary = evaluation.auxiliary
-            losses = ppo_loss(evaluation, batch, advantages, settings)
+            if compiles:
+                settings = as_tensors(settings, self.device)
+            losses = self._graph(ppo_loss, batch)(evaluation, batch, advantages, settings)
         loss = sum(auxiliary.values(), start=losses.loss)
         return loss, {**losses._asdict(), "loss": loss, **auxiliary}
 

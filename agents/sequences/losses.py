@@ -114,7 +114,7 @@ class _ClippedLoss(torch.autograd.Function):
             d_log_probs += settings.ent_coef / count
         else:
             entropy_loss = -entropy.mean()
-            d_entropy = torch.full_like(entropy, -settings.ent_coef / count)
+            d_entropy = torch.ones_like(entropy) * (-settings.ent_coef / count)
 
         loss = policy_loss + settings.ent_coef * entropy_loss + settings.vf_coef * value_loss
         ratio_change = ratio - 1

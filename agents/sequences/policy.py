@@ -10,11 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from stable_baselines3.common.distributions import Distribution
 from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.preprocessing import is_image_space, preprocess_obs
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor
 
 from rlgates import kernels
@@ -133,6 +136,11 @@ class ActionEvaluation(NamedTuple):
     auxiliary: dict[str, Tensor]
 
 
+def _one_hot(x: Tensor, count: int) -> Tensor:
+    # That of torch looks at the numbers, at which a compiled graph ends.
+    return (x.unsqueeze(-1) == torch.arange(count, device=x.device)).float()
+
+
 class SequencePolicy(RecurrentActorCriticPolicy):
     """The methods of a policy on whole sequences; `MlpLstmPolicy` builds its modules."""
 
@@ -141,6 +149,19 @@ class SequencePolicy(RecurrentActorCriticPolicy):
     lstm_critic: CoreModule | None  # type: ignore[assignment]
     shared_gradient: str
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        space: Any = self.observation_space
+        parts = space.spaces if isinstance(space, spaces.Dict) else {None: space}
+        images = {name for name, part in parts.items() if is_image_space(part)}
+        # Names of the observations to scale; None for one that is no dictionary.
+        self._image_names = images if self.normalize_images else set()
+        self._choices: dict[str | None, list[int]] = {
+            name: np.atleast_1d(getattr(part, "nvec", getattr(part, "n", 0))).tolist()
+            for name, part in parts.items()
+            if isinstance(part, spaces.Discrete | spaces.MultiDiscrete)
+        }
+
     def initial_states(self, batch_size: int) -> States:
         """The states at the start of an episode."""
         critic = self.lstm_critic
@@ -148,6 +169,34 @@ class SequencePolicy(RecurrentActorCriticPolicy):
             self.lstm_actor.core.initial_state(batch_size),
             None if critic is None else critic.core.initial_state(batch_size),
         )
+
+    def extract_features(  # type: ignore[override]
+        self, obs: Observations, features_extractor: BaseFeaturesExtractor | None = None
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """As in SB3, without asking NumPy in every call which observations are images."""
+        if not self.share_features_extractor:
+            x = self.preprocess(obs)
+            return self.pi_features_extractor(x), self.vf_features_extractor(x)
+        extractor: Any = features_extractor or self.features_extractor
+        features: Tensor = extractor(self.preprocess(obs))
+        return features
+
+    def preprocess(self, obs: Observations) -> Observations:
+        """Observations as the encoders read them: floats, images from 0 to 1, choices one-hot."""
+        space = self.observation_space
+        if isinstance(obs, dict):
+            assert isinstance(space, spaces.Dict)
+            return {name: self._preprocess(x, name, space[name]) for name, x in obs.items()}
+        return self._preprocess(obs, None, space)
+
+    def _preprocess(self, x: Tensor, name: str | None, space: spaces.Space[Any]) -> Tensor:
+        if isinstance(space, spaces.Box):
+            return x.float() / 255.0 if name in self._image_names else x.float()
+        if torch.compiler.is_compiling() and name in self._choices:
+            counts = self._choices[name]
+            parts = zip(x.view(-1, len(counts)).unbind(1), counts, strict=True)
+            return torch.cat([_one_hot(part, count) for part, count in parts], dim=-1)
+        return preprocess_obs(x, space)  # type: ignore[return-value]
 
     def latents(
         self, observations: Observations, states: States, episode_starts: Tensor
@@ -279,6 +328,8 @@ class SequencePolicy(RecurrentActorCriticPolicy):
         It may not where a subclass or an instance has its own version of one of the methods that
         run them, or of others that are named.
         """
+        if torch.compiler.is_compiling():
+            return None
         own, kind = vars(self), type(self)
         for name in (*_HEAD_METHODS, *methods):
             if name in own or getattr(kind, name) is not _METHODS[name]:

@@ -8,7 +8,8 @@ import pickle
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
+from rlgates.agents.compilation import Compiled, CompileMode, check_compile
 from rlgates.agents.files import archive
 from rlgates.agents.files.models import load_model, pack_model, read_parameters, reading, saving
 from rlgates.agents.ranks import ALONE, Ranks, check_first_index, pool_statistics, seed_envs
@@ -88,6 +90,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
         tvt: temporal value transport, which adds to the rewards of a rollout; or None.
         distributed: whether the processes of torch.distributed train this agent together.
         ranks: these processes, and which environments this one has.
+        compile: whether steps and losses run as graphs of torch.compile, or its mode.
     """
 
     policy: SequencePolicy
@@ -97,6 +100,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
     tvt: TVT | None
     distributed: bool = False
     ranks: Ranks = ALONE
+    compile: bool | CompileMode = False  # which models of earlier versions do not have
+    _compiled: dict[str, Compiled]
     _last_lstm_states: Any
     _last_warning = ""
 
@@ -181,6 +186,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
         check_size("sde_sample_freq", self.sde_sample_freq, minimum=-1)
         for name in ("use_sde", "normalize_advantage"):
             check_flag(name, getattr(self, name))
+        self.compile = check_compile(self.compile)
         for name in ("gamma", "gae_lambda"):
             check_fraction(name, getattr(self, name))
         for name in ("ent_coef", "vf_coef"):
@@ -210,6 +216,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
         self._join_ranks()
         if not self.ranks.is_first:  # which logs for all
             self.verbose, self.tensorboard_log = 0, None
+        self._compiled = {}
         super()._setup_model()
         if self.tvt is not None:
             rma_cell(self.policy)  # raises if the policy has none
@@ -241,6 +248,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
         if not self.ranks.is_alone:
             for tensor in self.policy.state_dict().values():
                 self.ranks.broadcast(tensor)
+        if self.compile and isinstance(self.env, TensorVecEnv):
+            self.env.compile(self.compile)
         return super()._setup_learn(total_timesteps, *args, **kwargs)
 
     def _join_ranks(self) -> None:
@@ -280,6 +289,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
         """
         assert self._last_obs is not None, "no previous observation was provided"
         policy, sequences, ranks = self.policy, rollout_buffer.sequences, self.ranks
+        act = self._graph(policy.act) if ranks.is_alone else partial(policy.act, ranks=ranks)
         policy.set_training_mode(False)
         sequences.reset()
         if self.use_sde:
@@ -295,8 +305,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
                 policy.reset_noise(ranks.total)
             action_masks = self._action_masks(env)
             with torch.no_grad():
-                action_tensor, values, log_probs, new_states, outputs = policy.act(
-                    obs_tensor, states, episode_starts, action_masks, ranks=ranks
+                action_tensor, values, log_probs, new_states, outputs = act(
+                    obs_tensor, states, episode_starts, action_masks
                 )
             lstm_states = StatePairs(policy, new_states)
             actions: Any = action_tensor
@@ -435,14 +445,36 @@ class SequenceRollouts(OnPolicyAlgorithm):
                     f"the {name} of a rollout must be finite, got {count} numbers that are not."
                 )
 
+    def _graph(self, function: Callable[..., Any], batch: Minibatch | None = None) -> Any:
+        """A function as `compile` says, but as it is for a batch of another shape than most."""
+        if self.compile is False or not self._compiles(batch):
+            return function
+        name = function.__name__
+        if name not in self._compiled:
+            self._compiled[name] = Compiled(function, self.compile)
+        return self._compiled[name]
+
+    def _compiles(self, batch: Minibatch | None) -> bool:
+        """Whether a graph runs for such a batch; not where torch.compile has turned out to fail."""
+        works = all(graph.works for graph in self._compiled.values())
+        return bool(self.compile) and works and (batch is None or self._is_whole(batch))
+
+    def _is_whole(self, batch: Minibatch) -> bool:
+        """Whether a minibatch has as many chunks as all but the last one."""
+        sequences, size = self.rollout_buffer.sequences, self._minibatch_size()
+        length, count = batch.episode_starts.shape
+        chunks = sequences.n_steps // length * sequences.n_envs
+        return count == (chunks if size is None else min(chunks, chunks_of(size, length)))
+
     def _evaluate(self, batch: Minibatch) -> ActionEvaluation:
-        return self.policy.evaluate(
+        evaluation: ActionEvaluation = self._graph(self.policy.evaluate, batch)(
             batch.observations,
             batch.actions,
             batch.states,
             batch.episode_starts,
             batch.action_masks,
         )
+        return evaluation
 
     def _normalized(self, batch: Minibatch) -> Tensor:
         """The advantages of a minibatch with mean 0 and variance 1, those of all ranks together."""
@@ -575,5 +607,5 @@ class SequenceRollouts(OnPolicyAlgorithm):
         super().set_parameters(load_path_or_dict, exact_match, device)
 
     def _excluded_save_params(self) -> list[str]:
-        ours = ["_last_lstm_states", "_last_warning", "distributed", "ranks"]
+        ours = ["_last_lstm_states", "_last_warning", "distributed", "ranks", "_compiled"]
         return [*super()._excluded_save_params(), *ours]

@@ -66,7 +66,9 @@ class MeanMetrics:
 
     def result(self) -> dict[str, float]:
         """The average of each name."""
-        return {name: torch.stack(values).mean().item() for name, values in self._values.items()}
+        means = [torch.stack(values).mean() for values in self._values.values()]
+        # One look at all of them: each would wait for the GPU.
+        return dict(zip(self._values, torch.stack(means).tolist() if means else [], strict=True))
 
 
 def explained_variance(values: Tensor, returns: Tensor, ranks: Ranks = ALONE) -> float:

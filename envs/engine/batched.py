@@ -75,7 +75,8 @@ class BatchedEnv:
         self._state: State | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "xp"}
+        # A compiled step belongs to its process.
+        return {name: v for name, v in vars(self).items() if name not in ("xp", "advance")}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         self.__dict__.update(saved, xp=namespace(saved["_index"]))
@@ -158,9 +159,8 @@ class BatchedEnv:
         Raises:
             ResetNeeded: before the first reset. TypeError, ValueError: unusable actions.
         """
-        state, spec = self.state, self.spec
-        state, reward, finished = spec.step(state, self._check(actions))
-        obs = spec.observe(state)
+        spec = self.spec
+        state, reward, finished, obs = self.advance(self.state, self._check(actions))
         self._return = self._return + reward
         self._clock += 1
         info: dict[str, Any] = {"finished": finished}
@@ -171,6 +171,15 @@ class BatchedEnv:
             state, obs = self._restart(state, obs, finished)
         self._state = state
         return obs, reward, finished, self._zeros(self.xp.bool), info
+
+    def advance(self, state: State, actions: Array) -> tuple[State, Array, Array, Observation]:
+        """One step of the game, a pure function, which may be replaced by a compiled one.
+
+        Returns:
+            the next state, reward float32, whether the episode ended, and the observation.
+        """
+        state, reward, finished = self.spec.step(state, actions)
+        return state, reward, finished, self.spec.observe(state)
 
     def _check(self, actions: Any) -> Array:
         """`actions` as int64 (num_envs,), within the action space."""

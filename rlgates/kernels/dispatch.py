@@ -334,9 +334,13 @@ def _is_plain_cpu(tensors: Sequence[Tensor | None]) -> bool:
 
 def grid_features(x: Tensor, *weights: Tensor) -> Tensor | None:
     """The features of `rlgates.kernels.cpu.grid.run`; None where torch has to compute them."""
-    if x.requires_grad or not _is_plain_cpu((x, *weights)):
+    if x.requires_grad or torch.compiler.is_exporting():
         return None
-    return grid.run(x, *weights)
+    if torch.compiler.is_compiling():
+        is_native = all(tensor.is_cpu and tensor.dtype is torch.float32 for tensor in (x, *weights))
+        is_native = is_native and abi.built() and not torch.is_autocast_enabled("cpu")
+        return ops.grid(x, *weights) if is_native else None
+    return grid.run(x, *weights) if _is_plain_cpu((x, *weights)) else None
 
 
 def supports_heads(heads: Heads) -> bool:
