@@ -187,15 +187,15 @@ struct Rma : CellDefaults {
     return (uint64_t)bits << 32 | (unsigned)place;
   }
 
-  // What is saved of the rows that a head reads.
+  // What is saved of the rows that a head reads: the step that wrote one, or, of a table from before,
+  // -1 minus twice its slot, and 1 less if that is the table of an episode's start.
   struct ReadRows {
-    int *source;
-    float *weight, *cosine, *inverse;
+    float *source, *weight, *cosine, *inverse;
   };
   ReadRows read_rows(const Context &ctx, long row, long head) const {
     float *from = ctx.saved[READ_ROWS].row(ctx.t, row) + head * count;
     const long each = heads * count;
-    return {(int *)from, from + each, from + 2 * each, from + 3 * each};
+    return {from, from + each, from + 2 * each, from + 3 * each};
   }
 
   void unit_key(const float *query, long head, float *key, float *inverse) const {
@@ -343,16 +343,17 @@ struct Rma : CellDefaults {
       // Rows of zeros, or nearly so, have no product with anything: they only share the weight.
       auto is_empty = [&of](long i) { return of.inverse[i] == 0.0f && of.cosine[i] == 0.0f; };
       for (long i = 0; i < count; i++) {
-        const int source = of.source[i];
+        const int source = (int)of.source[i];
         scratch[i] = is_empty(i) ? 0.0f : dot(d_reads, source_row(ctx, row, source), latent);
         mean += of.weight[i] * scratch[i];
       }
       memset(d_keys, 0, latent * sizeof(float));
       for (long i = 0; i < count; i++) {
-        float *d_row = d_source_row(ctx, row, of.source[i]);
+        const int source = (int)of.source[i];
+        float *d_row = d_source_row(ctx, row, source);
         if (d_row) add_scaled(d_row, of.weight[i], d_reads, latent);
         if (is_empty(i)) continue;
-        const float *from = source_row(ctx, row, of.source[i]);
+        const float *from = source_row(ctx, row, source);
         const float d_logit = of.weight[i] * (scratch[i] - mean);
         const float slope = d_logit * strength * of.inverse[i];
         d_strength += d_logit * of.cosine[i];
