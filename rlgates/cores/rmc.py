@@ -222,7 +222,7 @@ class RMC(Cell):
         )
         blocks = list(self.blocks)
         of_blocks = (
-            _stacked([block.get_parameter(f"{layer}.{name}") for block in blocks])
+            _stacked([getattr(getattr(block, layer), name) for block in blocks])
             for layer in ("qkv", "norm_qkv", "norm_att", "norm_mlp")
             for name in ("weight", "bias")
         )
