@@ -185,7 +185,7 @@ def test_a_failing_run_does_not_stop_those_beside_it(capsys: pytest.CaptureFixtu
         *(("copy, delay 2", ""), ("copy, delay 2", "bias 3"), ("adding, steps 4", ""))
     }
     text = Path("results/networks.md").read_text()
-    for title in ("copy, delay 2", "adding, steps 4"):
+    for title in ("Copy, delay 2", "Adding, 4 steps"):
         assert text.count(f"| {title} | loss | worst seed |") == 1
     assert text.count("| `lstm`, bias 3 | ") == 1
     manifest = json.loads(Path("runs/networks/bias_3/copy-2-lstm/seed-5/manifest.json").read_text())
