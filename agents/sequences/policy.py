@@ -293,10 +293,10 @@ class SequencePolicy(RecurrentActorCriticPolicy):
             distribution = self.distribution(core, action_masks)
         else:
             native: Any = distribution
-            own_log_probs = native.log_probs
-            native.log_probs = ranks.spread(own_log_probs)
+            local_log_probs = native.log_probs
+            native.log_probs = ranks.spread(local_log_probs)
             actions = ranks.own(native.get_actions(deterministic))
-            native.log_probs = own_log_probs
+            native.log_probs = local_log_probs
         log_probs = distribution.log_prob(actions)
         actions = actions.reshape(-1, *(self.action_space.shape or ()))
         return PolicyOutput(actions, values, log_probs, core.states, core.outputs[0])
