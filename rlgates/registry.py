@@ -375,7 +375,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
             gates = [gate for gate, row in GATES.items() if option in row.options]
             cores = [core for core, row in CORES.items() if option in row.options]
             owners = [*(f"{gate}_" if gate else "the plain gate" for gate in gates), *cores]
-            raise unknown_choice(f"option for core {name!r}", option, allowed, owners)
+            raise unknown_choice(f"option of core {name!r}:", option, allowed, owners)
 
 
 def _with_gate(name: str, gate: str) -> str:

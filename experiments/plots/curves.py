@@ -253,6 +253,8 @@ def draw_returns(
         axes = figure.add_subplot()
         for (name, (steps, values)), (color, dash, _) in zip(lines.items(), SERIES, strict=False):
             known = ~np.isnan(values)
+            if not known.any():
+                continue
             marker = "o" if known.sum() < POINTS // 4 else ""
             axes.plot(
                 steps[known], values[known], color=color, ls=dash, lw=2.2, marker=marker, label=name

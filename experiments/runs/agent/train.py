@@ -110,7 +110,7 @@ def _train(
             stop,
             lambda: _is_good_enough(model, config),
         )
-        progress = Progress(name, "steps", config.total_steps, bar)
+        progress = Progress(name, "steps", config.total_steps, bar, config.max_minutes)
         callbacks: list[BaseCallback] = [boundary]
         if ranks.is_first:
             callbacks += [GateCallback(), measure, RolloutProgress(progress)]

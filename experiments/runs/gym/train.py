@@ -196,7 +196,7 @@ def _train(
             },
             stop,
         )
-        progress = Progress(name, "steps", config.total_steps, bar)
+        progress = Progress(name, "steps", config.total_steps, bar, config.max_minutes)
         if saved:
             snapshot.restore(model, envs, snapshot.part_of(saved, ranks))
             boundary.restore(saved, model.num_timesteps)
@@ -249,8 +249,7 @@ def _measure(
     reached = steps[means >= config.success_return].tolist()
     if returns.mean >= config.success_return:
         reached.append(model.num_timesteps)
-    _draw(folder.path, config)
-    return GymResult(
+    result = GymResult(
         mean_return=returns.mean,
         low=returns.low,
         high=returns.high,
@@ -261,6 +260,8 @@ def _measure(
         ended=ended,
         best_step=best_step,
     )
+    _draw(folder.path, config, result)
+    return result
 
 
 class Measure(RolloutCallback):
@@ -343,17 +344,21 @@ def read_evaluations(folder: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any
     return steps[known], returns[known]
 
 
-def _draw(folder: Path, config: GymConfig) -> None:
-    """The learning curve of a run."""
+def _draw(folder: Path, config: GymConfig, result: GymResult) -> None:
+    """The learning curve of a run; the final evaluation ends that of evaluations."""
     rows = logs.read_rows(folder / "progress.csv")
     steps = logs.column(rows, logs.STEPS)
-    by_success = any(row.get(SUCCESS) for row in rows)
-    names = ("rollout/success_rate", SUCCESS) if by_success else ("rollout/ep_rew_mean", RETURN)
+    if result.success is None:
+        label, names = "return of an episode", ("rollout/ep_rew_mean", RETURN)
+        final = result.mean_return
+    else:
+        label, names = "success rate", ("rollout/success_rate", SUCCESS)
+        final = result.success
+    evaluations = np.append(logs.column(rows, names[1]), final)
     lines = {
         "in training": (steps, logs.column(rows, names[0])),
-        "evaluation on fresh episodes": (steps, logs.column(rows, names[1])),
+        "evaluations on fresh episodes": (np.append(steps, result.steps), evaluations),
     }
-    label = "success rate" if by_success else "return of an episode"
     draw_returns(lines, folder / "curve.png", f"{config.title}, {config.core}", label)
 
 
