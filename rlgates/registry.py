@@ -14,6 +14,7 @@ import torch
 from rlgates.cell import Cell, check_device, factory_kwargs, option_names
 from rlgates.core import BackendName, Core
 from rlgates.cores.dnc import DNC
+from rlgates.cores.elman import Elman, IndRNN
 from rlgates.cores.feedforward import FeedForward
 from rlgates.cores.gato import GATO
 from rlgates.cores.gru import GRU
@@ -201,6 +202,18 @@ CORES: dict[str, CoreRow] = {
         "a table of past latents, read by the two LSTM layers that they drive",
         "Hung et al. 2019",
         _every_gate,
+    ),
+    "elman": CoreRow(
+        Elman,
+        "Elman network",
+        "h' = tanh(W x + b + U h)",
+        "Elman 1990",
+    ),
+    "indrnn": CoreRow(
+        IndRNN,
+        "IndRNN",
+        "h' = relu(W x + b + u h), a number u for each unit",
+        "Li et al. 2018",
     ),
     "none": CoreRow(FeedForward, "no memory (the floor)", "h' = tanh(W x + b)", ""),
 }

@@ -75,6 +75,8 @@ FAMILIES = {
     "gato": ("#AA4499", 12),
     "lru": ("#56B4E9", 10),
     "minlstm": ("#661100", 1),
+    "elman": ("#AAAA00", 0),
+    "indrnn": ("#6699CC", 5),
 }
 SERIES = tuple(Style(color, *line) for color, line in zip(GATE_COLORS.values(), LINES, strict=True))
 """For what is no core, in order: the styles of the LSTM's gates."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlgates.cores.dnc import DNC
+from rlgates.cores.elman import Elman, IndRNN
 from rlgates.cores.feedforward import FeedForward
 from rlgates.cores.gato import GATO
 from rlgates.cores.gru import GRU
@@ -29,7 +30,9 @@ __all__ = [
     "RMA",
     "RMC",
     "RRU",
+    "Elman",
     "FeedForward",
+    "IndRNN",
     "MinGRU",
     "MinLSTM",
     "MogrifierLSTM",

@@ -22,7 +22,7 @@ from rlgates.kernels.triton import op as triton
 
 BACKENDS = ("auto", "plain", "native", "scan", "triton")
 
-_NOT_BUILT = "the extension rlgates.kernels.cpu._native was not built at installation"
+_NOT_BUILT = "the extension rlgates.kernels.cpu._native was not built for this version"
 _logger = logging.getLogger(__name__)
 
 

@@ -21,7 +21,7 @@ from support.twin_harness import (
 
 from rlgates.gates import GATES
 from rlgates.registry import CORES
-from twins import linear, rru
+from twins import linear, rru, ungated
 from twins.gated import gru, janet, lstm, mogrifier
 from twins.gates import MAIN
 from twins.gato import gato
@@ -101,6 +101,16 @@ TWINS = {
         linear.lru,
         each("lru", {}, TWO, NO_GAMMA, NO_GAMMA | TWO),
         each("lru", {}),
+    ),
+    "elman": Twin(
+        ungated.elman,
+        each("elman", {}, TWO, {"nonlinearity": "relu"}),
+        each("elman", {}),
+    ),
+    "indrnn": Twin(
+        ungated.indrnn,
+        each("indrnn", {}, TWO, {"nonlinearity": "tanh", "max_recurrent": 0.3}),
+        each("indrnn", {"nonlinearity": "tanh"}),
     ),
     "none": Twin(linear.memoryless, each("none", {}, TWO), []),
     "gato": Twin(
