@@ -27,6 +27,7 @@ from rlgates.cores.nru import NRU
 from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
+from rlgates.cores.window import FrameConv, FrameStack, Positional
 from rlgates.errors import (
     MAX_DEPTH,
     MAX_WIDTH,
@@ -214,6 +215,24 @@ CORES: dict[str, CoreRow] = {
         "IndRNN",
         "h' = relu(W x + b + u h), a number u for each unit",
         "Li et al. 2018",
+    ),
+    "frame_stack": CoreRow(
+        FrameStack,
+        "frame stack",
+        "y = mlp(C x of the last inputs)",
+        "Mnih et al. 2015, Morad et al. 2023",
+    ),
+    "frame_conv": CoreRow(
+        FrameConv,
+        "frame convolution",
+        "y = sum of W_k x_(t-k) over the last inputs",
+        "Bai et al. 2018, Morad et al. 2023",
+    ),
+    "positional": CoreRow(
+        Positional,
+        "positional MLP",
+        "y = tanh(W x + U p(step) + b)",
+        "Vaswani et al. 2017, Morad et al. 2023",
     ),
     "none": CoreRow(FeedForward, "no memory (the floor)", "h' = tanh(W x + b)", ""),
 }

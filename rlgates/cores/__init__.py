@@ -16,6 +16,7 @@ from rlgates.cores.nru import NRU
 from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
+from rlgates.cores.window import FrameConv, FrameStack, Positional
 from rlgates.deprecation import renamed
 
 __all__ = [
@@ -32,10 +33,13 @@ __all__ = [
     "RRU",
     "Elman",
     "FeedForward",
+    "FrameConv",
+    "FrameStack",
     "IndRNN",
     "MinGRU",
     "MinLSTM",
     "MogrifierLSTM",
+    "Positional",
 ]
 
 _MOVED = (

@@ -28,6 +28,8 @@ HEAVY = ("rmc", "dnc", "rma")
 LIGHT_GATES = ("", "ur", "om")
 # Cores and twins that stop a gradient, which finite differences do not.
 STOPPED = ("dnc", "rma")
+# Cores that keep nothing of their inputs.
+FORGETFUL = ("none", "positional")
 # A cell of several gated layers numbers their weights.
 NUMBERED = {"rma": ("_1", "_2")}
 # Biases besides those of the gate that are not initialized to zero.

@@ -21,7 +21,7 @@ from support.twin_harness import (
 
 from rlgates.gates import GATES
 from rlgates.registry import CORES
-from twins import linear, rru, ungated
+from twins import linear, rru, ungated, window
 from twins.gated import gru, janet, lstm, mogrifier
 from twins.gates import MAIN
 from twins.gato import gato
@@ -112,6 +112,17 @@ TWINS = {
         each("indrnn", {}, TWO, {"nonlinearity": "tanh", "max_recurrent": 0.3}),
         each("indrnn", {"nonlinearity": "tanh"}),
     ),
+    "frame_stack": Twin(
+        window.frame_stack,
+        each("frame_stack", {}, TWO, {"window": 2}, {"window": 8}),
+        each("frame_stack", {}),
+    ),
+    "frame_conv": Twin(
+        window.frame_conv,
+        each("frame_conv", {}, TWO, {"window": 2}, {"window": 8}),
+        each("frame_conv", {}),
+    ),
+    "positional": Twin(window.positional, each("positional", {}, TWO), []),
     "none": Twin(linear.memoryless, each("none", {}, TWO), []),
     "gato": Twin(
         gato,
