@@ -19,6 +19,7 @@ from rlgates.cores.feedforward import FeedForward
 from rlgates.cores.gato import GATO
 from rlgates.cores.gru import GRU
 from rlgates.cores.janet import JANET
+from rlgates.cores.lmu import LMU
 from rlgates.cores.lru import LRU
 from rlgates.cores.lstm import LSTM
 from rlgates.cores.minimal import GILR, MinGRU, MinLSTM
@@ -28,6 +29,7 @@ from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
 from rlgates.cores.window import FrameConv, FrameStack, Positional
+from rlgates.cores.xlstm import MLSTM, SLSTM
 from rlgates.errors import (
     MAX_DEPTH,
     MAX_WIDTH,
@@ -215,6 +217,24 @@ CORES: dict[str, CoreRow] = {
         "IndRNN",
         "h' = relu(W x + b + u h), a number u for each unit",
         "Li et al. 2018",
+    ),
+    "lmu": CoreRow(
+        LMU,
+        "LMU (Legendre memory unit)",
+        "m' = A m + B u, h' = tanh(W_x x + W_h h + W_m m')",
+        "Voelker et al. 2019",
+    ),
+    "slstm": CoreRow(
+        SLSTM,
+        "sLSTM",
+        "c' = f c + exp(L_i) tanh(L_u), n' = f n + exp(L_i), h' = o c' / n'",
+        "Beck et al. 2024",
+    ),
+    "mlstm": CoreRow(
+        MLSTM,
+        "mLSTM",
+        "C' = f C + exp(i) v k, h' = o C' q / max(n' q, 1), gates of x alone",
+        "Beck et al. 2024",
     ),
     "frame_stack": CoreRow(
         FrameStack,

@@ -8,6 +8,7 @@ from rlgates.cores.feedforward import FeedForward
 from rlgates.cores.gato import GATO
 from rlgates.cores.gru import GRU
 from rlgates.cores.janet import JANET
+from rlgates.cores.lmu import LMU
 from rlgates.cores.lru import LRU
 from rlgates.cores.lstm import LSTM
 from rlgates.cores.minimal import GILR, MinGRU, MinLSTM
@@ -17,6 +18,7 @@ from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
 from rlgates.cores.window import FrameConv, FrameStack, Positional
+from rlgates.cores.xlstm import MLSTM, SLSTM
 from rlgates.deprecation import renamed
 
 __all__ = [
@@ -25,12 +27,15 @@ __all__ = [
     "GILR",
     "GRU",
     "JANET",
+    "LMU",
     "LRU",
     "LSTM",
+    "MLSTM",
     "NRU",
     "RMA",
     "RMC",
     "RRU",
+    "SLSTM",
     "Elman",
     "FeedForward",
     "FrameConv",

@@ -22,6 +22,9 @@ SMALL: dict[str, dict[str, Any]] = {
     "nru": {"memory_size": 3, "num_heads": 3},
     "rru": {"output_size": 4},
     "gato": {"depth": 2, "inner_size": 2},
+    "lmu": {"memory_size": 4, "theta": 8.0},
+    "slstm": {"num_heads": 2},
+    "mlstm": {"num_heads": 2},
 }
 # A memory does not depend on the gate of its controller: most of the gates are slow tests.
 HEAVY = ("rmc", "dnc", "rma")
