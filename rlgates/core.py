@@ -47,6 +47,9 @@ class GateTrace(NamedTuple):
         return [timescale(forget, decay) for forget in self.forget]
 
 
+_OF_A_CELL = ("input_size", "output_size", "state_shapes")  # what its constructor sets
+
+
 class Core(nn.Module):
     """A stack of cells run over time, with episode starts inside the sequence.
 
@@ -97,6 +100,11 @@ class Core(nn.Module):
         self.skip_connections = check_flag("skip_connections", skip_connections)
         self.debug = check_flag("debug", debug)
         check_size("num_layers", len(cells))
+        for cell in cells:
+            if missing := [name for name in _OF_A_CELL if not hasattr(cell, name)]:
+                raise TypeError(
+                    f"the constructor of {type(cell).__name__} must set {', '.join(missing)}."
+                )
         width = cells[0].input_size
         for layer, cell in enumerate(cells):
             if cell.input_size != width:

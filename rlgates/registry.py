@@ -322,9 +322,11 @@ def register_core(
 def _check_factory(cell: CoreFactory, needed: list[str]) -> None:
     """Raise unless `make_core` can call it with these parameters too."""
     usable = issubclass(cell, Cell | Core) if inspect.isclass(cell) else callable(cell)
-    if not usable or inspect.isabstract(cell):
+    absent = sorted(getattr(cell, "__abstractmethods__", ()))
+    if not usable or absent:
+        lacks = f", which lacks the methods {', '.join(absent)}" if absent else ""
         raise TypeError(
-            f"cell must be a concrete subclass of rlgates.Cell or a factory, got {cell!r}."
+            f"cell must be a concrete subclass of rlgates.Cell or a factory, got {cell!r}{lacks}."
         )
     parameters = inspect.signature(cell).parameters
     required = ["input_size", "hidden_size", *needed]
