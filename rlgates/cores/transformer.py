@@ -8,9 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, factory_kwargs, full_precision, widened
-from rlgates.cores.window import episode_begins, sinusoids, windows
+from rlgates.cores.window import episode_begins, sinusoids
 from rlgates.errors import MAX_LENGTH, MAX_WIDTH, check_number, check_size
 from rlgates.kernels import AllSteps
+
+BLOCK = 64  # steps whose scores are computed at once, at least
 
 
 class Attention(Cell):
@@ -93,28 +95,40 @@ class Attention(Cell):
             torch.cat([rows, row.unsqueeze(1)], dim=1)
             for rows, row in ((keys, key), (values, value))
         )
-        output = self._behind(e, self._attend(q, keys.mT, values.mT, length))
-        return output, (keys[:, 1:], values[:, 1:], length + 1)
+        by_time = keys.transpose(0, 1), values.transpose(0, 1)
+        reads = self._attend(q.unsqueeze(0), *by_time, length.unsqueeze(0)).squeeze(0)
+        return self._behind(e, reads), (keys[:, 1:], values[:, 1:], length + 1)
 
     def _attend(self, q: Tensor, keys: Tensor, values: Tensor, length: Tensor) -> Tensor:
-        """The reads (..., d) of all heads.
+        """The reads (L, B, d) of all heads.
 
         Args:
-            q: (..., d).
-            keys, values: (..., d, window), oldest first.
-            length: how many steps there are before the present one, (..., 1).
+            q: of L steps, (L, B, d).
+            keys, values: of the window - 1 steps before them and of these, (window - 1 + L, B, d).
+            length: how many steps there are before each, (L, B, 1).
         """
-        heads, size = self.num_heads, self.hidden_size // self.num_heads
-        ages = torch.arange(self.window - 1, -1, -1, device=q.device)
-        of_ages = self.position(sinusoids(ages.unsqueeze(-1).to(q.dtype), self.hidden_size))
+        old, sizes = self.window - 1, (self.num_heads, self.hidden_size // self.num_heads)
+        steps = torch.arange(len(keys), device=q.device)
+        place = steps - steps[: len(q), None]  # of a row in the window of a step, oldest first
+        is_near, place = (place >= 0) & (place <= old), place.clamp(0, old)
+        ages = (old - steps[: old + 1]).unsqueeze(-1).to(q.dtype)
+        of_ages = widened(self.position(sinusoids(ages, self.hidden_size)))
         with full_precision(q.device.type):
-            q = q.unflatten(-1, (heads, 1, size))
-            keys, values = (x.unflatten(-2, (heads, size)) for x in (keys, values))
-            positions = widened(of_ages).mT.unflatten(0, (heads, size))
-            scores = (q + self.u.unsqueeze(1)) @ keys + (q + self.w.unsqueeze(1)) @ positions
-            unseen = ((ages > length + 0.5) & (ages > 0))[..., None, None, :]
-            weights = torch.softmax((scores * size**-0.5).masked_fill(unseen, -torch.inf), dim=-1)
-            return (weights @ values.mT).flatten(-3)
+            q, keys, values = (
+                x.unflatten(-1, sizes).permute(1, 2, 0, 3) for x in (q, keys, values)
+            )
+            positions = of_ages.unflatten(-1, sizes).permute(1, 2, 0)
+            by_place = (q + self.w.unsqueeze(1)) @ positions
+            scores = (q + self.u.unsqueeze(1)) @ keys.mT
+            scores = scores + by_place.gather(-1, place.expand_as(scores))
+            age = old - place
+            is_known = (age == 0) | (age < length.transpose(0, 1) + 0.5)
+            unseen = ~(is_near & is_known).unsqueeze(1)
+            scores = (scores * sizes[1] ** -0.5).masked_fill(unseen, -torch.inf)
+            # A NaN of another episode has no weight; one of this episode is in its keys too.
+            known = torch.where(values.isnan(), 0, values)
+            reads = torch.softmax(scores, dim=-1) @ known
+        return reads.permute(2, 0, 1, 3).flatten(-2)
 
     def _behind(self, e: Tensor, reads: Tensor) -> Tensor:
         """What comes behind the attention."""
@@ -128,21 +142,36 @@ class Attention(Cell):
     def _all_steps(
         self, x: Tensor, state: Tensor, episode_starts: Tensor | None, initial: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        d, old = self.hidden_size, self.window - 1
+        d, old, steps = self.hidden_size, self.window - 1, len(x)
         e, q, *rows = self.project(x).split(d, dim=-1)
-        keys, values, length = state.split([old * d, old * d, 1], dim=-1)
-        zeros = keys.new_zeros(1, 1, 1).expand(len(keys), old, d)
-        seen_keys, seen_values = (
-            windows(new, before.unflatten(-1, (old, d)), zeros, episode_starts)
-            for new, before in zip(rows, (keys, values), strict=True)
+        *before, length = state.split([old * d, old * d, 1], dim=-1)
+        keys, values = (
+            torch.cat([first.unflatten(-1, (old, d)).transpose(0, 1), new])
+            for first, new in zip(before, rows, strict=True)
         )
-        times = torch.arange(len(x), device=x.device).view(-1, 1, 1)
+        times = torch.arange(steps, device=x.device).view(-1, 1, 1)
         length = length + times
         if episode_starts is not None:
             since = times - episode_begins(episode_starts).unsqueeze(-1)
             length = torch.where(since <= times, since.to(length.dtype), length)
-        output = self._behind(e, self._attend(q, seen_keys, seen_values, length))
-        kept = [seen[-1, :, :, 1:].mT.flatten(1) for seen in (seen_keys, seen_values)]
+        # Blocks, so that the scores do not grow with the square of the steps.
+        size = max(self.window, BLOCK)
+        reads = [
+            self._attend(
+                q[begin : begin + size],
+                keys[begin : begin + size + old],
+                values[begin : begin + size + old],
+                length[begin : begin + size],
+            )
+            for begin in range(0, steps, size)
+        ]
+        output = self._behind(e, torch.cat(reads))
+        # What was before the episode is forgotten, here as in the loop.
+        ages = torch.arange(old, 0, -1, device=x.device).view(-1, 1, 1)
+        is_known = ages < length[-1] + 1.5
+        kept = [
+            torch.where(is_known, x[steps:], 0).transpose(0, 1).flatten(1) for x in (keys, values)
+        ]
         return output, torch.cat([*kept, length[-1] + 1], dim=-1)
 
 
