@@ -13,6 +13,7 @@ import torch
 
 from rlgates.cell import Cell, check_device, factory_kwargs, option_names
 from rlgates.core import BackendName, Core
+from rlgates.cores.delta import FastWeights, GatedDeltaNet
 from rlgates.cores.dnc import DNC
 from rlgates.cores.elman import Elman, IndRNN
 from rlgates.cores.feedforward import FeedForward
@@ -236,6 +237,18 @@ CORES: dict[str, CoreRow] = {
         "mLSTM",
         "C' = f C + exp(i) v k, h' = o C' q / max(n' q, 1), gates of x alone",
         "Beck et al. 2024",
+    ),
+    "fwp": CoreRow(
+        FastWeights,
+        "fast weight programmer",
+        "S' = S + beta (v - S k) k, y = S' q, of the input's q, k, v, beta",
+        "Schlag et al. 2021",
+    ),
+    "deltanet": CoreRow(
+        GatedDeltaNet,
+        "Gated DeltaNet",
+        "S' = a S + beta (v - a S k) k, y = W_o (norm(S' q) * gate), gates of x alone",
+        "Yang et al. 2025",
     ),
     "transformer": CoreRow(
         Transformer,

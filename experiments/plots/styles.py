@@ -82,6 +82,8 @@ FAMILIES = {
     "mlstm": ("#AA3377", 4),
     "transformer": ("#EE3377", 6),
     "gtrxl": ("#0077BB", 7),
+    "fwp": ("#DDAA33", 10),
+    "deltanet": ("#004488", 12),
     "frame_stack": ("#CC6677", 1),
     "frame_conv": ("#997700", 2),
     "positional": ("#994455", 8),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlgates.cores.delta import FastWeights, GatedDeltaNet
 from rlgates.cores.dnc import DNC
 from rlgates.cores.elman import Elman, IndRNN
 from rlgates.cores.feedforward import FeedForward
@@ -38,10 +39,12 @@ __all__ = [
     "RRU",
     "SLSTM",
     "Elman",
+    "FastWeights",
     "FeedForward",
     "FrameConv",
     "FrameStack",
     "GTrXL",
+    "GatedDeltaNet",
     "IndRNN",
     "MinGRU",
     "MinLSTM",

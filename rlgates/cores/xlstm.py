@@ -259,6 +259,12 @@ def _block(
     q, k, v = (part.permute(1, 2, 0, 3) for part in (q, k, v))
     i, log_f = i.permute(1, 2, 0), log_f.permute(1, 2, 0)
     memory, n, m = before
+    if begins is not None:  # a state that is not read may hold anything
+        fresh = begins[0] >= 0
+        memory, n, m = (
+            torch.where(fresh.view(-1, *[1] * (old.ndim - 1)), new, old)
+            for new, old in zip(first, before, strict=True)
+        )
     m_before = m.unsqueeze(-1)
     read_memory, read_n = q @ memory.mT, (q @ n.unsqueeze(-1)).squeeze(-1)
     steps = torch.arange(q.shape[2], device=q.device)

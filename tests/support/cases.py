@@ -26,6 +26,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "slstm": {"num_heads": 2},
     "mlstm": {"num_heads": 2},
     "transformer": {"window": 4, "num_heads": 2},
+    "fwp": {"key_size": 4, "projections": 7},
+    "deltanet": {"num_heads": 2},
     "gtrxl": {"window": 4, "num_heads": 2},
 }
 # A memory does not depend on the gate of its controller: most of the gates are slow tests.

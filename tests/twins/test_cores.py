@@ -23,6 +23,7 @@ from rlgates.gates import GATES
 from rlgates.registry import CORES
 from twins import linear, rru, ungated, window
 from twins.attention import gtrxl, transformer
+from twins.delta import deltanet, fwp
 from twins.gated import gru, janet, lstm, mogrifier
 from twins.gates import MAIN
 from twins.gato import gato
@@ -138,6 +139,18 @@ TWINS = {
         )
         for name, step in {"transformer": transformer, "gtrxl": gtrxl}.items()
     },
+    "fwp": Twin(
+        fwp,
+        each("fwp", {}, TWO, LARGE | {"num_heads": 3, "key_size": 4, "projections": 2}),
+        each("fwp", {}),
+        single=lambda name: 1e-5,
+    ),
+    "deltanet": Twin(
+        deltanet,
+        each("deltanet", {}, TWO, LARGE | {"num_heads": 3, "key_size": 4}),
+        each("deltanet", {}),
+        single=lambda name: 1e-5,
+    ),
     "frame_stack": Twin(
         window.frame_stack,
         each("frame_stack", {}, TWO, {"window": 2}, {"window": 8}),

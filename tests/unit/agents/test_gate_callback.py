@@ -173,6 +173,7 @@ UNGATED = (
     "elman",
     "indrnn",
     "lmu",
+    "fwp",
     "transformer",
     "gtrxl",
     "frame_stack",
