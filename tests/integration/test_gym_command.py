@@ -173,7 +173,10 @@ def interrupted_at(count: int) -> Any:
     [
         {"env": "CartPole-v1", "normalize": True},
         {"env": "CartPole-v1", "wrappers": ("stack=2", "previous"), "normalize": True},
-        {"env": "CartPole-v1", "algo": "a2c", "linear_schedule": True, "vec_env": "subproc"},
+        pytest.param(
+            {"env": "CartPole-v1", "algo": "a2c", "linear_schedule": True, "vec_env": "subproc"},
+            marks=pytest.mark.slow,
+        ),
         {"env": "CartPole-v1", "algo": "sb3-contrib", "core": "lstm"},
         {"env": "MiniGrid-MemoryS7-v0", "env_settings": {"max_steps": 10}},
         {"env": "Frames-v0", "algo_kwargs": {"use_sde": True}, "wrappers": ("resize=20",)},

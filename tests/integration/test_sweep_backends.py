@@ -177,9 +177,8 @@ def _exit_code(process: subprocess.Popen[str]) -> Any:
     return process.returncode
 
 
-@pytest.mark.parametrize(
-    ("runs", "kills"), [((2, 1), 1), pytest.param((4, 10), 20, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow  # `make test` kills single runs
+@pytest.mark.parametrize(("runs", "kills"), [((2, 1), 1), ((4, 10), 20)])
 def test_a_sweep_killed_at_random_moments_gives_the_same_numbers(
     runs: tuple[int, int], kills: int
 ) -> None:

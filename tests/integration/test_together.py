@@ -170,6 +170,7 @@ def torchrun(size: int, arguments: list[str], **options: Any) -> subprocess.Pope
     )
 
 
+@pytest.mark.slow
 def test_torchrun_killed_and_again(tmp_path: Path) -> None:
     config = tiny(tmp_path / "runs", total_steps=100 * 56, n_epochs=1, n_minibatches=1)
     arguments = [*words(config), "--eval-every", "100000"]
