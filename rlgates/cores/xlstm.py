@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from rlgates.cell import Cell, State, factory_kwargs, full_precision, named_rows, widened
 from rlgates.cores.window import episode_begins
 from rlgates.errors import MAX_WIDTH, check_number, check_size
-from rlgates.kernels import AllSteps
+from rlgates.kernels import AllSteps, CellSpec
 
 BLOCK = 64  # steps of an mLSTM that are computed at once
 
@@ -110,6 +110,13 @@ class SLSTM(Cell):
         n = scale_f * n + scale_i
         h = torch.sigmoid(o) * c / n
         return h, (h, c, n, new_m)
+
+    def recurrence(self) -> CellSpec | None:
+        if self.num_heads > 1:
+            return None
+        return CellSpec(
+            "slstm", (self.hidden_size,), (self.weight_ih, self.bias, self.weight_hh[0])
+        )
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         return torch.sigmoid(self._maps(projected, state[0])[1])

@@ -244,6 +244,11 @@ def _indrnn(inputs: int, gate: GateKey, units: int, rectified: int) -> Shapes:
     return Shapes(output_size=units, parts=(units,), weights=weights, saved=(units,))
 
 
+def _slstm(inputs: int, gate: GateKey, units: int) -> Shapes:
+    weights = (4 * units, inputs), (4 * units,), (4 * units, units)
+    return Shapes(output_size=units, parts=(units,) * 4, weights=weights, saved=(4 * units,))
+
+
 class NativeCell(NamedTuple):
     """A cell of native code.
 
@@ -269,6 +274,7 @@ CELLS = {
     "nru": NativeCell("nru", "Nru", _nru),
     "elman": NativeCell("elman", "Elman", _elman),
     "indrnn": NativeCell("elman", "IndRnn", _indrnn),
+    "slstm": NativeCell("slstm", "Slstm", _slstm),
     "rmc": NativeCell("rmc", "Rmc", _rmc),
     "dnc": NativeCell("dnc", "Dnc", _dnc),
     "rma": NativeCell("rma", "Rma", _rma),

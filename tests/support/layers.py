@@ -74,6 +74,7 @@ FUSED_OPTIONS: dict[str, list[dict[str, Any]]] = {
     "nru": [{}, {"num_heads": 3, "layer_norm": True}, {"num_heads": 1, "relu": True}],
     "elman": [{}, {"nonlinearity": "relu"}],
     "indrnn": [{}, {"nonlinearity": "tanh", "max_recurrent": 0.7}],
+    "slstm": [{}, {"forget_bias": -3.0}],
     "rmc": [
         {},
         {"num_heads": 2, "num_blocks": 2, "mlp_layers": 3},
@@ -103,6 +104,7 @@ SOME_FUSED: list[Layer] = [
     ("nru", {"num_heads": 3, "layer_norm": True}),
     ("elman", {}),
     ("indrnn", {}),
+    ("slstm", {}),
     ("om_mogrifier", {}),
     ("ur_rmc", {"num_heads": 2}),
     ("ur_rma", {"latent_size": 4, "num_slots": 6, "top_k": 6}),
