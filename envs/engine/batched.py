@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from rlgates.deprecation import renamed_arguments, warn_renamed
+from rlgates.envs.engine.actions import check_actions
 from rlgates.envs.engine.arrays import Array, namespace, put, select
 from rlgates.envs.engine.parameters import override, report, reset_info
 from rlgates.envs.engine.philox import Key, check_seed, random_seed
@@ -58,10 +59,7 @@ class BatchedEnv:
         if self.first_index + self.num_envs - 1 > _MAX_INDEX:
             raise ValueError(f"indices must stay below 2**32, got first_index={first_index}.")
         self.xp = xp
-        self._num_actions = int(spec.action_space.n)
         self._length = spec.max_episode_length if spec.fixed_length else None
-        names = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-        self._integers = {xp.empty(0, dtype=getattr(xp, name)).dtype for name in names}
         self._seed = None if seed is None else check_seed(seed)
         self._index = self.first_index + xp.arange(self.num_envs, dtype=xp.int64, device=device)
         self.device = self._index.device
@@ -143,7 +141,7 @@ class BatchedEnv:
         is the first one of the new episode, its reward and flags belong to the old one.
 
         Args:
-            actions: integers (num_envs,) of the action space.
+            actions: (num_envs, ...) of the action space; integers (num_envs,) if it is `Discrete`.
 
         Returns:
             observation, reward float32, terminated bool, truncated bool (never true), and info.
@@ -171,25 +169,9 @@ class BatchedEnv:
         return obs, reward, finished, self._zeros(self.xp.bool), info
 
     def _check(self, actions: Any) -> Array:
-        """`actions` as int64 (num_envs,), within the action space."""
-        try:
-            checked: Array = self.xp.asarray(actions, device=self.device)
-        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-            raise TypeError(
-                f"actions must be {self.num_envs} integers, got {str(actions)[:100]} "
-                f"({type(actions).__name__})."
-            ) from error
-        if checked.dtype not in self._integers:
-            raise TypeError(f"actions must be integers, got dtype {checked.dtype}.")
-        if checked.shape != self._index.shape:
-            raise ValueError(
-                f"actions must have shape ({self.num_envs},), got {tuple(checked.shape)}."
-            )
-        count = self._num_actions
-        if self._checks_values and not (checked.min() >= 0 and checked.max() < count):
-            wrong = int(checked[(checked < 0) | (checked >= count)][0])
-            raise ValueError(f"actions must be in [0, {count}), got {wrong}.")
-        return checked if checked.dtype == self.xp.int64 else self.xp.astype(checked, self.xp.int64)
+        """`actions` as an array of the action space."""
+        space, batch = self.spec.action_space, (self.num_envs,)
+        return check_actions(space, actions, self.xp, self.device, batch, self._checks_values)
 
     def _may_end(self, finished: Array) -> bool:
         if self._length is not None:

@@ -65,6 +65,13 @@ def below(words: Array, bound: int) -> Array:
     return (words * bound) >> 32
 
 
+def fractions(words: Array) -> Array:
+    """Uniform multiples of 2**-32 in [0, 1), float64, from 32-bit words."""
+    xp = namespace(words)
+    numbers: Array = xp.astype(words, xp.float64) * 2.0**-32
+    return numbers
+
+
 def permutations(words: Array) -> Array:
     """A uniform permutation of 0 .. n-1 in each row, from 32-bit words (B, n)."""
     order: Array = namespace(words).argsort(words, axis=1, stable=True)

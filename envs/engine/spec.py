@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 from gymnasium import spaces
 
 from rlgates.deprecation import warn_renamed
+from rlgates.envs.engine.actions import ActionSpace
 from rlgates.envs.engine.arrays import Array
 from rlgates.envs.engine.parameters import EpisodeParameter
 from rlgates.envs.engine.philox import Key
@@ -36,7 +37,7 @@ class Player(Protocol):
         return
 
     def act(self, observations: Array, episode_starts: Array) -> Array:
-        """An action for each environment, int64 (B,).
+        """An action for each environment, (B, ...) of the action space.
 
         Args:
             observations: (B, ...) as the environment gives them.
@@ -73,7 +74,7 @@ class EnvSpec(ABC):
 
     @property
     @abstractmethod
-    def action_space(self) -> spaces.Discrete:
+    def action_space(self) -> ActionSpace:
         """The actions of one environment."""
 
     @property
@@ -161,7 +162,7 @@ class EnvSpec(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no scripted players.")
 
 
-def copy_spaces(spec: EnvSpec) -> tuple[spaces.Space[Any], spaces.Discrete]:
+def copy_spaces(spec: EnvSpec) -> tuple[spaces.Space[Any], ActionSpace]:
     """Copies of the observation and action space of `spec`, each with a new random generator.
 
     All environments of a spec share it; seeding the space of one must not seed those of others.
