@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import stable_baselines3
 import torch
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import GymEnv, Schedule
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 
+from rlgates.agents.compilation import CompileMode, check_compile
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.rma.policy import RMAPolicy
 from rlgates.agents.sequences.policy import SequencePolicy
-from rlgates.agents.sequences.rollouts import SequenceRollouts
+from rlgates.agents.sequences.rollouts import SequenceRollouts, check_learning
 from rlgates.agents.sequences.updates import (
     MeanMetrics,
     all_or_nothing,
@@ -21,7 +22,7 @@ from rlgates.agents.sequences.updates import (
     explained_variance,
 )
 from rlgates.agents.tvt import TVT, check_tvt
-from rlgates.errors import check_flag, check_size
+from rlgates.errors import check_flag, check_number, check_size
 
 
 class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
@@ -40,6 +41,8 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
             (Hung et al. 2019), instead of averaging over both.
         tvt: `rlgates.agents.TVT()` for temporal value transport, which needs an RMA core and
             rollouts of whole episodes.
+        distributed: as in `rlgates.RecurrentPPO`.
+        compile: as in `rlgates.RecurrentPPO`.
 
     Raises:
         ValueError: as in `rlgates.RecurrentPPO`.
@@ -83,6 +86,8 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
         burn_in: int = 0,
         sum_over_time: bool = False,
         tvt: TVT | None = None,
+        distributed: bool = False,
+        compile: bool | CompileMode = False,
     ) -> None:
         for name, value in (
             ("rollout_buffer_class", rollout_buffer_class),
@@ -93,10 +98,17 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
                     f"{name} must be None, got {value!r}: rollouts are sequences, kept by a buffer "
                     "of rlgates."
                 )
+        self._check_construction(
+            policy, env if _init_setup_model else "", policy_kwargs, verbose, device
+        )
         self.chunk_len = None if chunk_len is None else check_size("chunk_len", chunk_len)
         self.burn_in = check_size("burn_in", burn_in, minimum=0)
         self.sum_over_time = check_flag("sum_over_time", sum_over_time)
+        check_flag("use_rms_prop", use_rms_prop)
+        check_number("rms_prop_eps", rms_prop_eps, above=0)
         self.tvt = check_tvt(tvt)
+        self.distributed = check_flag("distributed", distributed)
+        self.compile = check_compile(compile)
         super().__init__(
             policy,
             env,
@@ -121,6 +133,26 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
             _init_setup_model=_init_setup_model,
         )
 
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int | None = 100,
+        tb_log_name: str = "A2C",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """As in SB3."""
+        check_learning(callback, log_interval, reset_num_timesteps, progress_bar)
+        return super().learn(
+            total_timesteps,
+            callback,
+            log_interval,  # type: ignore[arg-type]
+            tb_log_name,
+            reset_num_timesteps,
+            progress_bar,
+        )
+
     def train(self) -> None:
         """Update the policy with the current rollout."""
         self.policy.set_training_mode(True)
@@ -130,25 +162,25 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
         with all_or_nothing(self.policy):
             evaluation = self._evaluate(batch)
             log_probs, entropy = evaluation.log_probs, evaluation.entropy
-            advantages = batch.advantages
-            if self.normalize_advantage and advantages.numel() > 1:
-                advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+            advantages = self._normalized(batch) if self.normalize_advantage else batch.advantages
             policy_loss = -(advantages * log_probs).mean()
             value_loss = (batch.returns - evaluation.values).square().mean()
             entropy_loss = (log_probs if entropy is None else -entropy).mean()
             loss = policy_loss + self.ent_coef * entropy_loss + self.vf_coef * value_loss
             for auxiliary_loss in evaluation.auxiliary.values():
                 loss = loss + auxiliary_loss
-            norm = self._step_optimizer(loss * self.n_steps if self.sum_over_time else loss)
+            metrics = {
+                "policy_loss": policy_loss,
+                "value_loss": value_loss,
+                "entropy_loss": entropy_loss,
+                "loss": loss,
+                **evaluation.auxiliary,
+            }
+            objective = loss * self.n_steps if self.sum_over_time else loss
+            metrics = self._backward(objective, metrics, batch.weight)
+            norm = self._step_optimizer()
             check_gradient_norms([norm])
-        means.add(
-            policy_loss=policy_loss,
-            value_loss=value_loss,
-            entropy_loss=entropy_loss,
-            loss=loss,
-            grad_norm=norm,
-            **evaluation.auxiliary,
-        )
+        means.add(**metrics, grad_norm=norm)
         self._n_updates += 1
-        variance = explained_variance(buffer.values, buffer.returns)
+        variance = explained_variance(buffer.values, buffer.returns, self.ranks)
         self._record({**means.result(), "explained_variance": variance})

@@ -14,6 +14,7 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.policies import BasePolicy
 from torch import Tensor, nn
 
+from rlgates.agents.ranks import ALONE
 from rlgates.agents.sequences.buffers import RolloutArrays, map_tensors
 from rlgates.agents.sequences.core_module import CoreModule
 from rlgates.core import Core, GateTrace
@@ -247,7 +248,7 @@ class GateCallback(BaseCallback):
 
     def _is_due(self) -> bool:
         model: Any = self.model
-        rollout: int = model.n_steps * model.n_envs
+        rollout: int = model.n_steps * (getattr(model, "ranks", ALONE).total or model.n_envs)
         now: int = model.num_timesteps
         before, period = now - rollout, self.every * rollout
         return before <= 0 or now // period > before // period

@@ -42,6 +42,11 @@ class GridEncoder(BaseFeaturesExtractor):
     def __init__(
         self, observation_space: spaces.Box, features_dim: int = 64, cell_dim: int = 16
     ) -> None:
+        given: Any = observation_space
+        if not isinstance(given, spaces.Box) or len(given.shape) != 3:
+            raise ValueError(
+                f"GridEncoder is for images (channels, height, width), got {observation_space}."
+            )
         super().__init__(observation_space, features_dim)
         if not 0 < cell_dim < features_dim:
             raise ValueError(
@@ -80,6 +85,8 @@ class MixedEncoder(BaseFeaturesExtractor):
     def __init__(
         self, observation_space: spaces.Dict, grid_output_dim: int = 64, cnn_output_dim: int = 256
     ) -> None:
+        if not isinstance(observation_space, spaces.Dict):
+            raise ValueError(f"MixedEncoder is for Dict observations, got {observation_space}.")
         encoders, width = nn.ModuleDict(), 0
         for name, space in observation_space.spaces.items():
             if isinstance(space, spaces.Box) and is_small_image(space):

@@ -121,8 +121,9 @@ def evaluate_policy(
         n_eval_episodes: number of episodes, at least 1; each environment runs an equal share, or
             one less.
         deterministic: take the most likely action; else sample it.
-        seed: of the environments and of the sampled actions; the global random state is restored
-            afterwards. None does not seed the environments, and uses the global random state.
+        seed: of the environments and of the sampled actions, below 2**64; the global random state
+            is restored afterwards. None does not seed the environments, and uses the global random
+            state.
 
     Raises:
         ValueError: n_eval_episodes below 1.
@@ -130,6 +131,10 @@ def evaluate_policy(
     """
     total = check_size("n_eval_episodes", n_eval_episodes)
     check_flag("deterministic", deterministic)
+    if seed is not None:
+        check_size("seed", seed, minimum=0, maximum=2**64 - 1)
+    if not hasattr(model, "predict"):
+        raise TypeError(f"model must have a method predict, got {model!r}.")
     if is_tensor_env(env):
         env = TensorVecEnv(env)
     elif not isinstance(env, VecEnv):

@@ -45,6 +45,9 @@ def convert(
             written as data; `vec_normalize` holds something else.
         FileNotFoundError: a file does not exist.
     """
+    given: Any = algorithm
+    if not (isinstance(given, type) and issubclass(given, SequenceRollouts)):
+        raise TypeError(f"algorithm must be a class such as RecurrentPPO, got {algorithm!r}.")
     with archive.opened(source) as (found, file):
         if file is not None:
             raise ValueError(f"{found} is of the safe format already.")

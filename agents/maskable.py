@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from sb3_contrib.common.maskable.distributions import (
@@ -62,11 +63,26 @@ class MaskableMlpLstmPolicy(MlpLstmPolicy):
 
     def predict(self, *args: Any, action_masks: Any = None, **kwargs: Any) -> Any:
         """As in sb3-contrib; `action_masks` (n_envs, ...) is true where an action is allowed."""
+        if action_masks is not None:
+            _check_masks(action_masks, self.action_space)
         self._masks = action_masks
         try:
             return super().predict(*args, **kwargs)
         finally:
             self._masks = None
+
+
+def _check_masks(action_masks: Any, space: Any) -> None:
+    """Raise unless they are masks of the actions of one environment or more."""
+    choices = int(np.sum(space.nvec)) if isinstance(space, spaces.MultiDiscrete) else int(space.n)
+    width = 2 * choices if isinstance(space, spaces.MultiBinary) else choices
+    masks = np.asarray(action_masks)
+    if masks.dtype.kind not in "biuf":
+        raise TypeError(f"action_masks must be true or false, got {action_masks!r}.")
+    if not masks.size or masks.size % width:
+        raise ValueError(
+            f"action_masks must be (n_envs, {width}), one for each action, got {masks.shape}."
+        )
 
 
 class MaskableCnnLstmPolicy(MaskableMlpLstmPolicy, CnnLstmPolicy):

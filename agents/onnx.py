@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from rlgates.agents.sequences.distributions import LogCategorical
 from rlgates.agents.sequences.policy import SequencePolicy, States
 from rlgates.core import Core
-from rlgates.errors import check_flag
+from rlgates.errors import check_flag, check_size
 
 _MASKABLE = (
     MaskableBernoulliDistribution,
@@ -95,12 +95,19 @@ def export_onnx(
 
     Raises:
         TypeError: not a policy of rlgates, or one with a custom distribution.
-        ValueError: logits of Box actions; `deterministic=False` with gSDE.
+        ValueError: logits of Box actions; `deterministic=False` with gSDE; an old opset.
+        FileNotFoundError: the folder does not exist.
         ModuleNotFoundError: onnxscript is not installed.
     """
     policy = getattr(model_or_policy, "policy", model_or_policy)
     if not isinstance(policy, SequencePolicy):
         raise TypeError(f"expected a model or a policy of rlgates, got {type(policy).__name__}.")
+    if not isinstance(path, str | Path):
+        raise TypeError(f"path must be that of a file, got {path!r}.")
+    if not Path(path).absolute().parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {Path(path).parent} for {Path(path).name}.")
+    if opset_version is not None:
+        check_size("opset_version", opset_version, minimum=15)
     translations: dict[Any, Any] = {torch.ops.aten.sort.stable: _stable_sort()}
     step = PolicyStep(
         policy,
@@ -314,7 +321,8 @@ def _stable_sort() -> Any:
         op: Any = importlib.import_module("onnxscript").opset18
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "export_onnx needs onnxscript: install rlgates with its extra [onnx]."
+            "export_onnx needs onnxscript: install rlgates with its extra [onnx], in a checkout by "
+            'pip install ".[onnx]".'
         ) from error
 
     def stable_sort(

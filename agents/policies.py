@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -27,7 +27,14 @@ from rlgates.agents.encoders import GridEncoder, MixedEncoder, is_small_image
 from rlgates.agents.sequences.core_module import CoreModule, StatePair
 from rlgates.agents.sequences.distributions import unchecked
 from rlgates.agents.sequences.policy import SequencePolicy
-from rlgates.errors import check_choice, check_fraction, check_size
+from rlgates.errors import (
+    MAX_WIDTH,
+    check_choice,
+    check_flag,
+    check_fraction,
+    check_number,
+    check_size,
+)
 from rlgates.registry import CoreFactory, check_options, core_name, core_options, make_core
 
 
@@ -89,6 +96,17 @@ class MlpLstmPolicy(SequencePolicy):
         optimizer_class: type[torch.optim.Optimizer] = torch.optim.Adam,
         optimizer_kwargs: dict[str, Any] | None = None,
     ) -> None:
+        given: dict[str, Any] = dict(locals())
+        for name in _FLAGS:
+            # Policies that SB3 saved without gSDE have None for its options.
+            if given[name] is not None or name not in ("full_std", "use_expln", "squash_output"):
+                check_flag(name, given[name])
+        for name in _MAPPINGS:
+            if not isinstance(given[name], Mapping | None):
+                raise TypeError(f"{name} must be a dictionary or None, got {given[name]!r}.")
+        check_number("log_std_init", log_std_init)
+        _check_net_arch(net_arch)
+        _check_classes(activation_fn, features_extractor_class, optimizer_class)
         core = core_name(core)
         lstm_hidden_size = check_size("lstm_hidden_size", lstm_hidden_size)
         check_size("n_lstm_layers", n_lstm_layers)
@@ -231,14 +249,20 @@ class MlpLstmPolicy(SequencePolicy):
         parts = observation if isinstance(observation, dict) else {"observation": observation}
         for name, part in parts.items():
             _check_finite(name, part)
+        if not isinstance(state, tuple | list | None):
+            raise TypeError(f"state must be a tuple of arrays or None, got {state!r}.")
         for half in state or ():
             _check_finite("state", half)
         if state is None:
             tensors = self.obs_to_tensor(observation)[0]
             first = next(iter(tensors.values())) if isinstance(tensors, dict) else tensors
+            if not len(first):
+                raise ValueError("the observation is empty: it must be of one environment or more.")
             with torch.no_grad():
-                pair = self.lstm_actor.initial_state(first.shape[0])
+                pair = self.lstm_actor.initial_state(len(first))
             state = tuple(half.cpu().numpy() for half in pair)
+        if episode_start is not None and state:
+            _check_starts(episode_start, np.shape(state[0])[1:2])
         return super().predict(observation, state, episode_start, deterministic)
 
     def _predict(  # type: ignore[override]
@@ -284,6 +308,50 @@ def _core_options(core: str, lstm_kwargs: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
+_FLAGS = (
+    *("ortho_init", "use_sde", "full_std", "use_expln", "squash_output", "shared_lstm"),
+    *("enable_critic_lstm", "share_features_extractor", "normalize_images"),
+)
+_MAPPINGS = ("core_kwargs", "lstm_kwargs", "features_extractor_kwargs", "optimizer_kwargs")
+
+
+def _check_net_arch(net_arch: Any) -> None:
+    """Raise unless it is widths of layers, or such of "pi" and "vf"."""
+    parts = net_arch if isinstance(net_arch, Mapping) else {"pi": net_arch or []}
+    for name, widths in parts.items():
+        check_choice("part of net_arch", name, ("pi", "vf"))
+        if not isinstance(widths, list | tuple):
+            raise TypeError(f"net_arch must be a list of widths, got {widths!r}.")
+        for width in widths:
+            check_size("net_arch", width, maximum=MAX_WIDTH)
+
+
+def _check_classes(activation_fn: Any, extractor: Any, optimizer: Any) -> None:
+    """Raise TypeError unless these make what SB3 takes them to make."""
+    try:
+        made = activation_fn()
+    except TypeError:
+        made = None
+    if not isinstance(made, nn.Module):
+        raise TypeError(
+            f"activation_fn must make a module, as torch.nn.Tanh does, got {activation_fn!r}."
+        )
+    for name, maker in (("features_extractor_class", extractor), ("optimizer_class", optimizer)):
+        if not (maker is None or callable(maker)):
+            raise TypeError(f"{name} must be a class, got {maker!r}.")
+    if isinstance(optimizer, type) and issubclass(optimizer, torch.optim.LBFGS):
+        raise TypeError("optimizer_class must step without a closure, which LBFGS needs.")
+
+
+def _check_starts(episode_start: Any, shape: tuple[int, ...]) -> None:
+    """Raise unless it says of each environment whether an episode starts."""
+    starts = np.asarray(episode_start)
+    if starts.dtype.kind not in "biuf" or not np.isfinite(starts).all():
+        raise TypeError(f"episode_start must be true or false, got {episode_start!r}.")
+    if shape and starts.size != shape[0]:
+        raise ValueError(f"episode_start must be {shape}, got {starts.shape}.")
+
+
 def _check_finite(name: str, values: Any) -> None:
     if (
         isinstance(values, np.ndarray)
@@ -303,6 +371,11 @@ class CnnLstmPolicy(MlpLstmPolicy):
     default_extractor: ClassVar[type[BaseFeaturesExtractor]] = NatureCNN
 
     def _default_extractor(self, space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
+        if isinstance(space, spaces.Box) and len(space.shape) != 3:
+            raise ValueError(
+                f"{type(self).__name__} is for images, (height, width, channels) or the channels "
+                f"first, got {space}: use MlpLstmPolicy."
+            )
         return GridEncoder if is_small_image(space) else super()._default_extractor(space)
 
 
@@ -314,5 +387,10 @@ class MultiInputLstmPolicy(MlpLstmPolicy):
     """
 
     def _default_extractor(self, space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
-        parts = space.spaces.values() if isinstance(space, spaces.Dict) else ()
+        if not isinstance(space, spaces.Dict):
+            raise ValueError(
+                f"{type(self).__name__} is for Dict observations, got {space}: use MlpLstmPolicy, "
+                "or CnnLstmPolicy for images."
+            )
+        parts = space.spaces.values()
         return MixedEncoder if any(map(is_small_image, parts)) else CombinedExtractor

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import sb3_contrib
 import sb3_contrib.ppo_recurrent.policies as contrib_policies
 import torch
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import GymEnv, Schedule
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 from torch import Tensor
 
+from rlgates.agents.compilation import CompileMode, as_tensors, check_compile
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.rma.policy import RMAPolicy
 from rlgates.agents.sequences.buffers import Minibatch
-from rlgates.agents.sequences.losses import LossSettings, ppo_loss
-from rlgates.agents.sequences.rollouts import SequenceRollouts
+from rlgates.agents.sequences.losses import native_ppo_losses, ppo_loss
+from rlgates.agents.sequences.rollouts import SequenceRollouts, check_learning
 from rlgates.agents.sequences.updates import (
     MeanMetrics,
     all_or_nothing,
@@ -25,7 +26,8 @@ from rlgates.agents.sequences.updates import (
     explained_variance,
 )
 from rlgates.agents.tvt import TVT, check_tvt
-from rlgates.errors import check_choice, check_flag, check_positive, check_size
+from rlgates.errors import MAX_LENGTH, check_choice, check_flag, check_positive, check_size
+from rlgates.kernels import LossSettings
 
 _CONTRIB_POLICIES: dict[type[BasePolicy], type[BasePolicy]] = {
     contrib_policies.MlpLstmPolicy: MlpLstmPolicy,
@@ -59,12 +61,22 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         kl_stop: end the epochs when the KL divergence exceeds 1.5 target_kl: that of a
             "minibatch", without a gradient step on it, as in SB3; or the mean of an "epoch".
         tvt: as in `rlgates.RecurrentA2C`.
+        distributed: train together with the other processes of torch.distributed, each of which
+            makes the agent with the same arguments and its own part of the environments.
+            `batch_size` and `total_timesteps` count the steps of all. The agent is the same as one
+            process with all environments would train, up to the order of sums. It is not saved.
+        compile: run the policy's steps, its evaluation of minibatches, the loss and the steps of
+            environments that are tensors through `torch.compile`; also one of its modes, such as
+            "reduce-overhead". This takes a minute at the start and computes the same up to
+            rounding. When it pays: see the guide "On a GPU". Where torch.compile does not work,
+            as without a C++ compiler, a warning says so and training goes on without.
         sequences: deprecated, "whole" is the only behaviour.
 
     Raises:
         ValueError: an unknown core or option; a number out of range; a `chunk_len` or `burn_in`
             that does not fit (the message names the nearest that does); with `tvt`, a core without
-            the memory of an RMA, or rollouts that cut episodes. While learning: observations,
+            the memory of an RMA, or rollouts that cut episodes. An unknown mode of `compile`, or,
+            while learning, a policy that is not one graph. While learning: observations,
             rewards or gradients that are not finite; the model is then restored as it was before
             the update.
         TypeError: a policy class that is not a `SequencePolicy`.
@@ -109,15 +121,22 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         refresh_states: bool = False,
         kl_stop: Literal["minibatch", "epoch"] = "minibatch",
         tvt: TVT | None = None,
+        distributed: bool = False,
+        compile: bool | CompileMode = False,
         sequences: str | None = None,
     ) -> None:
         if sequences is not None:
             _check_removed_sequences(sequences)
+        self._check_construction(
+            policy, env if _init_setup_model else "", policy_kwargs, verbose, device
+        )
         self.chunk_len = None if chunk_len is None else check_size("chunk_len", chunk_len)
         self.burn_in = check_size("burn_in", burn_in, minimum=0)
         self.refresh_states = check_flag("refresh_states", refresh_states)
         self.kl_stop = check_choice("kl_stop", kl_stop, ("minibatch", "epoch"))
         self.tvt = check_tvt(tvt)
+        self.distributed = check_flag("distributed", distributed)
+        self.compile = check_compile(compile)
         super().__init__(
             policy,
             env,
@@ -155,7 +174,9 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         super()._check_arguments()
         if self.batch_size is not None:
             # The advantage of a single step cannot be normalized.
-            check_size("batch_size", self.batch_size, minimum=1 + self.normalize_advantage)
+            check_size(
+                "batch_size", self.batch_size, 1 + self.normalize_advantage, maximum=MAX_LENGTH
+            )
         check_size("n_epochs", self.n_epochs)
         for name in ("clip_range", "clip_range_vf", "target_kl"):
             value = getattr(self, name)
@@ -164,6 +185,26 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
 
     def _minibatch_size(self) -> int | None:
         return self.batch_size
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int | None = 1,
+        tb_log_name: str = "RecurrentPPO",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """As in sb3-contrib."""
+        check_learning(callback, log_interval, reset_num_timesteps, progress_bar)
+        return super().learn(
+            total_timesteps,
+            callback,
+            log_interval,  # type: ignore[arg-type]
+            tb_log_name,
+            reset_num_timesteps,
+            progress_bar,
+        )
 
     def train(self) -> None:
         """Update the policy with the current rollout."""
@@ -182,7 +223,7 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         self._record(
             {
                 **means.result(),
-                "explained_variance": explained_variance(buffer.values, buffer.returns),
+                "explained_variance": explained_variance(buffer.values, buffer.returns, self.ranks),
                 "clip_range": self._clip_range(),
                 **({"clip_range_vf": self._clip_range_vf()} if self.clip_range_vf else {}),
             }
@@ -195,29 +236,34 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         limit = None if self.target_kl is None else 1.5 * self.target_kl
         sequences = self.rollout_buffer.sequences
         for batch in sequences.minibatches(self.batch_size, self.policy):
-            loss, divergence = self._loss(batch, means)
+            metrics = self._backward(*self._loss(batch), batch.weight)
+            means.add(**metrics)
+            divergence = metrics["approx_kl"]
             divergences.append(divergence)
             if limit is not None and self.kl_stop == "minibatch" and divergence > limit:
                 check_gradient_norms(norms)
                 return True
-            norms.append(self._step_optimizer(loss))
+            norms.append(self._step_optimizer())
         check_gradient_norms(norms)
         return limit is not None and bool(torch.stack(divergences).mean() > limit)
 
-    def _loss(self, batch: Minibatch, means: MeanMetrics) -> tuple[Tensor, Tensor]:
-        """The loss of a minibatch, and an estimate of the KL divergence."""
-        evaluation = self._evaluate(batch)
-        advantages = batch.advantages
-        if self.normalize_advantage and advantages.numel() > 1:
-            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    def _loss(self, batch: Minibatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of a minibatch, and its metrics; `approx_kl` estimates the KL divergence."""
+        advantages = self._normalized(batch) if self.normalize_advantage else batch.advantages
         clip_range_vf = None if self.clip_range_vf is None else self._clip_range_vf()
         settings = LossSettings(self._clip_range(), clip_range_vf, self.ent_coef, self.vf_coef)
-        losses = ppo_loss(evaluation, batch, advantages, settings)
-        loss = losses.loss
-        for auxiliary_loss in evaluation.auxiliary.values():
-            loss = loss + auxiliary_loss
-        means.add(**{**losses._asdict(), "loss": loss}, **evaluation.auxiliary)
-        return loss, losses.approx_kl
+        auxiliary: dict[str, Tensor] = {}
+        losses, compiles = None, self._compiles(batch)
+        if not compiles:
+            losses = native_ppo_losses(self.policy, batch, advantages, settings)
+        if losses is None:
+            evaluation = self._evaluate(batch)
+            auxiliary = evaluation.auxiliary
+            if compiles:
+                settings = as_tensors(settings, self.device)
+            losses = self._graph(ppo_loss, batch)(evaluation, batch, advantages, settings)
+        loss = sum(auxiliary.values(), start=losses.loss)
+        return loss, {**losses._asdict(), "loss": loss, **auxiliary}
 
     def _clip_range(self) -> float:
         return self._scheduled("clip_range")

@@ -14,11 +14,15 @@ version = release = rlgates.__version__
 
 extensions = ["myst_parser"]
 exclude_patterns = ["_build"]
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["attrs_block", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 smartquotes = False  # equations in prose have primes
 python_maximum_signature_line_length = 88
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_js_files = ["filter.js"]
+html_favicon = "_static/icon.svg"
 html_title = f"rlgates {release}"
 html_copy_source = False
 

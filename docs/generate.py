@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import inspect
-import io
 import itertools
 import re
 import shutil
@@ -19,23 +18,26 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import matplotlib as mpl
 import numpy as np
 import torch
+from commands import sections
+from ledger import claims_table, read_claims
 from PIL import Image
-from rendering import cores_in, escape, options, prose, read_tables, signature, table
+from rendering import cores_in, escape, fold, options, prose, read_tables, signature, table
+from standing import contests, standing
+from torch.utils.flop_counter import FlopCounterMode
 
+from rlgates.core import Core
 from rlgates.envs import ENVS, BatchedEnv, EnvSpec, make_env_spec
 from rlgates.envs.engine.players import play
-from rlgates.experiments.cli.main import main as rlgates_command
-from rlgates.experiments.configs.published import PROTOCOLS
+from rlgates.experiments.configs.published import PROTOCOLS, Protocol
+from rlgates.experiments.plots.curves import new_figure
+from rlgates.experiments.plots.styles import style
+from rlgates.experiments.plots.titles import TITLES
 from rlgates.experiments.studies import STUDIES
 from rlgates.experiments.tasks import TASKS
 from rlgates.gates import ACTIVATIONS, AUXILIARIES, GATES, Gate, timescale
 from rlgates.registry import COMMON_OPTIONS, CORES, core_names, make_core
-
-mpl.use("agg")
-import matplotlib.pyplot as plt
 
 DOCS = Path(__file__).resolve().parent
 RESULTS = DOCS.parent / "experiments" / "results"
@@ -82,8 +84,15 @@ MODULES = (
     "rlgates.experiments.studies",
     "rlgates.experiments.tasks",
 )
-VERDICT = re.compile(r"\| \*\*(\w+)\*\* \|")
-CLAIMS = ("claim", "place", "our test", "found", "verdict", "made by")
+# Where a backend runs, and why a core may have none of that name.
+BACKENDS = {
+    "native": "float32 on a CPU",
+    "triton": "float32 on a GPU, with Triton",
+    "scan": "everywhere, all steps at once",
+    "plain": "everywhere, step by step; the others are held against it",
+}
+OURS = "Beside it: medians of this library's runs, whose sizes and budgets are those of the study."
+NO_BACKEND = ("this core has no", "it has no")
 
 
 def write(folder: str, name: str, *parts: str) -> None:
@@ -101,13 +110,14 @@ def index(folder: str, title: str, intro: str, lines: Iterable[tuple[str, str]])
 
 
 def cases(keep: Callable[[str], bool], files: Iterable[Path]) -> str:
-    """The rows of results about something, table by table."""
+    """The rows of results about something; the tables of each file unfold."""
     parts = []
     for path in files:
-        for found in read_tables(path):
-            if chosen := found.select(keep):
-                short = chosen._replace(note="")
-                parts.append(f"From [{path.stem}](../tables/{path.stem}.md):\n\n{short}")
+        chosen = [found.select(keep) for found in read_tables(path)]
+        tables = [str(its._replace(note="")) for its in chosen if its]
+        if tables:
+            whole = f"[All rows, and how they were made](../tables/{path.stem}.md)"
+            parts.append(fold(f"Tables of {path.stem}", "\n\n".join((*tables, whole))))
     return "\n\n".join(parts)
 
 
@@ -119,18 +129,8 @@ def scores() -> list[Path]:
 
 def claims(keep: Callable[[str], bool]) -> str:
     """The rows of the ledger about something."""
-    found = [its.select(keep) for its in read_tables(RESULTS / "LEDGER.md")]
-    rows = [row for chosen in found if chosen for row in chosen.rows]
-    return "\n".join(("## Claims\n", table(CLAIMS, []), *rows)) if rows else ""
-
-
-def claims_by_verdict() -> Iterable[str]:
-    """The rows of the ledger in a section for each verdict."""
-    rows = [row for its in read_tables(RESULTS / "LEDGER.md") for row in its.rows]
-    for verdict in dict.fromkeys(VERDICT.findall("\n".join(rows))):
-        chosen = [row for row in rows if f"| **{verdict}** |" in row]
-        lines = "\n".join((table(CLAIMS, []), *chosen))
-        yield f"## {verdict.capitalize()}: {len(chosen)} of {len(rows)}\n\n{lines}"
+    chosen = [claim for claim in read_claims(RESULTS / "LEDGER.md") if keep(" ".join(claim))]
+    return f"## Claims\n\n{claims_table(chosen)}" if chosen else ""
 
 
 def note_on(core: str) -> str:
@@ -146,17 +146,62 @@ def note_on(core: str) -> str:
     return match[1].strip()
 
 
-def costs(family: str, mine: Callable[[str], bool]) -> str:
-    """The section of a core about its time, and its error against its twin."""
+def size(core: Core) -> str:
+    """The section of a core about its state, parameters and operations."""
+    x = torch.zeros(1, 1, SIZE)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        core(x)
+    start = core.unpack(core.initial_state(1)) if core.state_size else {}
+    parts: list[tuple[Any, ...]] = [
+        (f"`{key}`", str(tuple(value.shape[1:])), "not zero" if value.any() else "0")
+        for key, value in start.items()
+    ]
+    words = (
+        f"With {SIZE} inputs and {SIZE} units: {sum(p.numel() for p in core.parameters()):,} "
+        f"parameters, {counter.get_total_flops():,} floating-point operations a step in the "
+        f"products of matrices, an output of {core.output_size}."
+    )
+    if not parts:
+        return f"## Size and state\n\n{words} It has no state, so nothing is reset."
+    resets = (
+        f"The state of a sequence is {core.state_size:,} numbers. Where `episode_starts` is true, "
+        "it is set to its initial value before the step, and no gradient goes back beyond. "
+        "`learned_state=True` learns that value. [What happens to the state](../guides/state.md)."
+    )
+    heads = ("part of the state", "shape", "initially")
+    return "\n\n".join(("## Size and state", words, table(heads, parts), resets))
+
+
+def backends(family: str) -> str:
+    """The section of a core about what runs it, and how fast."""
+    # Of float64 native code and Triton say why they do not run it: for its type, or never.
+    core = make_core(family, SIZE, SIZE, dtype=torch.float64)
+    (explanation,) = core.explain_backend(torch.zeros(16, 1, SIZE, dtype=torch.float64))
     with (RESULTS / "core_costs.csv").open(newline="") as file:
-        backends = {row["core"]: row["backend"] for row in csv.DictReader(file)}
+        measured = {row["core"]: row for row in csv.DictReader(file)}[family]
+    rows: list[tuple[Any, ...]] = []
+    for name, where in BACKENDS.items():
+        if not explanation.passed_over.get(name, "").startswith(NO_BACKEND):
+            is_measured = measured["backend"] == name
+            rows.append(
+                (f"`{name}`", where, f"{measured['milliseconds']} ms" if is_measured else "")
+            )
+    words = (
+        f"Time of a forward and a backward pass ({measured['setting']}). `core.explain_backend` "
+        "says what runs on your machine, and why the others do not."
+    )
+    heads = ("backend", "runs", "measured")
+    return f"## Backends\n\n{words}\n\n{table(heads, rows)}"
+
+
+def costs(mine: Callable[[str], bool]) -> str:
+    """The section of a core about its time, and its error against its twin."""
     measured = next(read_tables(RESULTS / "core_costs.md")).select(mine)
     if measured is None:
         return "## Costs\n\nNot measured yet."
     words = (
         "Time of a forward and a backward pass, relative to `lstm`, and the error against an "
-        f"independent twin ([all cores](../tables/core_costs.md)), with the backend "
-        f"{backends[family]}. `explain_backend` says what runs on your machine."
+        "independent twin ([all cores](../tables/core_costs.md))."
     )
     return f"## Costs\n\n{words}\n\n{measured}"
 
@@ -170,9 +215,7 @@ def write_cores() -> None:
         def mine(line: str, members: set[str] = members) -> bool:
             return bool(cores_in(line) & members)
 
-        core = make_core(family, SIZE, SIZE)
-        state = core.unpack(core.initial_state(1)) if core.state_size else {}
-        parts = [(f"`{key}`", str(tuple(value.shape[1:]))) for key, value in state.items()]
+        core = make_core(family, SIZE, SIZE, backend="plain")
         own = options(row.cell, row.options)
         gates = [f"[`{gate}_`](../gates/{gate}.md)" for gate in row.gates if gate]
         write(
@@ -183,16 +226,15 @@ def write_cores() -> None:
             f"{row.source}." if row.source else "",
             f"## When to use it\n\n{note_on(family)}\n\nSee [Which core?](../guides/which_core.md)",
             f"## Definition\n\n{prose(row.cell.__doc__)}",
-            f"## Size\n\nWith {SIZE} inputs and {SIZE} units: "
-            f"{sum(p.numel() for p in core.parameters()):,} parameters, a state of "
-            f"{core.state_size:,} numbers for each sequence, an output of {core.output_size}.",
-            table(("part of the state", "shape"), parts) if parts else "",
+            size(core),
             f"## Options\n\n{table(('option', 'default'), own)}" if own else "## Options",
             f"Of every core: {', '.join(f'`{name}`' for name in COMMON_OPTIONS)}.",
             f"## Gates\n\n{', '.join(gates)}." if gates else "",
-            costs(family, mine),
+            backends(family),
+            costs(mine),
             speed(mine),
-            f"## Results\n\n{cases(mine, scores()) or 'None yet.'}",
+            f"## Results\n\n{standing(members, RESULTS)}",
+            cases(mine, scores()),
             claims(mine),
         )
     lines = [(family, f"`{family}`: {row.title}") for family, row in CORES.items()]
@@ -236,7 +278,8 @@ def write_gates() -> None:
             f"## Options\n\n{table(('option', 'default'), own)}" if own else "",
             "[`rlgates.gates.Gate`](../api/rlgates.md) explains them.",
             f"## Cores\n\n{', '.join(f'`{name}`' for name in names if name in members)}.",
-            f"## Results\n\n{cases(mine, scores()) or 'None yet.'}",
+            f"## Results\n\n{standing(members, RESULTS)}",
+            cases(mine, scores()),
             claims(mine),
         )
     lines = [
@@ -275,30 +318,36 @@ def draw_gate(prefix: str, path: Path) -> None:
     gate = Gate(prefix, 256)
     biases = gate.initial_biases(torch.Generator().manual_seed(0))
     forget, _ = gate(*biases.values())
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
-    z = torch.linspace(-4, 4, 200)
-    if GATES[prefix].activation == "cumax":
-        left.plot(np.arange(256), forget)
-        left.set(xlabel="unit", ylabel="forget gate at the start")
-    else:
-        main = "mf" if "mf" in gate.maps else "f"
-        for other in (-4.0, 0.0, 4.0) if len(gate.maps) > 2 or "r" in gate.maps else (0.0,):
-            probe = Gate(prefix, 1)
-            inputs = [
-                (z if key == main else torch.full_like(z, other))[:, None] for key in probe.maps
-            ]
-            label = f"other maps {other:g}" if len(probe.maps) > 1 else None
-            left.plot(z, probe(*inputs)[0][:, 0], label=label)
-        left.set(xlabel=f"pre-activation z of {main}", ylabel="effective forget gate")
-        if left.get_legend_handles_labels()[1] and len(left.lines) > 1:
-            left.legend()
-    timescales = (1 / (1 - forget.clamp(max=1 - 1e-6))).sort().values
-    right.plot(timescales, np.linspace(0, 1, 256))
-    right.set(
-        xscale="log", xlabel="timescale 1 / (1 - f), steps", ylabel="share of 256 units below"
-    )
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
+    color = style(f"{prefix}_lstm" if prefix else "lstm").color
+    with new_figure(path, (8, 3.2), font_size=10, title_size=11) as figure:
+        left, right = figure.subplots(1, 2)
+        z = torch.linspace(-4, 4, 200)
+        if GATES[prefix].activation == "cumax":
+            left.plot(np.arange(256), forget, color=color, lw=2)
+            left.set(xlabel="unit", ylabel="forget gate at the start")
+        else:
+            main = "mf" if "mf" in gate.maps else "f"
+            has_others = len(gate.maps) > 2 or "r" in gate.maps
+            dashes = ((-4.0, "--"), (0.0, "-"), (4.0, "-.")) if has_others else ((0.0, "-"),)
+            for other, dash in dashes:
+                probe = Gate(prefix, 1)
+                inputs = [
+                    (z if key == main else torch.full_like(z, other))[:, None] for key in probe.maps
+                ]
+                label = f"other pre-activations {other:g}"
+                left.plot(z, probe(*inputs)[0][:, 0], color=color, ls=dash, lw=2, label=label)
+            left.set(xlabel=f"pre-activation z of {main}", ylabel="effective forget gate")
+            if has_others:
+                left.legend(loc="upper left", fontsize=8)
+        left.set(title="Forget gate", ylim=(-0.03, 1.03))
+        timescales = (1 / (1 - forget.clamp(max=1 - 1e-6))).sort().values
+        right.plot(timescales, np.linspace(0, 1, 256), color=color, lw=2)
+        right.set(
+            title="Timescales at the start",
+            xscale="log",
+            xlabel="timescale 1 / (1 - f), steps",
+            ylabel="share of 256 units below",
+        )
 
 
 def write_environments() -> None:
@@ -370,7 +419,7 @@ def environment_results(env_id: str) -> str:
     parts = []
     for path in scores():
         for found in read_tables(path):
-            if found.head.startswith(f"| {name}"):
+            if found.head.startswith(f"| {TITLES[name]}"):
                 parts.append(f"From [{path.stem}](../tables/{path.stem}.md):\n\n{found}")
     return "\n\n".join(parts)
 
@@ -380,39 +429,60 @@ def write_tasks() -> None:
     for name, kind in TASKS.items():
         settings: list[tuple[Any, ...]] = list(options(kind, kind.settings))
         task = kind()
+        measured = ours(name)
         published: list[tuple[Any, ...]] = [
-            (f"`{row.core}`", row.value, row.split, row.source) for row in task.published
+            (f"`{row.core}`", row.value, row.split, row.source, measured.get(row.core, ""))
+            for row in task.published
         ]
-        protocols: list[tuple[Any, ...]] = [
-            (f"`{key}`", row.source, " ".join(f"`{core}`" for core in row.cores))
-            for key, row in PROTOCOLS.items()
-            if row.task == name
-        ]
+        heads = ("core", kind.metric, "split", "source", "ours, test")
+        protocols = [protocol(key, row) for key, row in PROTOCOLS.items() if row.task == name]
         found = [
             f"From [{path.stem}](../tables/{path.stem}.md):\n\n{result}"
             for path in scores()
             for result in read_tables(path)
-            if re.match(rf"\| {name}[ ,:]", result.head)
+            if re.match(rf"\| {re.escape(TITLES[name])}(,|:| \|)", result.head)
         ]
         direction = "higher is better" if kind.higher_is_better else "lower is better"
         write(
             "tasks",
             name,
-            f"# {name}",
+            f"# {name}: {TITLES[name]}",
             prose(kind.__doc__),
             f"Metric: `{kind.metric}` ({direction}).",
             f"## Settings\n\n{table(('setting', 'default'), settings)}" if settings else "",
+            f"Without memory the loss is {task.baseline:.4g} at best." if task.baseline else "",
             f"## Command\n\n```bash\nrlgates task {name} --core ur_lstm\n```",
-            "## Published\n\n" + table(("core", kind.metric, "split", "source"), published)
-            if published
-            else "",
-            "## Protocols\n\n" + table(("`--protocol`", "source", "cores"), protocols)
-            if protocols
-            else "",
+            f"## Published\n\n{OURS}\n\n{table(heads, published)}" if published else "",
+            "\n\n".join(("## Protocols", "For `--protocol`.", *protocols)) if protocols else "",
             "## Results\n\n" + ("\n\n".join(found) or "None yet."),
         )
-    lines = [(name, f"`{name}`") for name in TASKS]
+    lines = [(name, f"`{name}`: {TITLES[name]}") for name in TASKS]
     index("tasks", "Tasks", "[How to run them](../guides/tasks.md).", lines)
+
+
+def ours(task: str) -> dict[str, str]:
+    """The results of each core on a task in the studies, by the task's metric."""
+    found: dict[str, list[str]] = {}
+    for contest in contests(RESULTS):
+        if contest.metric == TASKS[task].metric and re.match(rf"{task}(,|$)", contest.title):
+            for core, median in contest.medians.items():
+                text = f"{median:.4g} ([{contest.study}](../studies/{contest.study}.md))"
+                found.setdefault(str(core), []).append(text)
+    return {core: ", ".join(texts) for core, texts in found.items()}
+
+
+def protocol(name: str, row: Protocol) -> str:
+    """A paper's protocol for a task: what it found, and the settings that it states."""
+    hidden = ("task", "cores", "source", "finding")
+    settings = [
+        (f"`{item.name}`", f"`{value!r}`")
+        for item in fields(row)
+        if item.name not in hidden and (value := getattr(row, item.name)) not in (None, {}, ())
+    ]
+    found = f" Found: {escape(row.finding)}." if row.finding else ""
+    cores = ", ".join(f"`{core}`" for core in row.cores)
+    words = f"`{name}`: {escape(row.source)}; {cores}.{found}"
+    return f"{words}\n\n{fold('settings', table(('setting', 'value'), settings))}"
 
 
 def write_studies() -> None:
@@ -465,11 +535,13 @@ def write_tables() -> None:
     paths = sorted(RESULTS.glob("*.md"))
     for path in paths:
         text = path.read_text().strip()
+        if path.stem == "LEDGER":
+            text = text.partition("\n## ")[0]
+            text += f"\n\n{claims_table(read_claims(path), 'stacked filterable')}"
         if not text.startswith("# "):
             text = f"# {path.stem}\n\n{re.sub('^###? ', '## ', text, flags=re.MULTILINE)}"
         write("tables", path.stem, text)
-    write("tables", "by_verdict", "# Claims by verdict", *claims_by_verdict())
-    lines = [(path.stem, path.stem) for path in paths] + [("by_verdict", "LEDGER by verdict")]
+    lines = [(path.stem, path.stem) for path in paths]
     index("tables", "All tables", "As they are committed with the results.", lines)
 
 
@@ -526,27 +598,12 @@ def body(value: Any) -> str:
 
 
 def write_commands() -> None:
-    """The help of every command, as it is.
-
-    Raises:
-        ValueError: `rlgates --help` names no commands.
-    """
-    parts = ["# Command line", "What `rlgates COMMAND --help` says."]
-    commands = re.findall(r"• (\w+)", help_text())
-    if not commands:
-        raise ValueError("rlgates --help lists no commands.")
-    for command in commands:
-        parts.append(f"## {command}\n\n```text\n{help_text(command)}\n```")
-    write("api", "command_line", *parts)
-
-
-def help_text(*words: str) -> str:
-    """What a command prints with --help, without colours."""
-    text = io.StringIO()
-    with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
-        rlgates_command([*words, "--help"])
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", text.getvalue()).splitlines()
-    return "\n".join(line.rstrip() for line in lines).strip()
+    """The options of every command."""
+    words = (
+        "`rlgates COMMAND --help` shows the main options, `--help-all` these. A default of `None` "
+        "is explained with its option. `rlgates --version` prints the version."
+    )
+    write("api", "command_line", "# Command line", words, *sections())
 
 
 def main() -> None:

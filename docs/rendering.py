@@ -14,9 +14,9 @@ _CORE = re.compile(r"`([a-z_0-9]+)(?=[`,])")
 
 
 class Table(NamedTuple):
-    """A Markdown table of a file of results, and the note below it."""
+    """A Markdown table of a file of results, the heading above it and the note below it."""
 
-    stem: str
+    title: str
     head: str
     rule: str
     rows: list[str]
@@ -28,18 +28,22 @@ class Table(NamedTuple):
         return self._replace(rows=rows) if rows else None
 
     def __str__(self) -> str:
+        title = f"**{self.title}**\n\n" if self.title else ""
         note = f"\n\n{self.note}" if self.note else ""
-        return "\n".join((self.head, self.rule, *self.rows)) + note
+        return title + "\n".join((self.head, self.rule, *self.rows)) + note
 
 
 def read_tables(path: Path) -> Iterator[Table]:
     """The tables of a Markdown file."""
-    blocks = path.read_text().strip().split("\n\n")
+    blocks = [block.strip() for block in path.read_text().strip().split("\n\n")]
+    title = ""
     for block, following in zip(blocks, [*blocks[1:], ""], strict=True):
-        if block.startswith("|"):
+        if block.startswith("##"):
+            title = block.strip("# ")
+        elif block.startswith("|"):
             head, rule, *rows = block.splitlines()
             note = "" if following.startswith(("|", "#")) else following
-            yield Table(path.stem, head, rule, rows, note)
+            yield Table(title, head, rule, rows, note)
 
 
 def cores_in(row: str) -> set[str]:
@@ -52,6 +56,11 @@ def table(heads: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:
     lines = [heads, ("---",) * len(heads), *rows]
     cells = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def fold(summary: str, text: str) -> str:
+    """Markdown that unfolds below its summary."""
+    return f"<details><summary>{summary}</summary>\n\n{text}\n\n</details>"
 
 
 def escape(text: str) -> str:

@@ -29,6 +29,7 @@ def make_vec_env(
     seed: int | None = None,
     *,
     render_mode: Literal["rgb_array"] | None = None,
+    first_index: int = 0,
     **settings: Any,
 ) -> BatchedVecEnv:
     """`n_envs` environments `env_id` with `settings`, stepped together as one `VecEnv`.
@@ -38,6 +39,8 @@ def make_vec_env(
         n_envs: at least 1.
         seed: in [0, 2**64); None takes one from the operating system at the first reset.
         render_mode: None or "rgb_array".
+        first_index: of the first environment: several batches with one seed and consecutive
+            indices are parts of one larger batch.
         settings: of the game, with `preset` and those of `View`.
 
     Raises:
@@ -45,7 +48,7 @@ def make_vec_env(
             range. TypeError: a value of the wrong type.
     """
     spec, n_envs = make_env_spec(env_id, **settings), check_size("n_envs", n_envs)
-    return BatchedVecEnv(BatchedEnv(spec, n_envs, seed), render_mode)
+    return BatchedVecEnv(BatchedEnv(spec, n_envs, seed, first_index), render_mode)
 
 
 class BatchedVecEnv(VecEnv):

@@ -12,6 +12,7 @@ import array_api_compat.torch
 import torch
 from torch import Tensor
 
+from rlgates.cell import check_device
 from rlgates.deprecation import renamed_arguments
 from rlgates.envs.engine.batched import BatchedEnv
 from rlgates.envs.engine.spec import EnvSpec
@@ -39,7 +40,7 @@ class TorchEnv(BatchedEnv):
         device: torch.device | str = "cpu",
         debug: bool = False,
     ) -> None:
-        arrays = {"xp": array_api_compat.torch, "device": torch.device(device)}
+        arrays = {"xp": array_api_compat.torch, "device": check_device(device)}
         super().__init__(spec, num_envs, seed, first_index, debug=debug, **arrays)
 
     # The engine does not import torch: its annotations say NumPy arrays.
@@ -76,6 +77,7 @@ def make_torch_env(
     *,
     device: torch.device | str = "cpu",
     debug: bool = False,
+    first_index: int = 0,
     **settings: Any,
 ) -> TorchEnv:
     """`num_envs` environments `env_id` with `settings`, as tensors on `device`.
@@ -90,10 +92,12 @@ def make_torch_env(
         seed: in [0, 2**64); None takes one from the operating system at the first reset.
         device: of all tensors.
         debug: check the values of actions on a GPU too, which synchronizes.
+        first_index: of the first environment, as in `BatchedEnv`.
         settings: of the game, with `preset` and those of `View`.
 
     Raises:
         ValueError: unknown id or setting (the nearest known one is named), or a value out of
             range. TypeError: a value of the wrong type.
     """
-    return TorchEnv(make_env_spec(env_id, **settings), num_envs, seed, device=device, debug=debug)
+    spec = make_env_spec(env_id, **settings)
+    return TorchEnv(spec, num_envs, seed, first_index, device=device, debug=debug)

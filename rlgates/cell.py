@@ -201,6 +201,25 @@ def check_tensor(name: str, value: Any) -> Tensor:
     return value
 
 
+def check_device(device: torch.device | str) -> torch.device:
+    """The device of this name, which must exist here.
+
+    Raises:
+        TypeError: it is no name. ValueError: torch has no such device, or finds no such GPU.
+    """
+    if not isinstance(device, str | torch.device):
+        raise TypeError(f"device must be a name such as 'cpu' or 'cuda:0', got {device!r}.")
+    try:
+        made = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(
+            f"device must be one of torch's, such as 'cpu' or 'cuda:0', got {device!r}."
+        ) from error
+    if made.type == "cuda" and (made.index or 0) >= (count := torch.cuda.device_count()):
+        raise ValueError(f"device is {str(made)!r}, but torch finds {count} GPUs here.")
+    return made
+
+
 def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
     """Raise ValueError if the tensor has another dtype, which autocast will not convert."""
     if tensor.dtype == dtype:

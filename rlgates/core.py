@@ -17,10 +17,12 @@ from torch import Tensor, nn
 from rlgates import kernels
 from rlgates.cell import DTYPES, Cell, State, check_dtype, check_tensor
 from rlgates.deprecation import renamed, warn_renamed
-from rlgates.errors import check_choice, check_flag, check_size
+from rlgates.errors import MAX_LENGTH, check_choice, check_flag, check_size
 from rlgates.gates import Decay, timescale
 
 __all__ = ["Cell", "Core", "GateTrace", "State", "run_together"]
+
+LARGE = 4096  # numbers of a state, from which on zeros are not copied
 
 BackendName = Literal["auto", "plain", "native", "scan", "triton"]
 
@@ -55,10 +57,10 @@ class Core(nn.Module):
         cells: the layers, from the input up; each reads the output of the one below.
         name: the name under which `make_core` knows the core.
         backend: what runs the core. "plain" is the loop over time in PyTorch. "native" is C++
-            for float32 on the CPU, for all cores except RMC, DNC and RMA. "triton" runs the
-            gated LSTMs, GRUs and JANETs and the cores that are linear in their state (minGRU,
-            GILR, minLSTM, LRU) in float32 on a GPU. "scan" runs the linear ones in log2(T)
-            PyTorch operations, for any dtype and device. "auto" tries native, triton and scan,
+            for float32 on the CPU, for all cores with memory. "triton" runs the gated LSTMs, GRUs
+            and JANETs and the cores that are linear in their state (minGRU, GILR, minLSTM, LRU)
+            in float32 on a GPU. "scan" runs the linear ones in log2(T) PyTorch operations, for
+            any dtype and device. "auto" tries native, triton and scan,
             takes the first that supports the call and pays off, and else runs the loop.
         skip_connections: every layer above the first also reads the input, and the output is
             the outputs of all layers side by side (otherwise that of the last layer).
@@ -141,9 +143,21 @@ class Core(nn.Module):
 
     def initial_state(self, batch_size: int) -> Tensor:
         """The state (B, state_size) at the start of an episode."""
-        check_size("batch_size", batch_size, minimum=0)
+        check_size("batch_size", batch_size, minimum=0, maximum=MAX_LENGTH)
         layers = [self._initial(layer, batch_size) for layer in range(self.num_layers)]
         return torch.cat(layers, dim=-1)
+
+    def _begins_at_zero(self, layer: int) -> bool:
+        return type(self._layers()[layer]).initial_state is Cell.initial_state and not self.learned
+
+    def _fresh(self, batch_size: int) -> list[Tensor]:
+        """`initial_state` of each layer, to be read only: large rows of zeros are one in memory."""
+        return [
+            self._initial(layer, 1).expand(batch_size, -1)
+            if self._begins_at_zero(layer) and width > LARGE
+            else self._initial(layer, batch_size)
+            for layer, width in enumerate(self._layer_widths)
+        ]
 
     def _initial(self, layer: int, batch_size: int) -> Tensor:
         """One layer's state (B, S) at the start of an episode."""
@@ -215,13 +229,13 @@ class Core(nn.Module):
         self, x: Tensor, state: Tensor | None, episode_starts: Tensor | None, *, trace: bool
     ) -> GateTrace:
         self._check(x, state, episode_starts)
-        if state is None:
-            state = self.initial_state(x.shape[1])
         forget: list[Tensor] = []
         outputs: list[Tensor] = []
         finals: list[Tensor] = []
         used, below = "plain", x
-        for layer, before in enumerate(self._split(state)):
+        batch_size = x.shape[1]
+        befores = self._split(state) if state is not None else self._fresh(batch_size)
+        for layer, before in enumerate(befores):
             if layer and self.skip_connections:
                 below = torch.cat([x, below], dim=-1)
             request = self._request(layer, below, before, episode_starts)
@@ -243,8 +257,7 @@ class Core(nn.Module):
         cell = self._layers()[layer]
 
         def initial() -> Tensor | None:
-            zeros = type(cell).initial_state is Cell.initial_state and not self.learned
-            return None if zeros else self._initial(layer, x.shape[1])
+            return None if self._begins_at_zero(layer) else self._initial(layer, x.shape[1])
 
         return kernels.LayerRequest(cell, x, state, episode_starts, initial, self._backend)
 
@@ -374,7 +387,7 @@ class Core(nn.Module):
         Raises:
             ValueError: a layer that does not exist.
         """
-        if not 0 <= layer < self.num_layers:
+        if not 0 <= check_size("layer", layer, -1) < self.num_layers:
             raise ValueError(f"layer must be 0 to {self.num_layers - 1}, got {layer}.")
         return self._layers()[layer].gate_weights()
 

@@ -69,6 +69,8 @@ MAX_DEPTH = 1_000
 """The most layers, or parts of a layer one after the other, that a core may have."""
 MAX_WIDTH = 2**24
 """The most inputs or units of a layer; a weight matrix of so many does not fit into any memory."""
+MAX_LENGTH = 2**24
+"""The most steps of a sequence or rollout, and the most sequences of a batch."""
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
@@ -88,7 +90,10 @@ def check_number(name: str, value: Any, above: float = -math.inf) -> float:
     """
     if isinstance(value, bool) or not isinstance(value, SupportsFloat):
         raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__}).")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
     if not (math.isfinite(number) and number > above):
         bound = "" if above == -math.inf else f" and above {above:g}"
         raise ValueError(f"{name} must be finite{bound}, got {value}.")
@@ -104,6 +109,13 @@ def check_positive(name: str, value: Any) -> float:
     if value == math.inf:
         return math.inf
     return check_number(name, value, above=0)
+
+
+def check_text(name: str, value: Any) -> str:
+    """`value`, if it is a text; else raise TypeError."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a name, got {value!r}.")
+    return value
 
 
 def check_flag(name: str, value: Any) -> bool:

@@ -18,7 +18,15 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from rlgates.errors import check_choice, check_flag, check_number, check_size, unknown_choice
+from rlgates.errors import (
+    MAX_WIDTH,
+    check_choice,
+    check_flag,
+    check_number,
+    check_size,
+    check_text,
+    unknown_choice,
+)
 
 # Beyond +-8 a fast gate is 0 or 1 to the last bit of float64 (sinh 8 = 1490), so the clamp
 # changes no value; it keeps sinh and cosh finite, which a backward pass multiplies by zero.
@@ -204,7 +212,7 @@ def register_gate(
             a forget map. Registering the same gate again is allowed.
         TypeError: something else on an axis.
     """
-    if not re.fullmatch("[a-z][a-z0-9]*", prefix):
+    if not re.fullmatch("[a-z][a-z0-9]*", check_text("prefix", prefix)):
         raise ValueError(f"prefix must be lower-case letters and digits, got {prefix!r}.")
     known = GATES.get(prefix)
     phi = _from_table("activation", activation, ACTIVATIONS, Activation)
@@ -285,7 +293,7 @@ class Gate:
                 owners = [repr(other) for other, its in GATES.items() if option in its.options]
                 raise unknown_choice(f"option for gate {name!r}", option, row.options, owners)
         self.name = name
-        self.size = check_size("hidden_size", size)
+        self.size = check_size("hidden_size", size, maximum=MAX_WIDTH)
         self.row = row
         self.options = options
         self.forget_bias = check_number("forget_bias", options.get("forget_bias", 1.0))
@@ -426,5 +434,7 @@ def timescale(forget: Tensor, decay: Decay = "linear") -> Tensor:
             steps in which f^t falls to 1/e (Ohno et al. 2022).
     """
     check_choice("decay", decay, ("linear", "exponential"))
+    if not isinstance(forget, Tensor):
+        raise TypeError(f"forget must be one tensor, got {type(forget).__name__}.")
     lost = (1 - forget).clamp(min=torch.finfo(forget.dtype).eps / 2)
     return 1 / lost if decay == "linear" else -1 / torch.log1p(-lost)

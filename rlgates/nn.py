@@ -19,7 +19,7 @@ from rlgates.cell import check_tensor
 from rlgates.core import Core
 from rlgates.cores.gru import GRU as GRUCell
 from rlgates.cores.lstm import LSTM as LSTMCell
-from rlgates.errors import check_flag, check_probability, check_size
+from rlgates.errors import MAX_DEPTH, check_flag, check_probability, check_size
 from rlgates.gates import GateLike
 from rlgates.registry import make_core
 
@@ -71,7 +71,7 @@ class Recurrent(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        self.num_layers = check_size("num_layers", num_layers)
+        self.num_layers = check_size("num_layers", num_layers, maximum=MAX_DEPTH)
         self.batch_first = check_flag("batch_first", batch_first)
         self.dropout = check_probability("dropout", dropout)
         self.bidirectional = check_flag("bidirectional", bidirectional)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from rlgates.cell import Cell, factory_kwargs, option_names
+from rlgates.cell import Cell, check_device, factory_kwargs, option_names
 from rlgates.core import BackendName, Core
 from rlgates.cores.dnc import DNC
 from rlgates.cores.feedforward import FeedForward
@@ -31,6 +32,7 @@ from rlgates.errors import (
     check_choice,
     check_flag,
     check_size,
+    check_text,
     suggestion,
     unknown_choice,
 )
@@ -247,7 +249,7 @@ def register_core(
             without these parameters, or one whose options have no names (`**options`).
         TypeError: `cell` is neither a concrete subclass of `Cell` nor a factory.
     """
-    if not re.fullmatch("[a-z][a-z0-9_]*", name):
+    if not re.fullmatch("[a-z][a-z0-9_]*", check_text("name", name)):
         raise ValueError(
             f"the name of a core must be lower-case letters, digits and underscores, got {name!r}."
         )
@@ -348,6 +350,7 @@ def core_options(name: str) -> tuple[str, ...]:
 def _rows(name: str) -> tuple[CoreRow, str]:
     """The row of CORES and the key of GATES that a name or alias stands for."""
     names = core_names()
+    check_text("core", name)
     if ALIASES.get(name, name) not in names:
         prefixes = ", ".join(f"{gate}_" for gate in GATES if gate)
         raise ValueError(
@@ -372,7 +375,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
             gates = [gate for gate, row in GATES.items() if option in row.options]
             cores = [core for core, row in CORES.items() if option in row.options]
             owners = [*(f"{gate}_" if gate else "the plain gate" for gate in gates), *cores]
-            raise unknown_choice(f"option for core {name!r}", option, allowed, owners)
+            raise unknown_choice(f"option of core {name!r}:", option, allowed, owners)
 
 
 def _with_gate(name: str, gate: str) -> str:
@@ -433,9 +436,9 @@ def make_core(
             in `rlgates.cores`); `core_options(name)` lists them.
 
     Raises:
-        ValueError: an unknown name or option (the message names the nearest), a size below 1,
-            or another dtype.
-        TypeError: a size that is not an integer.
+        ValueError: an unknown name or option (the message names the nearest), a size below 1, or
+            one that does not fit into memory, another dtype, a device that is not there.
+        TypeError: a size that is not an integer, a name that is no text.
     """
     if isinstance(gate, Row) and (key := gate_key(gate)) is not None:
         gate = key
@@ -452,7 +455,7 @@ def make_core(
     skip_connections = check_flag("skip_connections", skip_connections)
     kwargs: dict[str, Any] = {key: options[key] for key in options if key in row.options}
     # On the CPU, so that a seed gives the same core on every device; a meta tensor has no values.
-    is_meta = device is not None and torch.device(device).type == "meta"
+    is_meta = device is not None and check_device(device).type == "meta"
     takes = inspect.signature(row.cell).parameters
     for key, value in factory_kwargs("meta" if is_meta else None, dtype).items():
         if key in takes:
@@ -470,7 +473,7 @@ def make_core(
             kwargs["gate"] = gate or Gate(prefix, hidden_size, **gate_options)
         width = cells[-1].output_size + input_size * skip_connections if cells else input_size
         # Constructors of cells and of torch.nn layers use the global generator.
-        with torch.random.fork_rng(devices=[], enabled=generator is not None):
+        with torch.random.fork_rng(devices=[], enabled=generator is not None), _enough_memory(name):
             made = row.cell(width, hidden_size, **kwargs)
         if not isinstance(made, Cell | Core):
             raise TypeError(f"the factory of {name!r} must return a Cell or a Core, got {made!r}.")
@@ -490,6 +493,16 @@ def make_core(
         debug=debug,
     )
     return core.to(device=device, dtype=dtype)
+
+
+@contextmanager
+def _enough_memory(name: str) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        if not re.search("allocate memory|overflow", str(error)):
+            raise
+        raise ValueError(f"core {name!r} of these sizes does not fit into memory.") from error
 
 
 def _check_whole(name: str, num_layers: int, skip_connections: bool, learned_state: bool) -> None:

@@ -44,6 +44,15 @@ def _no_loaded_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlgates.experiments.tasks.data.dataset._last_loaded", (None, None))
 
 
+@pytest.fixture(autouse=True)
+def _checked_distributions() -> Iterator[None]:
+    """The first use of torch.compile turns their checks off in the whole process."""
+    yield
+    distributions = sys.modules.get("torch.distributions")
+    if distributions is not None:
+        distributions.Distribution.set_default_validate_args(True)
+
+
 @pytest.fixture
 def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test runs in an empty folder of its own."""
@@ -62,6 +71,7 @@ def published_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
 
 # What `make test-quick` leaves out: these take most of the time.
 NOT_QUICK = (
+    "conformance/test_bad_inputs.py",
     "conformance/test_contract.py",
     "conformance/test_envs.py",
     "conformance/test_gradients.py",

@@ -32,6 +32,7 @@ from rlgates.agents.files.normalize import encode_normalize, read_normalize, sta
 from rlgates.agents.files.optimizers import encode_optimizer, read_optimizer
 from rlgates.agents.files.probe import build_probe, read_weights, unique
 from rlgates.agents.files.values import (
+    COMPILE,
     FLAG,
     NUMBER,
     SCHEDULE,
@@ -99,6 +100,7 @@ _COMMON: dict[str, Codec] = {
     "chunk_len": optional(integer(1)),
     "burn_in": integer(0),
     "tvt": optional(VALUE_TRANSPORT),
+    "compile": COMPILE,
     "seed": optional(integer(0)),
     "verbose": integer(),
     "_stats_window_size": integer(1),
@@ -388,7 +390,7 @@ def read_model(cls: type[Any], header: Mapping[str, Any], parts: Mapping[str, by
         read_normalize(header["vec_normalize"], parts["vec_normalize.safetensors"])
     fields = ALGORITHMS[cls.__name__]
     attributes = {
-        **decode_fields(header["settings"], fields),
+        **decode_fields(_with_defaults(header["settings"]), fields),
         **decode_fields(header["progress"], _PROGRESS),
     }
     window = attributes["_stats_window_size"]
@@ -442,6 +444,11 @@ def read_parameters(
         header["optimizer"], moments, model.policy, type(model.policy.optimizer)
     )
     return {"policy": weights, "policy.optimizer": optimizer}
+
+
+def _with_defaults(settings: Any) -> Any:
+    """Settings with those that files of earlier versions do not have."""
+    return {"compile": False, **settings} if isinstance(settings, dict) else settings
 
 
 def _check_parts(parts: Mapping[str, bytes], expected: set[str]) -> None:

@@ -15,6 +15,7 @@ from stable_baselines3.common.torch_layers import CombinedExtractor, FlattenExtr
 from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, LinearSchedule
 from torch import nn
 
+from rlgates.agents.compilation import check_compile
 from rlgates.agents.encoders import GridEncoder, MixedEncoder
 from rlgates.agents.tvt import TVT
 from rlgates.errors import suggestion, unknown_choice
@@ -112,6 +113,14 @@ def _decode_number(data: Any) -> Any:
     return value
 
 
+def _compile(value: Any) -> bool | str:
+    try:
+        return check_compile(value)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+
+
+COMPILE = both(_compile)
 FLAG, NUMBER = both(_flag), Codec(_encode_number, _decode_number)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlgates.agents.ranks import ALONE, Ranks
 from rlgates.agents.sequences.policy import Observations, SequencePolicy, States
 
 
@@ -27,6 +28,8 @@ class Minibatch(NamedTuple):
         old_values, old_log_prob: of the policy that collected the rollout, (L, C).
         advantages, returns: (L, C).
         states: before the first step.
+        weight: the share of these chunks in the minibatch of all ranks. Where it is 0, the
+            minibatch has none of this rank, and a chunk of it stands in.
     """
 
     observations: Observations
@@ -38,6 +41,7 @@ class Minibatch(NamedTuple):
     advantages: Tensor
     returns: Tensor
     states: States
+    weight: float = 1.0
 
 
 class SequenceBuffer:
@@ -52,6 +56,7 @@ class SequenceBuffer:
         gamma, gae_lambda: discount factor and GAE lambda (Schulman et al. 2016).
 
     Attributes:
+        ranks: that have the environments before and after these; a minibatch has chunks of all.
         pos: the steps so far.
         observations, actions, action_masks, rewards, episode_starts, values, log_probs,
             advantages, returns: (T, N, ...); action_masks may be None.
@@ -69,6 +74,7 @@ class SequenceBuffer:
     outputs: Tensor
     advantages: Tensor
     returns: Tensor
+    ranks: Ranks = ALONE
 
     def __init__(
         self,
@@ -155,22 +161,38 @@ class SequenceBuffer:
         """All chunks in random order, about `batch_size` steps at a time (None: all at once).
 
         A minibatch has the number of chunks that is nearest to `batch_size` steps, at least one;
-        the last may have fewer.
+        the last may have fewer. With several ranks it is the minibatch of all, of which each rank
+        gets its own chunks: the same one as if they were one rank.
         """
-        return self._minibatches(self.chunk_len, batch_size, self._chunk_states(policy))
+        return self._minibatches(self.chunk_len, batch_size, self._chunk_states(policy), self.ranks)
 
     def whole_sequences(self, batch_size: int | None) -> Iterator[Minibatch]:
         """As `minibatches`, of sequences of n_steps, from the state that the rollout began in."""
-        return self._minibatches(self.n_steps, batch_size, self.states[0])
+        return self._minibatches(self.n_steps, batch_size, self.states[0], ALONE)
 
     def _minibatches(
-        self, chunk_len: int, batch_size: int | None, states: States
+        self, chunk_len: int, batch_size: int | None, states: States, ranks: Ranks
     ) -> Iterator[Minibatch]:
-        count = self.n_steps // chunk_len * self.n_envs
+        envs = self.n_envs if ranks.is_alone else ranks.total
+        count = self.n_steps // chunk_len * envs
         size = count if batch_size is None else chunks_of(batch_size, chunk_len)
         order = torch.randperm(count, device=self.episode_starts.device)
-        for indices in order.split(size):
-            yield self._minibatch(chunk_len, indices, states)
+        if ranks.is_alone:
+            for indices in order.split(size):
+                yield self._minibatch(chunk_len, indices, states)
+            return
+        for indices, weight in self._own(ranks.broadcast(order), size, ranks):
+            yield self._minibatch(chunk_len, indices, states)._replace(weight=weight)
+
+    def _own(self, order: Tensor, size: int, ranks: Ranks) -> Iterator[tuple[Tensor, float]]:
+        """The chunks of this rank in the minibatches of all ranks, and their share in each."""
+        numbers = order.cpu()  # once, so that no minibatch waits for the GPU
+        chunks, envs = numbers // ranks.total, numbers % ranks.total - ranks.first
+        is_own, own = (envs >= 0) & (envs < self.n_envs), chunks * self.n_envs + envs
+        for part, kept in zip(own.split(size), is_own.split(size), strict=True):
+            indices = part[kept]
+            stand_in = indices if len(indices) else part.new_zeros(1)
+            yield stand_in.to(order.device), len(indices) / len(part)
 
     def refresh(self, policy: SequencePolicy) -> None:
         """Recompute the states before the chunks with the current weights of the policy."""

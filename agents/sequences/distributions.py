@@ -130,6 +130,10 @@ def unchecked(distribution: Any) -> Any:
     kind = _UNCHECKED.get(type(distribution))
     if kind is None:
         return distribution
-    result = kind.__new__(kind)
+    result: Any = kind.__new__(kind)
     vars(result).update(vars(distribution))
+    if isinstance(
+        getattr(result, "action_dims", None), list
+    ):  # torch.compile takes no numbers of NumPy
+        result.action_dims = [int(size) for size in result.action_dims]
     return result

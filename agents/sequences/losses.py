@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from rlgates import kernels
 from rlgates.agents.sequences.buffers import Minibatch
-from rlgates.agents.sequences.policy import ActionEvaluation
+from rlgates.agents.sequences.policy import ActionEvaluation, SequencePolicy
+from rlgates.kernels import LossSettings, Taken
 
 
 class PPOLosses(NamedTuple):
@@ -28,15 +30,6 @@ class PPOLosses(NamedTuple):
     entropy_loss: Tensor
     approx_kl: Tensor
     clip_fraction: Tensor
-
-
-class LossSettings(NamedTuple):
-    """Clipping ranges of ratios and of values (None: no clipping), and coefficients."""
-
-    clip_range: float
-    clip_range_vf: float | None
-    ent_coef: float
-    vf_coef: float
 
 
 def ppo_loss(
@@ -61,6 +54,25 @@ def ppo_loss(
             settings,
         )
     )
+
+
+def native_ppo_losses(
+    policy: SequencePolicy, batch: Minibatch, advantages: Tensor, settings: LossSettings
+) -> PPOLosses | None:
+    """`ppo_loss` of what `policy.evaluate` gives, in one call of native code behind the cores.
+
+    Returns:
+        the same up to rounding; None where native code cannot compute it, or where the policy has
+        its own version of what it would pass over.
+    """
+    heads = policy.native_heads("evaluate", "flat_actions", "auxiliary_losses")
+    if heads is None:
+        return None
+    core = policy.core_outputs(batch.observations, batch.states, batch.episode_starts)
+    old = batch.old_log_prob, batch.old_values, advantages, batch.returns
+    taken = Taken(batch.actions.long(), *(part.flatten() for part in old))
+    losses = kernels.ppo_losses(heads, core.pi, core.vf, taken, settings)
+    return None if losses is None else PPOLosses(*losses)
 
 
 class _ClippedLoss(torch.autograd.Function):
@@ -102,7 +114,7 @@ class _ClippedLoss(torch.autograd.Function):
             d_log_probs += settings.ent_coef / count
         else:
             entropy_loss = -entropy.mean()
-            d_entropy = torch.full_like(entropy, -settings.ent_coef / count)
+            d_entropy = torch.ones_like(entropy) * (-settings.ent_coef / count)
 
         loss = policy_loss + settings.ent_coef * entropy_loss + settings.vf_coef * value_loss
         ratio_change = ratio - 1

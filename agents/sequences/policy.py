@@ -10,17 +10,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+import torch
 from gymnasium import spaces
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from stable_baselines3.common.distributions import Distribution
 from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.preprocessing import is_image_space, preprocess_obs
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor
 
+from rlgates import kernels
 from rlgates.agents.files import archive
 from rlgates.agents.files.models import load_policy, pack_policy, reading, saving
+from rlgates.agents.ranks import ALONE, Ranks
 from rlgates.agents.sequences.core_module import CoreModule, StatePair
+from rlgates.agents.sequences.heads import heads_of
 from rlgates.core import run_together
 from rlgates.errors import check_choice
+from rlgates.kernels import Heads
 
 Observations = Tensor | dict[str, Tensor]
 
@@ -80,6 +88,22 @@ class Latents(NamedTuple):
     outputs: Tensor
 
 
+class CoreOutputs(NamedTuple):
+    """The outputs of encoders and cores, for a batch of sequences.
+
+    Attributes:
+        pi: what the layers of the actor read, (T * B, ...).
+        vf: what those of the critic read; None for the same, which both train.
+        states, features, outputs: as in `Latents`.
+    """
+
+    pi: Tensor
+    vf: Tensor | None
+    states: States
+    features: Tensor
+    outputs: Tensor
+
+
 class PolicyOutput(NamedTuple):
     """The result of one step of B environments.
 
@@ -112,6 +136,11 @@ class ActionEvaluation(NamedTuple):
     auxiliary: dict[str, Tensor]
 
 
+def _one_hot(x: Tensor, count: int) -> Tensor:
+    # That of torch looks at the numbers, at which a compiled graph ends.
+    return (x.unsqueeze(-1) == torch.arange(count, device=x.device)).float()
+
+
 class SequencePolicy(RecurrentActorCriticPolicy):
     """The methods of a policy on whole sequences; `MlpLstmPolicy` builds its modules."""
 
@@ -120,6 +149,19 @@ class SequencePolicy(RecurrentActorCriticPolicy):
     lstm_critic: CoreModule | None  # type: ignore[assignment]
     shared_gradient: str
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        space: Any = self.observation_space
+        parts = space.spaces if isinstance(space, spaces.Dict) else {None: space}
+        images = {name for name, part in parts.items() if is_image_space(part)}
+        # Names of the observations to scale; None for one that is no dictionary.
+        self._image_names = images if self.normalize_images else set()
+        self._choices: dict[str | None, list[int]] = {
+            name: np.atleast_1d(getattr(part, "nvec", getattr(part, "n", 0))).tolist()
+            for name, part in parts.items()
+            if isinstance(part, spaces.Discrete | spaces.MultiDiscrete)
+        }
+
     def initial_states(self, batch_size: int) -> States:
         """The states at the start of an episode."""
         critic = self.lstm_critic
@@ -127,6 +169,34 @@ class SequencePolicy(RecurrentActorCriticPolicy):
             self.lstm_actor.core.initial_state(batch_size),
             None if critic is None else critic.core.initial_state(batch_size),
         )
+
+    def extract_features(  # type: ignore[override]
+        self, obs: Observations, features_extractor: BaseFeaturesExtractor | None = None
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """As in SB3, without asking NumPy in every call which observations are images."""
+        if not self.share_features_extractor:
+            x = self.preprocess(obs)
+            return self.pi_features_extractor(x), self.vf_features_extractor(x)
+        extractor: Any = features_extractor or self.features_extractor
+        features: Tensor = extractor(self.preprocess(obs))
+        return features
+
+    def preprocess(self, obs: Observations) -> Observations:
+        """Observations as the encoders read them: floats, images from 0 to 1, choices one-hot."""
+        space = self.observation_space
+        if isinstance(obs, dict):
+            assert isinstance(space, spaces.Dict)
+            return {name: self._preprocess(x, name, space[name]) for name, x in obs.items()}
+        return self._preprocess(obs, None, space)
+
+    def _preprocess(self, x: Tensor, name: str | None, space: spaces.Space[Any]) -> Tensor:
+        if isinstance(space, spaces.Box):
+            return x.float() / 255.0 if name in self._image_names else x.float()
+        if torch.compiler.is_compiling() and name in self._choices:
+            counts = self._choices[name]
+            parts = zip(x.view(-1, len(counts)).unbind(1), counts, strict=True)
+            return torch.cat([_one_hot(part, count) for part, count in parts], dim=-1)
+        return preprocess_obs(x, space)  # type: ignore[return-value]
 
     def latents(
         self, observations: Observations, states: States, episode_starts: Tensor
@@ -138,12 +208,28 @@ class SequencePolicy(RecurrentActorCriticPolicy):
             states: before the first step.
             episode_starts: (T, B) bool, true where an episode starts.
         """
+        return self._behind(self.core_outputs(observations, states, episode_starts))
+
+    def _behind(self, core: CoreOutputs) -> Latents:
+        """Run the layers behind the cores."""
+        extractor: Any = self.mlp_extractor
+        if core.vf is None:
+            pi, vf = extractor(core.pi)
+        else:
+            pi, vf = extractor.forward_actor(core.pi), extractor.forward_critic(core.vf)
+        return Latents(pi, vf, core.states, core.features, core.outputs)
+
+    def core_outputs(
+        self, observations: Observations, states: States, episode_starts: Tensor
+    ) -> CoreOutputs:
+        """Run encoders and cores; the arguments are those of `latents`."""
         features: Any = self.extract_features(observations)
         pi_features, vf_features = (
             (features, features) if self.share_features_extractor else features
         )
         x, vf_state = pi_features.unflatten(0, episode_starts.shape), None
         actor = self.lstm_actor.core
+        latent_vf: Tensor | None
         if self.lstm_critic is not None:
             critic_x = vf_features.unflatten(0, episode_starts.shape)
             assert states.vf is not None
@@ -155,22 +241,12 @@ class SequencePolicy(RecurrentActorCriticPolicy):
         else:
             ((outputs, pi_state),) = run_together([(actor, x, states.pi)], episode_starts)
         latent_pi = outputs.flatten(0, 1)
-        last_states = States(pi_state, vf_state)
-        if self.shared_lstm and self.shared_gradient == "both":
-            head_pi, head_vf = self.mlp_extractor(latent_pi)
-            return Latents(head_pi, head_vf, last_states, x, outputs)
         if self.shared_lstm:
-            latent_vf = latent_pi.detach()
+            latent_vf = None if self.shared_gradient == "both" else latent_pi.detach()
         elif self.lstm_critic is None:
             assert self.critic is not None
             latent_vf = self.critic(vf_features)
-        return Latents(
-            self.mlp_extractor.forward_actor(latent_pi),
-            self.mlp_extractor.forward_critic(latent_vf),
-            last_states,
-            x,
-            outputs,
-        )
+        return CoreOutputs(latent_pi, latent_vf, States(pi_state, vf_state), x, outputs)
 
     def distribution(self, latents: Latents, action_masks: Tensor | None) -> Distribution:
         """The distributions of T * B actions.
@@ -198,16 +274,68 @@ class SequencePolicy(RecurrentActorCriticPolicy):
         episode_starts: Tensor,
         action_masks: Tensor | None = None,
         deterministic: bool = False,
+        ranks: Ranks = ALONE,
     ) -> PolicyOutput:
-        """One step of B environments; `episode_starts` is (B,) bool."""
-        latents = self.latents(observations, states, episode_starts.unsqueeze(0))
-        distribution = self.distribution(latents, action_masks)
-        actions = distribution.get_actions(deterministic)
+        """One step of B environments; `episode_starts` is (B,) bool.
+
+        With `ranks`, the B environments are those of this rank, and random numbers are drawn for
+        those of all.
+        """
+        starts = episode_starts.unsqueeze(0)
+        distribution, values, core = self._step(observations, states, starts, action_masks)
+        if ranks.is_alone:
+            actions = distribution.get_actions(deterministic)
+        elif isinstance(core, Latents):
+            # Whole distributions for the other rows: any kind then draws what it would for all.
+            masks = None if action_masks is None else ranks.spread(action_masks, fill=1)
+            wide = self.distribution(core._replace(pi=ranks.spread(core.pi)), masks)
+            actions = ranks.own(wide.get_actions(deterministic))
+            distribution = self.distribution(core, action_masks)
+        else:
+            native: Any = distribution
+            local_log_probs = native.log_probs
+            native.log_probs = ranks.spread(local_log_probs)
+            actions = ranks.own(native.get_actions(deterministic))
+            native.log_probs = local_log_probs
         log_probs = distribution.log_prob(actions)
         actions = actions.reshape(-1, *(self.action_space.shape or ()))
-        return PolicyOutput(
-            actions, self.values_of(latents), log_probs, latents.states, latents.outputs[0]
-        )
+        return PolicyOutput(actions, values, log_probs, core.states, core.outputs[0])
+
+    def _step(
+        self,
+        observations: Observations,
+        states: States,
+        episode_starts: Tensor,
+        action_masks: Tensor | None,
+    ) -> tuple[Distribution, Tensor, CoreOutputs | Latents]:
+        """Distributions and values (B,) of one step; in native code where this is the same."""
+        heads = None if torch.is_grad_enabled() else self.native_heads()
+        if heads is None:
+            latents = self.latents(observations, states, episode_starts)
+        else:
+            core = self.core_outputs(observations, states, episode_starts)
+            found = kernels.head_outputs(heads, core.pi, core.vf)
+            if found is not None:
+                distribution: Any = self.action_dist
+                distribution.log_probs, values = found
+                return distribution, values, core
+            latents = self._behind(core)
+        return self.distribution(latents, action_masks), self.values_of(latents), latents
+
+    def native_heads(self, *methods: str) -> Heads | None:
+        """The layers behind the cores, if native code may run them; None if it may not.
+
+        It may not where a subclass or an instance has its own version of one of the methods that
+        run them, or of others that are named.
+        """
+        if torch.compiler.is_compiling():
+            return None
+        own, kind = vars(self), type(self)
+        for name in (*_HEAD_METHODS, *methods):
+            if name in own or getattr(kind, name) is not _METHODS[name]:
+                return None
+        heads = heads_of(self)
+        return heads if heads is not None and kernels.supports_heads(heads) else None
 
     def value(self, observations: Observations, states: States, episode_starts: Tensor) -> Tensor:
         """Values (B,) before one step; runs only the critic where it has a core of its own."""
@@ -292,3 +420,11 @@ class SequencePolicy(RecurrentActorCriticPolicy):
                 return super().load(found, device)
             with reading(found):
                 return load_policy(cls, file, device)
+
+
+# As they were defined: what a subclass, an instance or a patch puts in their place must be called.
+_HEAD_METHODS = ("latents", "distribution", "values_of", "_get_action_dist_from_latent")
+_METHODS = {
+    name: getattr(SequencePolicy, name)
+    for name in (*_HEAD_METHODS, "evaluate", "flat_actions", "auxiliary_losses")
+}

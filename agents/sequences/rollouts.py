@@ -8,7 +8,8 @@ import pickle
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,8 +21,10 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
+from rlgates.agents.compilation import Compiled, CompileMode, check_compile
 from rlgates.agents.files import archive
 from rlgates.agents.files.models import load_model, pack_model, read_parameters, reading, saving
+from rlgates.agents.ranks import ALONE, Ranks, check_first_index, pool_statistics, seed_envs
 from rlgates.agents.sequences.buffers import (
     Minibatch,
     RolloutArrays,
@@ -37,8 +40,11 @@ from rlgates.agents.sequences.policy import (
 )
 from rlgates.agents.sequences.tensor_vec_env import TensorVecEnv, is_tensor_env
 from rlgates.agents.tvt import TVT, check_whole_episodes, recompute_reads, rma_cell
+from rlgates.cell import check_device
 from rlgates.errors import (
+    MAX_LENGTH,
     check_choice,
+    check_flag,
     check_fraction,
     check_number,
     check_positive,
@@ -60,6 +66,21 @@ _LOAD_ERRORS = (
 )
 
 
+def check_learning(callback: Any, log_interval: Any, *flags: Any) -> None:
+    """Raise unless these are arguments of SB3's `learn`, which notices only once it has begun.
+
+    Args:
+        callback, log_interval: of `learn`.
+        flags: its `reset_num_timesteps` and `progress_bar`.
+    """
+    if not (callback is None or callable(callback) or isinstance(callback, list | BaseCallback)):
+        raise TypeError(f"callback must be a callback, a list of them or None, got {callback!r}.")
+    if log_interval is not None:
+        check_size("log_interval", log_interval)
+    for name, flag in zip(("reset_num_timesteps", "progress_bar"), flags, strict=True):
+        check_flag(name, flag)
+
+
 class SequenceRollouts(OnPolicyAlgorithm):
     """The part of an algorithm that collects rollouts of sequences; subclasses train on them.
 
@@ -67,6 +88,9 @@ class SequenceRollouts(OnPolicyAlgorithm):
         chunk_len, burn_in: see `SequenceBuffer`; with chunk_len None, the longest that divides
             the minibatches.
         tvt: temporal value transport, which adds to the rewards of a rollout; or None.
+        distributed: whether the processes of torch.distributed train this agent together.
+        ranks: these processes, and which environments this one has.
+        compile: whether steps and losses run as graphs of torch.compile, or its mode.
     """
 
     policy: SequencePolicy
@@ -74,6 +98,10 @@ class SequenceRollouts(OnPolicyAlgorithm):
     chunk_len: int | None
     burn_in: int
     tvt: TVT | None
+    distributed: bool = False
+    ranks: Ranks = ALONE
+    compile: bool | CompileMode = False  # which models of earlier versions do not have
+    _compiled: dict[str, Compiled]
     _last_lstm_states: Any
     _last_warning = ""
 
@@ -94,7 +122,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
             ValueError: `chunk_len` or `burn_in` does not fit; the message names the nearest that
                 does.
         """
-        steps, rollout = self.n_steps, self.n_steps * self.n_envs
+        n_envs = self.ranks.total
+        steps, rollout = self.n_steps, self.n_steps * n_envs
         batch = self._minibatch_size() or rollout
         chunk = self.chunk_len
         if chunk is None:
@@ -110,18 +139,41 @@ class SequenceRollouts(OnPolicyAlgorithm):
                 f"burn_in must be at least 0 and less than chunk_len = {chunk}, got {self.burn_in}."
             )
         self.rollout_buffer.sequences.chunk_len = chunk
+        self.rollout_buffer.sequences.ranks = self.ranks
         size = min(chunk * chunks_of(batch, chunk), rollout)
         if size == batch and rollout % size == 0:
             return
         last = f", the last one {rollout % size}" if rollout % size else ""
         warning = (
-            f"batch_size = {batch} does not divide the n_steps * n_envs = {steps} * {self.n_envs} "
+            f"batch_size = {batch} does not divide the n_steps * n_envs = {steps} * {n_envs} "
             f"= {rollout} steps of a rollout into whole sequences: minibatches have {size} "
             f"steps{last}."
         )
-        if warning != self._last_warning:
+        if warning != self._last_warning and self.ranks.is_first:
             self._last_warning = warning
             warnings.warn(warning, stacklevel=5)
+
+    def _check_construction(
+        self, policy: Any, env: Any, policy_kwargs: Any, verbose: Any, device: Any
+    ) -> None:
+        """Check what SB3's constructor takes to pieces.
+
+        Raises:
+            TypeError, ValueError: one of a wrong type, a policy or a device that does not exist.
+        """
+        if isinstance(policy, str):
+            check_choice("policy", policy, self.policy_aliases)
+        elif not isinstance(policy, type):
+            raise TypeError(f"policy must be a name or a class, got {policy!r}.")
+        if env is None:
+            raise TypeError("env must be an environment or the id of one, got None.")
+        if not isinstance(policy_kwargs, Mapping | None):
+            raise TypeError(f"policy_kwargs must be a dictionary or None, got {policy_kwargs!r}.")
+        if not isinstance(verbose, int):
+            raise TypeError(f"verbose must be an integer, got {verbose!r}.")
+        # Without any GPU, SB3 takes the CPU in its place.
+        if torch.cuda.is_available() or not str(device).startswith(("auto", "cuda")):
+            check_device("cuda" if device == "auto" else device)
 
     def _check_arguments(self) -> None:
         """Check the arguments of SB3 that it does not check itself.
@@ -129,7 +181,12 @@ class SequenceRollouts(OnPolicyAlgorithm):
         Raises:
             TypeError, ValueError: one of a wrong type, or out of range.
         """
-        check_size("n_steps", self.n_steps)
+        check_size("n_steps", self.n_steps, maximum=MAX_LENGTH)
+        check_size("stats_window_size", self._stats_window_size)
+        check_size("sde_sample_freq", self.sde_sample_freq, minimum=-1)
+        for name in ("use_sde", "normalize_advantage"):
+            check_flag(name, getattr(self, name))
+        self.compile = check_compile(self.compile)
         for name in ("gamma", "gae_lambda"):
             check_fraction(name, getattr(self, name))
         for name in ("ent_coef", "vf_coef"):
@@ -156,6 +213,10 @@ class SequenceRollouts(OnPolicyAlgorithm):
             self.policy_kwargs = {**self.policy_kwargs, "core": core}
             self.core_modules = core_modules(core)
         self._check_policy_class()
+        self._join_ranks()
+        if not self.ranks.is_first:  # which logs for all
+            self.verbose, self.tensorboard_log = 0, None
+        self._compiled = {}
         super()._setup_model()
         if self.tvt is not None:
             rma_cell(self.policy)  # raises if the policy has none
@@ -179,11 +240,37 @@ class SequenceRollouts(OnPolicyAlgorithm):
             ) from error
 
     def _setup_learn(self, total_timesteps: int, *args: Any, **kwargs: Any) -> Any:
-        if total_timesteps != math.inf:
-            check_number("total_timesteps", total_timesteps)
+        if total_timesteps != math.inf and check_number("total_timesteps", total_timesteps) < 0:
+            raise ValueError(f"total_timesteps must be at least 0, got {total_timesteps}.")
         # Again, because the environments may be others now.
+        self._join_ranks()
         self._set_chunk_len()
+        if not self.ranks.is_alone:
+            for tensor in self.policy.state_dict().values():
+                self.ranks.broadcast(tensor)
+        if self.compile and isinstance(self.env, TensorVecEnv):
+            self.env.compile(self.compile)
         return super()._setup_learn(total_timesteps, *args, **kwargs)
+
+    def _join_ranks(self) -> None:
+        """Find out which environments this rank has, and share the statistics of a VecNormalize.
+
+        Raises:
+            ValueError: `distributed` without a process group, or environments with the indices of
+                those of another rank.
+        """
+        self.ranks = Ranks.asked_for(self.distributed).joined(self.n_envs)
+        if self.env is not None:
+            check_first_index(self.env, self.ranks)
+            pool_statistics(self.env, self.ranks)
+
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """As in SB3; the environments of each rank get seeds of their own."""
+        if seed is not None:
+            check_size("seed", seed, minimum=0, maximum=2**32 - 1)
+        super().set_random_seed(seed)
+        if seed is not None and self.env is not None and not self.ranks.is_alone:
+            seed_envs(self.env, seed, self.ranks)
 
     def collect_rollouts(  # type: ignore[override]
         self,
@@ -201,21 +288,24 @@ class SequenceRollouts(OnPolicyAlgorithm):
             False if the callback stopped the training.
         """
         assert self._last_obs is not None, "no previous observation was provided"
-        policy, sequences = self.policy, rollout_buffer.sequences
+        policy, sequences, ranks = self.policy, rollout_buffer.sequences, self.ranks
+        act = self._graph(policy.act) if ranks.is_alone else partial(policy.act, ranks=ranks)
         policy.set_training_mode(False)
         sequences.reset()
         if self.use_sde:
-            policy.reset_noise(env.num_envs)
+            policy.reset_noise(ranks.total)
         callback.on_rollout_start()
+        ranks.same_random(self.device)
+        ended: list[tuple[int, dict[str, Any]]] = []  # episodes, with their last steps
         obs_tensor = self._as_tensors(self._last_obs)
         episode_starts = torch.as_tensor(self._last_episode_starts, device=self.device)
         states: States = self._last_lstm_states
         for n_steps in range(n_rollout_steps):
             if self.use_sde and self.sde_sample_freq > 0 and n_steps % self.sde_sample_freq == 0:
-                policy.reset_noise(env.num_envs)
+                policy.reset_noise(ranks.total)
             action_masks = self._action_masks(env)
             with torch.no_grad():
-                action_tensor, values, log_probs, new_states, outputs = policy.act(
+                action_tensor, values, log_probs, new_states, outputs = act(
                     obs_tensor, states, episode_starts, action_masks
                 )
             lstm_states = StatePairs(policy, new_states)
@@ -225,11 +315,14 @@ class SequenceRollouts(OnPolicyAlgorithm):
             clipped_actions = self._within_bounds(actions)
             new_obs: Any
             new_obs, rewards, dones, infos = env.step(clipped_actions)
-            self.num_timesteps += env.num_envs
+            self.num_timesteps += ranks.total
             callback.update_locals(locals())
             if not callback.on_step():
                 return False
-            self._update_info_buffer(infos, dones)
+            if ranks.is_alone:
+                self._update_info_buffer(infos, dones)
+            else:
+                ended += [(n_steps, info) for info, done in zip(infos, dones, strict=False) if done]
             sequences.add(
                 states,
                 observations=obs_tensor,
@@ -252,11 +345,20 @@ class SequenceRollouts(OnPolicyAlgorithm):
         sequences.finish(last_values, episode_starts)
         self._check_rollout()
         if isinstance(env, TensorVecEnv):
-            episode_infos = env.episodes(most=self._stats_window_size)
-            self._update_info_buffer(episode_infos, np.ones(len(episode_infos), dtype=bool))
+            ended = [(0, info) for info in env.episodes(most=self._stats_window_size)]
+        self._record_episodes(ended)
         callback.update_locals(locals())
         callback.on_rollout_end()
         return True
+
+    def _record_episodes(self, ended: list[tuple[int, dict[str, Any]]]) -> None:
+        """Add the last infos of episodes, each with its step, to the statistics of all ranks."""
+        kept = [
+            (step, {name: info[name] for name in ("episode", "is_success") if name in info})
+            for step, info in ended[-self._stats_window_size :]
+        ]
+        infos: list[Any] = self.ranks.in_order(kept)
+        self._update_info_buffer(infos, np.ones(len(infos), dtype=bool))
 
     def _as_tensors(self, observations: Any) -> Observations:
         """Observations of a VecEnv as tensors.
@@ -331,7 +433,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
         reads = recompute_reads(rma_cell(self.policy), buffer.outputs, buffer.episode_starts)
         bonus = self.tvt.rewards(reads, buffer.episode_starts, buffer.values, self.gamma)
         buffer.rewards += bonus
-        self.logger.record("rollout/tvt_reward", float(bonus.sum() / buffer.episode_starts.sum()))
+        sums = self.ranks.sum(torch.stack([bonus.sum(), buffer.episode_starts.sum()]))
+        self.logger.record("rollout/tvt_reward", float(sums[0] / sums[1]))
 
     def _check_rollout(self) -> None:
         for name in ("rewards", "values", "log_probs", "advantages"):
@@ -342,24 +445,72 @@ class SequenceRollouts(OnPolicyAlgorithm):
                     f"the {name} of a rollout must be finite, got {count} numbers that are not."
                 )
 
+    def _graph(self, function: Callable[..., Any], batch: Minibatch | None = None) -> Any:
+        """A function as `compile` says, but as it is for a batch of another shape than most."""
+        if self.compile is False or not self._compiles(batch):
+            return function
+        name = function.__name__
+        if name not in self._compiled:
+            self._compiled[name] = Compiled(function, self.compile)
+        return self._compiled[name]
+
+    def _compiles(self, batch: Minibatch | None) -> bool:
+        """Whether a graph runs for such a batch; not where torch.compile has turned out to fail."""
+        works = all(graph.works for graph in self._compiled.values())
+        return bool(self.compile) and works and (batch is None or self._is_whole(batch))
+
+    def _is_whole(self, batch: Minibatch) -> bool:
+        """Whether a minibatch has as many chunks as all but the last one."""
+        sequences, size = self.rollout_buffer.sequences, self._minibatch_size()
+        length, count = batch.episode_starts.shape
+        chunks = sequences.n_steps // length * sequences.n_envs
+        return count == (chunks if size is None else min(chunks, chunks_of(size, length)))
+
     def _evaluate(self, batch: Minibatch) -> ActionEvaluation:
-        return self.policy.evaluate(
+        evaluation: ActionEvaluation = self._graph(self.policy.evaluate, batch)(
             batch.observations,
             batch.actions,
             batch.states,
             batch.episode_starts,
             batch.action_masks,
         )
+        return evaluation
 
-    def _step_optimizer(self, loss: Tensor) -> Tensor:
-        """Take a gradient step; returns the norm of the gradient before it was clipped."""
-        optimizer = self.policy.optimizer
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    def _normalized(self, batch: Minibatch) -> Tensor:
+        """The advantages of a minibatch with mean 0 and variance 1, those of all ranks together."""
+        advantages = batch.advantages
+        if self.ranks.is_alone:
+            if advantages.numel() > 1:
+                advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+            return advantages
+        mean, variance, count = self.ranks.moments(advantages.flatten(), counts=batch.weight > 0)
+        std = (variance * count / (count - 1)).sqrt()
+        normalized = ((advantages - mean) / (std + 1e-8)).to(advantages.dtype)
+        return torch.where(count > 1, normalized, advantages)
+
+    def _parameters(self) -> list[Tensor]:
+        """What the optimizer trains."""
+        return [p for group in self.policy.optimizer.param_groups for p in group["params"]]
+
+    def _backward(
+        self, loss: Tensor, metrics: dict[str, Tensor], weight: float
+    ) -> dict[str, Tensor]:
+        """Compute the gradients of a minibatch, and return its metrics, those of all ranks.
+
+        Args:
+            loss, metrics: averages over the part of it that this rank has.
+            weight: of this part.
+        """
+        parameters = self._parameters()
         for parameter in parameters:
             parameter.grad = None
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm, foreach=True)
-        optimizer.step()
+        (loss if self.ranks.is_alone else loss * weight).backward()
+        return self.ranks.reduce(parameters, metrics, weight)
+
+    def _step_optimizer(self) -> Tensor:
+        """Take a gradient step; returns the norm of the gradient before it was clipped."""
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters(), self.max_grad_norm, foreach=True)
+        self.policy.optimizer.step()
         return norm
 
     def _record(self, metrics: dict[str, Any]) -> None:
@@ -429,7 +580,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
                 format.
             FileNotFoundError: the file does not exist.
         """
-        with archive.opened(path, safe) as (found, file):
+        with archive.opened(path, check_flag("safe", safe)) as (found, file):
             if file is not None:
                 with reading(found):
                     return load_model(cls, file, *args, **kwargs)
@@ -456,4 +607,5 @@ class SequenceRollouts(OnPolicyAlgorithm):
         super().set_parameters(load_path_or_dict, exact_match, device)
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_last_lstm_states", "_last_warning"]
+        ours = ["_last_lstm_states", "_last_warning", "distributed", "ranks", "_compiled"]
+        return [*super()._excluded_save_params(), *ours]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import torch
@@ -11,6 +11,8 @@ from gymnasium import spaces
 from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
 from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage
 from torch import Tensor
+
+from rlgates.agents.compilation import Compiled, CompileMode
 
 
 def is_tensor_env(env: Any) -> bool:
@@ -47,6 +49,16 @@ class TensorVecEnv(VecEnv):
         self._next_seed: int | None = None
         self._actions: Any = None
         self._finished: list[dict[str, Tensor]] = []
+
+    def compile(self, mode: Literal[True] | CompileMode) -> None:
+        """Run the steps of the environments as a graph of torch.compile, where they have `advance`.
+
+        Args:
+            mode: as in `rlgates.RecurrentPPO`.
+        """
+        advance = getattr(self.env, "advance", None)
+        if advance is not None and not isinstance(advance, Compiled):
+            self.env.advance = Compiled(advance, mode)
 
     def seed(self, seed: int | None = None) -> list[int | None]:
         """Let the next reset start episode 0 of `seed` in each environment."""

@@ -10,6 +10,7 @@ import torch
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from torch import Tensor
 
+from rlgates.agents.ranks import ALONE, Ranks
 from rlgates.errors import TrainingDiverged
 
 
@@ -36,11 +37,13 @@ def _clone(value: Any) -> Any:
 
 
 def check_gradient_norms(norms: list[Tensor]) -> None:
-    """Check that the gradient norms of the minibatches are finite.
+    """Check that the gradient norms of the minibatches, of which there may be none, are finite.
 
     Raises:
         TrainingDiverged: one is not.
     """
+    if not norms:
+        return
     non_finite = (~torch.stack(norms).isfinite()).nonzero()
     if len(non_finite):
         raise TrainingDiverged(
@@ -63,11 +66,17 @@ class MeanMetrics:
 
     def result(self) -> dict[str, float]:
         """The average of each name."""
-        return {name: torch.stack(values).mean().item() for name, values in self._values.items()}
+        means = [torch.stack(values).mean() for values in self._values.values()]
+        # One look at all of them: each would wait for the GPU.
+        return dict(zip(self._values, torch.stack(means).tolist() if means else [], strict=True))
 
 
-def explained_variance(values: Tensor, returns: Tensor) -> float:
-    """1 - var(returns - values) / var(returns); NaN if the returns are constant."""
+def explained_variance(values: Tensor, returns: Tensor, ranks: Ranks = ALONE) -> float:
+    """1 - var(returns - values) / var(returns) of all ranks; NaN if the returns are constant."""
+    if not ranks.is_alone:
+        pairs = torch.stack([returns, returns - values], dim=-1).flatten(0, -2)
+        all_returns, errors = ranks.moments(pairs)[1].tolist()
+        return 1 - errors / all_returns if all_returns else float("nan")
     variance = returns.var(unbiased=False)
     if variance == 0:
         return float("nan")

@@ -53,6 +53,8 @@ class BatchedEnv:
         device: Any = None,
         debug: bool = False,
     ) -> None:
+        if not isinstance(spec, EnvSpec):
+            raise TypeError(f"spec must be an EnvSpec, as make_env_spec makes it, got {spec!r}.")
         self.spec = spec
         self.num_envs = check_size("num_envs", num_envs)
         self.first_index = check_size("first_index", first_index, minimum=0)
@@ -71,7 +73,8 @@ class BatchedEnv:
         self._state: State | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "xp"}
+        # A compiled step belongs to its process.
+        return {name: v for name, v in vars(self).items() if name not in ("xp", "advance")}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         self.__dict__.update(saved, xp=namespace(saved["_index"]))
@@ -154,9 +157,8 @@ class BatchedEnv:
         Raises:
             ResetNeeded: before the first reset. TypeError, ValueError: unusable actions.
         """
-        state, spec = self.state, self.spec
-        state, reward, finished = spec.step(state, self._check(actions))
-        obs = spec.observe(state)
+        spec = self.spec
+        state, reward, finished, obs = self.advance(self.state, self._check(actions))
         self._return = self._return + reward
         self._clock += 1
         info: dict[str, Any] = {"finished": finished}
@@ -167,6 +169,15 @@ class BatchedEnv:
             state, obs = self._restart(state, obs, finished)
         self._state = state
         return obs, reward, finished, self._zeros(self.xp.bool), info
+
+    def advance(self, state: State, actions: Array) -> tuple[State, Array, Array, Observation]:
+        """One step of the game, a pure function, which may be replaced by a compiled one.
+
+        Returns:
+            the next state, reward float32, whether the episode ended, and the observation.
+        """
+        state, reward, finished = self.spec.step(state, actions)
+        return state, reward, finished, self.spec.observe(state)
 
     def _check(self, actions: Any) -> Array:
         """`actions` as an array of the action space."""

@@ -71,6 +71,10 @@ class View(EnvSpec):
                 "the spec is a View already: give one View all settings, for example with "
                 "dataclasses.replace(view, add_time=True)."
             )
+        if not isinstance(self.spec, EnvSpec):
+            raise TypeError(
+                f"spec must be an EnvSpec, as make_env_spec makes it, got {self.spec!r}."
+            )
         for name in _EXTRAS:
             check_flag(f"add_{name}", getattr(self, f"add_{name}"))
         if self.add_phase and not self.spec.phase_names:

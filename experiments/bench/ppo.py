@@ -18,7 +18,7 @@ from gymnasium.wrappers import FlattenObservation
 from stable_baselines3.common.env_util import make_vec_env
 
 from rlgates.agents import RecurrentPPO
-from rlgates.errors import check_choice, check_size
+from rlgates.errors import check_choice, check_seeds, check_size
 from rlgates.experiments.bench.configs import PPOBenchConfig
 from rlgates.experiments.bench.pairs import (
     check_threads,
@@ -141,6 +141,7 @@ def profiled(model: RecurrentPPO) -> Iterator[Clock]:
         ("cores", layer, "forward"),
         ("cores", layer, "run_backward"),
         ("loss", model, "_loss"),
+        ("step", model, "_backward"),
         ("step", model, "_step_optimizer"),
         ("optimizer", model.policy.optimizer, "step"),
         ("train", model, "train"),
@@ -211,6 +212,7 @@ def bench_ppo(config: PPOBenchConfig) -> Path:
         config = replace(config, iterations=min(config.iterations, 2), results="runs/quick")
         settings = {**SETTINGS, "n_epochs": 1}
     check_size("iterations", config.iterations)
+    check_seeds([config.seed])
     check_threads([config.threads])
     check_options(config.core, {})
     for env in config.envs:

@@ -36,7 +36,9 @@ def bench(
     from rlgates.experiments.bench.growth import bench_growth
     from rlgates.experiments.bench.ppo import bench_ppo
     from rlgates.experiments.bench.tasks import bench_tasks
+    from rlgates.experiments.runs.files import check_folder
 
+    check_folder("results", Path(what.results))
     benches: dict[type, Callable[[Any], Path]] = {
         BenchConfig: bench_cores,
         GrowthConfig: bench_growth,

@@ -10,6 +10,7 @@ from collections import defaultdict
 import torch
 
 import rlgates
+from rlgates.errors import MAX_LENGTH, check_size
 from rlgates.experiments.cli.exits import FINISHED
 from rlgates.experiments.runs.provenance import cpu_model, instruction_set
 from rlgates.experiments.sweep.workers import available_cpus
@@ -30,6 +31,9 @@ def doctor(steps: int = 16, batch_size: int = 8) -> int:
         steps: length of the sequences that the cores would run over.
         batch_size: number of sequences.
     """
+    check_size("steps", steps)
+    check_size("batch_size", batch_size)
+    check_size("steps * batch_size", steps * batch_size, maximum=MAX_LENGTH)
     print(f"rlgates {rlgates.__version__}, Python {platform.python_version()}")
     print(f"{platform.platform()}, {cpu_model()}")
     print(", ".join(f"{name} {_version(name)}" for name in PACKAGES))

@@ -25,7 +25,10 @@ def command(name: str) -> str:
 
 def interrupted() -> int:
     """The exit code of a command that was stopped; prints how to continue."""
-    again = shlex.join([command("rlgates"), *sys.argv[1:]])
+    from rlgates.experiments.runs.provenance import program
+
+    first, *rest = program()
+    again = shlex.join([command(first), *rest, *sys.argv[1:]])
     print(f"stopped; to continue, run the same command: {again}", file=sys.stderr)
     return INTERRUPTED
 

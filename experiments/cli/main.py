@@ -30,6 +30,7 @@ from rlgates.experiments.cli.exits import (
     exit_code,
 )
 from rlgates.experiments.cli.help import MAIN, short_help
+from rlgates.experiments.cli.together import TOGETHER, only_first_prints, processes
 from rlgates.experiments.configs.agent import SUCCESS_THRESHOLD, AgentConfig
 from rlgates.experiments.configs.base import Pairs
 from rlgates.experiments.configs.gym import GymConfig
@@ -56,7 +57,8 @@ def main(words: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if words is None else list(words)
     try:
         try:
-            return _main(words)
+            with only_first_prints():
+                return _main(words)
         finally:
             sys.stdout.flush()
     except BrokenPipeError:  # as of `rlgates task --list | head`: nobody reads on
@@ -73,6 +75,11 @@ def _main(words: list[str]) -> int:
         return FINISHED
     try:
         words = [_current_option(word) for word in _current_command(words)]
+        if processes() > 1 and words[:1] and words[0] not in TOGETHER:
+            raise ValueError(
+                f"{words[0]} is no work for {processes()} processes: start it without torchrun. "
+                f"Those that are: {', '.join(TOGETHER)}."
+            )
         _check_values(words)
         if words[:1] and words[0] in MAIN and {"-h", "--help"} & {*words}:
             print(short_help(words[0], _base(words)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from rlgates.experiments.cli.config_file import (
     read_config_file,
 )
 from rlgates.experiments.cli.exits import FINISHED, exit_code
+from rlgates.experiments.cli.together import process_group
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.gym_presets import GYM_PRESETS
@@ -73,11 +75,12 @@ def find_preset(name: str) -> TrainConfig:
 
 
 def run_seeds(config: TrainConfig | TaskConfig) -> list[JobResult]:
-    """Make the runs of a config, one for each seed."""
+    """Make the runs of a config, one for each seed, with all processes of torchrun."""
     from rlgates.experiments.runs.jobs import Job
     from rlgates.experiments.sweep.workers import run_all
 
-    return run_all([Job(config, seed) for seed in config.seeds], config.jobs)
+    with process_group(config.device):
+        return run_all([Job(config, seed) for seed in config.seeds], config.jobs)
 
 
 def train(base: TrainConfig, config: TrainConfig) -> int:
@@ -163,6 +166,11 @@ def film(
     """
     from rlgates.experiments.show.film import film
 
+    print(
+        f"filming {episodes} episode{'s' * (episodes > 1)} of {run} ...",
+        file=sys.stderr,
+        flush=True,
+    )
     print(film(run, out, episodes, fps, best))
     return FINISHED
 
@@ -190,7 +198,7 @@ def export(
     try:
         print(export_onnx(loaded.model, out, deterministic))
     except ImportError as error:
-        raise ValueError(f'{error}: pip install "rlgates[onnx]"') from error
+        raise ValueError(str(error)) from error
     if (statistics := loaded.file.with_suffix(".json")).exists():
         print(f"its observations are clip((x - mean) / sqrt(var + epsilon)) with {statistics}")
     return FINISHED

@@ -9,8 +9,15 @@ from typing import Any, ClassVar, Literal
 
 from rlgates.deprecation import renamed
 from rlgates.envs import EnvSpec, make_env_spec
-from rlgates.errors import check_choice, check_seeds, check_size, nearest_divisor
-from rlgates.experiments.configs.base import Pairs, RunConfig
+from rlgates.errors import (
+    MAX_LENGTH,
+    MAX_WIDTH,
+    check_choice,
+    check_seeds,
+    check_size,
+    nearest_divisor,
+)
+from rlgates.experiments.configs.base import MAX_ENVS, Pairs, RunConfig
 from rlgates.experiments.configs.devices import check_threads, find_device
 from rlgates.registry import check_options, make_core
 
@@ -131,14 +138,16 @@ class AgentConfig(RunConfig):
         make_core(self.core, 1, self.hidden_size, **self.core_options)
         check_choice("algo", self.algo, ("ppo", "a2c"))
         check_choice("critic", self.critic, ("shared", "separate", "none"))
-        counts = ("total_steps", "window", "n_envs", "n_epochs", "n_minibatches", "eval_episodes")
+        counts = ("total_steps", "window", "n_epochs", "n_minibatches", "eval_episodes")
         for name in (*counts, "final_episodes", "jobs"):
             check_size(name, getattr(self, name))
-        for name in ("n_steps", "eval_every"):
-            if getattr(self, name) is not None:
-                check_size(name, getattr(self, name))
+        check_size("n_envs", self.n_envs, maximum=MAX_ENVS)
+        if self.n_steps is not None:
+            check_size("n_steps", self.n_steps, maximum=MAX_LENGTH)
+        if self.eval_every is not None:
+            check_size("eval_every", self.eval_every)
         for width in self.net_arch:
-            check_size("net_arch", width)
+            check_size("net_arch", width, maximum=MAX_WIDTH)
         for name in ("learning_rate", "clip_range", "max_grad_norm", "reward_scale"):
             _check_between(name, getattr(self, name), above=0.0)
         for name in ("ent_coef", "vf_coef", "checkpoint_minutes"):

@@ -14,6 +14,8 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 from rlgates.registry import check_options, core_options
 
+MAX_ENVS = 2**16
+"""The most copies of an environment."""
 OPTION, SETTING = "core.", "task."
 """Prefixes of the options of the core, and of the settings of the task or environment."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -15,8 +16,17 @@ from torch import nn
 
 from rlgates.envs import ENVS, make_env_spec
 from rlgates.envs.adapters import minigrid, popgym
-from rlgates.errors import check_choice, check_number, check_seeds, check_size, unknown_choice
-from rlgates.experiments.configs.base import Pairs, RunConfig, bookkeeping, options_text
+from rlgates.errors import (
+    MAX_LENGTH,
+    MAX_WIDTH,
+    check_choice,
+    check_fraction,
+    check_number,
+    check_seeds,
+    check_size,
+    unknown_choice,
+)
+from rlgates.experiments.configs.base import MAX_ENVS, Pairs, RunConfig, bookkeeping, options_text
 from rlgates.experiments.configs.devices import check_threads, find_device
 from rlgates.experiments.configs.gym_env import (
     POLICIES,
@@ -122,7 +132,11 @@ class GymConfig(RunConfig):
     success_return: float = bookkeeping(1.0)
     """Mean return of an evaluation that counts as learned."""
     best_return: float = bookkeeping(1.0)
-    """The best possible return, by which figures divide."""
+    """The best possible return, 100 % in figures."""
+    worst_return: float = bookkeeping(0.0)
+    """The return of an agent that does nothing useful, 0 % in figures."""
+    published: str = bookkeeping("")
+    """A published return and where it is from, which tables show beside ours."""
 
     @property
     def title(self) -> str:
@@ -178,8 +192,9 @@ class GymConfig(RunConfig):
         ]
 
     def run_folder(self, seed: int) -> Path:
-        name = f"{self.title} {self.algo} {self.core}".replace(",", "").replace("/", "-")
-        return Path(self.folder) / name.replace(" ", "-") / f"seed-{seed}"
+        name = f"{self.title} {self.algo} {self.core}".replace(",", "")
+        # "my_module:MyEnv-v0" has a colon, which is no part of a name on Windows.
+        return Path(self.folder) / re.sub("[ /:]", "-", name) / f"seed-{seed}"
 
     def make_env(self, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
         """One copy of the environment, with the observation that the agent sees.
@@ -204,12 +219,26 @@ class GymConfig(RunConfig):
                 "the core of sb3-contrib is torch.nn.LSTM: core must be 'lstm' with "
                 f"forget_bias=0.0, got {self.core!r} with {options_text(self.core_options)!r}."
             )
-        counts = ("total_steps", "n_envs", "n_steps", "batch_size", "n_epochs", "eval_episodes")
+        counts = ("total_steps", "n_epochs", "eval_episodes")
         optional = ("eval_every",) if self.eval_every is not None else ()
         for name in (*counts, *optional, "final_episodes", "hidden_size", "jobs"):
             check_size(name, getattr(self, name))
+        check_size("n_envs", self.n_envs, maximum=MAX_ENVS)
+        for name in ("n_steps", "batch_size"):
+            check_size(name, getattr(self, name), maximum=MAX_LENGTH)
+        for name in ("net_arch", "vf_net_arch"):
+            for width in getattr(self, name):
+                check_size(name, width, maximum=MAX_WIDTH)
         for name in ("learning_rate", "clip_range", "max_grad_norm"):
             check_number(name, getattr(self, name), above=0)
+        for name in ("gamma", "gae_lambda"):
+            check_fraction(name, getattr(self, name))
+        for name in ("ent_coef", "vf_coef", "success_return", "best_return"):
+            check_number(name, getattr(self, name))
+        if check_number("checkpoint_minutes", self.checkpoint_minutes) < 0:
+            raise ValueError(
+                f"checkpoint_minutes must be at least 0, got {self.checkpoint_minutes}."
+            )
         if self.max_minutes is not None:
             check_number("max_minutes", self.max_minutes, above=0)
         if self.policy is not None:

@@ -37,11 +37,14 @@ LARGE_IMAGE = 96
 
 PACKAGES = {
     "ALE/": ("ale_py", "ale-py"),
-    "MiniGrid-": ("minigrid", "minigrid"),
-    "BabyAI-": ("minigrid", "minigrid"),
-    "popgym-": ("popgym", "popgym"),
+    "BabyAI-": ("minigrid", '"rlgates[minigrid]"'),
+    "BipedalWalker": ("Box2D", '"rlgates[box2d]"'),
+    "CarRacing-": ("Box2D", '"rlgates[box2d]"'),
+    "LunarLander": ("Box2D", '"rlgates[box2d]"'),
+    "MiniGrid-": ("minigrid", '"rlgates[minigrid]"'),
+    "popgym-": ("popgym", '"rlgates[popgym]"'),
 }
-"""By the first letters of an id: the module that registers it, and its package."""
+"""By the first letters of an id: the module that it needs, and what pip installs it."""
 
 
 class Wrapper(NamedTuple):
@@ -182,14 +185,14 @@ def find_env_id(env_id: str) -> str:
                 f"{env_id}: {module} cannot be imported ({error}). Install it, or run the command "
                 f"in the folder of {module.partition('.')[0]}.py."
             ) from error
-    for start, (package, distribution) in PACKAGES.items():
+    for start, (package, requirement) in PACKAGES.items():
         if name.startswith(start) or (start == "ALE/" and "NoFrameskip-v" in name):
             try:
                 importlib.import_module(package)
             except ImportError as error:
                 raise ValueError(
-                    f"{env_id} needs the package {distribution}, which cannot be imported "
-                    f"({error}): pip install {distribution}"
+                    f"{env_id} needs {package}, which cannot be imported ({error}): "
+                    f"pip install {requirement}"
                 ) from error
     return f"rlgates/{env_id}" if f"rlgates/{env_id}" in popgym.IDS else env_id
 

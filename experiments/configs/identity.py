@@ -26,6 +26,11 @@ def identity(config: RunConfig) -> dict[str, Any]:
     Two runs are the same if this and their seeds are equal. Nothing is left out because it has
     its default value: the options of the core and the settings of the task are those in effect,
     so that changing a default never makes an old and a new run equal.
+
+    The number of processes that make a run together is no setting, and not part of it, as that of
+    threads is not: both change the order of sums alone. All else that is drawn or averaged is the
+    same for any number (`rlgates.agents.ranks`), so that a run may start with two and go on with
+    four. The manifest has the number of each session.
     """
     config = config.resolved()
     changing = (item for item in fields(config) if item.metadata.get("identity", True))
@@ -45,6 +50,24 @@ def comparison(config: RunConfig) -> dict[str, Any]:
 def without_core(settings: Mapping[str, Any]) -> dict[str, Any]:
     """An `identity` without the core and its options."""
     return {k: value for k, value in settings.items() if k not in ("core", "core_options")}
+
+
+def upgraded(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """An `identity` that an earlier version wrote, with the settings that it did not have yet.
+
+    They have the values of all runs of that version, and not today's defaults.
+    """
+    if settings.get("kind") != "gym" or "final_episodes" in settings:
+        return dict(settings)
+    return {
+        **settings,
+        "wrappers": [],
+        "policy": "MlpLstmPolicy",
+        "algo_kwargs": {},
+        "policy_kwargs": {},
+        "eval_deterministic": True,
+        "final_episodes": settings["eval_episodes"],
+    }
 
 
 def digest(settings: Mapping[str, Any]) -> str:

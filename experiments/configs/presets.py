@@ -1,4 +1,10 @@
-"""Named configs of agents."""
+"""Named configs of agents in the environments of rlgates.
+
+In the committed results are runs of `study30` and `study90` (the studies `passive_match` and
+`match`), `study30_active`, `study30_a2c` and `study30_active_a2c` (`match`), of `tmaze` with a
+corridor of 10 (`horizon`), and of `demo`, in its GIF. The others are untuned; `repeat_first` and
+`key_to_door` learned in a single trial each, `active_tmaze` did not.
+"""
 
 from __future__ import annotations
 
@@ -60,6 +66,17 @@ PRESETS: dict[str, AgentConfig] = {
     ),
     "chain": replace(MINUTE, env="rlgates/MemoryChain-v0", env_settings={"memory_length": 30}),
     "repeat": replace(MINUTE, env="rlgates/RepeatPrevious-v0", env_settings={"k": 4}),
+    "repeat_first": replace(MINUTE, env="rlgates/RepeatFirst-v0", env_settings={}),
+    "key_to_door": replace(
+        ACTIVE, env="rlgates/KeyToDoor-v0", env_settings=match(30), total_steps=2_000_000
+    ),
+    "active_tmaze": replace(
+        MINUTE,
+        env="rlgates/ActiveTMaze-v0",
+        env_settings={"corridor_length": 10},
+        gamma=0.99,
+        ent_coef=0.05,
+    ),
     "study30": replace(STUDY, total_steps=3_000_000),
     "study90": replace(STUDY, total_steps=6_000_000, env_settings=match(90)),
     "study30_active": replace(ACTIVE, total_steps=6_000_000),

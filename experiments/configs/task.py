@@ -12,6 +12,7 @@ import tyro
 
 from rlgates.deprecation import renamed
 from rlgates.errors import (
+    MAX_LENGTH,
     check_choice,
     check_flag,
     check_number,
@@ -136,8 +137,9 @@ class TaskConfig(RunConfig):
         task = self.make_task()
         check_options(self.core, self.core_options)
         build_model(self, task)
-        for name in ("batch_size", "eval_sequences", "jobs"):
+        for name in ("eval_sequences", "jobs"):
             check_size(name, getattr(self, name))
+        check_size("batch_size", self.batch_size, maximum=MAX_LENGTH)
         for name in ("updates", "epochs", "patience", "halve_block", "eval_batches"):
             if getattr(self, name) is not None:
                 check_size(name, getattr(self, name))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import io
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,24 +16,25 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
+from PIL import Image
 
 from rlgates.experiments.analysis.stats import Floats, iqm, iqm_interval
+from rlgates.experiments.plots.styles import SERIES, Style, in_core_order, style
+from rlgates.experiments.plots.titles import title_words
 
-# Okabe and Ito's colours, distinct with any colour vision, each with its own dash.
-STYLES: tuple[tuple[str, str | tuple[int, tuple[int, ...]]], ...] = (
-    ("#0072B2", "-"),
-    ("#D55E00", "--"),
-    ("#009E73", "-."),
-    ("#CC79A7", (0, (5, 1, 1, 1, 1, 1))),
-    ("#E69F00", (0, (2, 1))),
-    ("#56B4E9", (0, (6, 2))),
-    ("#5B3A29", (0, (4, 1, 1, 1))),
-)
-MUTED = "#777777"
 POINTS = 120  # of a curve over seeds
 LEGEND_COLUMNS = 7
 LEGEND_COLUMNS_PER_PANEL = 4
 MANY = 6  # with more cores in one panel, single seeds are not plotted
+WIDTH = 7.5  # of a figure of one panel, in inches
+CHARACTERS = 15  # of a legend's note, an inch
+BAND = "band: its 95 % interval"
+EARLY_STOP = (
+    "a run that stopped early, at its goal, keeps its last value; dot: all of a core have stopped"
+)
+ALARM = "#B00020"
+DPI = 160
+COLORS = 256  # of a PNG
 TRAINING = "success rate in training"  # label of an axis
 Levels = Mapping[str, float | None]
 RC_PARAMS: Any = {
@@ -49,56 +53,91 @@ RC_PARAMS: Any = {
 
 
 class Curve(NamedTuple):
-    """The success rate of one run over its steps."""
+    """The success rate of one run over its steps, and whether it diverged."""
 
     core: str
     seed: int
     steps: Floats
     success: Floats
+    diverged: bool = False
 
 
-def styles(cores: Sequence[str]) -> dict[str, tuple[str, Any]]:
-    """A distinct colour and dash for each core; "none" is grey."""
-    named = [core for core in cores if core != "none"]
-    table: dict[str, tuple[str, Any]] = {}
-    for k, core in enumerate(named):
-        dash = k + k // len(STYLES)  # each further cycle of colours has other dashes
-        table[core] = STYLES[k % len(STYLES)][0], STYLES[dash % len(STYLES)][1]
-    return {**table, "none": (MUTED, (0, (1, 1)))}
-
-
-def plot_curves(
-    axes: Axes, curves: Sequence[Curve], chance: float | None, order: Sequence[str] = ()
-) -> None:
+def plot_curves(axes: Axes, curves: Sequence[Curve], chance: float | None) -> None:
     """Plot the IQM over seeds with its interval, and single seeds with at most `MANY` cores.
+
+    A dot ends the line of a core of which all runs ended before the others. Runs that diverged
+    are named in the panel.
 
     Args:
         axes: to plot into.
         curves: of one or more cores.
         chance: success without memory; None if unknown.
-        order: cores of all panels of a figure, so that a core has the same colour in each.
     """
-    cores = list(dict.fromkeys(curve.core for curve in curves))
-    style = styles(order or cores)
+    cores = in_core_order(curve.core for curve in curves)
     last = max(curve.steps[-1] for curve in curves)
     for core in cores:
-        color, dash = style[core]
+        color, dash, _ = style(core)
         runs = [curve for curve in curves if curve.core == core]
+        line: Any = {"color": color, "ls": dash, "lw": 2.2, "label": core}
         if len(runs) == 1:
-            axes.plot(runs[0].steps, runs[0].success, color=color, ls=dash, lw=2.2, label=core)
+            axes.plot(runs[0].steps, runs[0].success, **line)
+            _mark_end(axes, runs[0].steps[-1], runs[0].success[-1], last, style(core))
             continue
         for run in runs if len(cores) <= MANY else ():
             axes.plot(run.steps, run.success, color=color, lw=0.7, alpha=0.3)
-        grid = np.linspace(0, max(run.steps[-1] for run in runs), POINTS)
+        begin = max(run.steps[0] for run in runs)  # before it, nothing was measured
+        grid = np.linspace(begin, max(run.steps[-1] for run in runs), POINTS)
         # A run that stopped early keeps its last value.
         success = np.stack([np.interp(grid, run.steps, run.success) for run in runs])
         low, high = iqm_interval(success)
-        axes.fill_between(grid, low, high, color=color, alpha=0.15, lw=0)
-        axes.plot(grid, iqm(success), color=color, ls=dash, lw=2.2, label=core)
+        alpha = 0.15 if len(cores) <= MANY else 0.08
+        axes.fill_between(grid, low, high, color=color, alpha=alpha, lw=0)
+        middle = iqm(success)
+        axes.plot(grid, middle, **line)
+        _mark_end(axes, grid[-1], middle[-1], last, style(core))
     mark_levels(axes, chance)
+    say_diverged(axes, {core: _diverged(curves, core) for core in cores})
     axes.set_xlim(0, 1.02 * last)
     axes.xaxis.set_major_formatter(FuncFormatter(steps_label))
     axes.set_xlabel("environment steps")
+
+
+def is_early(step: float, last: float) -> bool:
+    """Whether a run ended visibly before the last one of its panel."""
+    return step < last * (1 - 1 / POINTS)
+
+
+def _mark_end(axes: Axes, step: float, value: float, last: float, style: Style) -> None:
+    """Put a dot where a line ends before the last one does."""
+    if is_early(step, last):
+        axes.plot(step, value, "o", color=style.color, ms=6, mec="white", zorder=4)
+
+
+def _diverged(curves: Sequence[Curve], core: str) -> tuple[int, int]:
+    """How many runs of a core diverged, and how many there are."""
+    runs = [curve.diverged for curve in curves if curve.core == core]
+    return sum(runs), len(runs)
+
+
+def say_diverged(axes: Axes, counts: Mapping[str, tuple[int, int]]) -> None:
+    """Name the cores of which runs diverged in a panel: how many, of how many."""
+    lines = [f"{name} {some} of {every}".strip() for name, (some, every) in counts.items() if some]
+    if lines:
+        words = "diverged: " + ", ".join(lines)
+        font: Any = {"fontsize": 9, "color": ALARM, "zorder": 5}
+        axes.text(0.03, 0.05, textwrap.fill(words, 40), transform=axes.transAxes, **font)
+
+
+def legend_note(figure: Any, *parts: str) -> str:
+    """Join what a legend explains, in lines that fit the width of a figure or subfigure."""
+    width = int(CHARACTERS * figure.bbox.width / figure.dpi)
+    return textwrap.fill("; ".join(filter(None, parts)), width)
+
+
+def label_all(panels: Iterable[Axes]) -> None:
+    """Give tick labels to panels that share their axes, too."""
+    for axes in panels:
+        axes.tick_params(labelbottom=True, labelleft=True)
 
 
 def mark_levels(axes: Axes, chance: float | None, named: bool = True) -> None:
@@ -127,16 +166,46 @@ def mark_levels(axes: Axes, chance: float | None, named: bool = True) -> None:
 
 def steps_label(steps: float, _: Any = None) -> str:
     """1_500_000 -> "1.5 M", for an axis."""
-    if steps >= 1e6 or steps == 0:
-        return f"{steps / 1e6:g} M" if steps else "0"
-    return f"{steps / 1e3:g} k"
+    if steps >= 1e6:
+        return f"{steps / 1e6:g} M"
+    return f"{steps / 1e3:g} k" if steps >= 1e3 else f"{steps:g}"
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write a PNG without metadata that changes: the same figure is the same file."""
+def save(figure: Figure, path: Path, exact: bool = False) -> None:
+    """Write a PNG; the same figure is the same file.
+
+    Args:
+        figure: what is written.
+        path: the PNG.
+        exact: keep every colour; else those nearest to them of `COLORS`, a third of the size.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     FigureCanvasAgg(figure)
-    figure.savefig(path, dpi=160, metadata={"Software": None})
+    buffer = io.BytesIO()
+    figure.savefig(buffer, dpi=DPI, format="png")
+    with Image.open(buffer) as image:
+        rgb = image.convert("RGB")
+        small = rgb if exact else _reduce(rgb)
+        small.save(path, format="PNG", optimize=True, dpi=(DPI, DPI))
+
+
+def _reduce(image: Image.Image) -> Image.Image:
+    """An image in `COLORS` colours: the most frequent ones as they are, the others near them.
+
+    Areas keep their colours, so that no two pale bands become one; edges may be a shade off.
+    """
+    numbers = np.asarray(image).reshape(-1, 3) @ np.array((1 << 16, 1 << 8, 1))
+    unique, places, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+    found = np.stack([unique >> shift & 255 for shift in (16, 8, 0)], axis=1)
+    frequent = found[np.argsort(-counts, kind="stable")[: COLORS // 2]]
+    method = Image.Quantize.MAXCOVERAGE  # the others, rare ones too
+    others = image.quantize(COLORS // 2, method, kmeans=3, dither=Image.Dither.NONE).getpalette()
+    palette = np.concatenate((frequent, np.reshape(others or [], (-1, 3)))).astype(np.float32)
+    squares = (palette**2).sum(1) - 2 * found.astype(np.float32) @ palette.T
+    indices = squares.argmin(1).astype(np.uint8)[places.reshape(-1)]
+    small = Image.fromarray(indices.reshape(image.height, image.width))
+    small.putpalette(palette.astype(np.uint8).tobytes())
+    return small
 
 
 @contextmanager
@@ -161,9 +230,12 @@ def draw_curves(curves: Sequence[Curve], path: Path, title: str, chance: float |
     with new_figure(path, (7, 4.2)) as figure:
         axes = figure.add_subplot()
         plot_curves(axes, curves, chance)
-        axes.set_title(title, loc="left")
+        axes.set_title(title_words(title), loc="left")
         axes.set_ylabel(TRAINING)
-        axes.legend(loc="upper left", bbox_to_anchor=(0.01, 0.9))
+        note = legend_note(figure, *_explanations({title: curves}))
+        figure.legend(
+            loc="outside lower center", ncols=LEGEND_COLUMNS, title=note, title_fontsize=9
+        )
 
 
 def draw_returns(
@@ -179,8 +251,10 @@ def draw_returns(
     """
     with new_figure(path, (7, 4.2)) as figure:
         axes = figure.add_subplot()
-        for (name, (steps, values)), (color, dash) in zip(lines.items(), STYLES, strict=False):
+        for (name, (steps, values)), (color, dash, _) in zip(lines.items(), SERIES, strict=False):
             known = ~np.isnan(values)
+            if not known.any():
+                continue
             marker = "o" if known.sum() < POINTS // 4 else ""
             axes.plot(
                 steps[known], values[known], color=color, ls=dash, lw=2.2, marker=marker, label=name
@@ -198,13 +272,14 @@ def draw_panels(
     """Plot panels with one legend, up to three in one line or else two per line, and save them.
 
     Args:
-        panels: the runs of each panel, by title.
+        panels: the runs of each panel, by title; the titles are drawn in words.
         path: the PNG to write.
         chances: success without memory by title, where known.
         label: of the vertical axes.
     """
     lines, columns = _grid(len(panels))
-    with new_figure(path, (1 + 4.6 * columns, 0.8 + 3.4 * lines)) as figure:
+    width = 1 + 4.6 * columns if columns > 1 else WIDTH
+    with new_figure(path, (width, 1.1 + 3.4 * lines)) as figure:
         plot_panels(figure, panels, chances, label)
 
 
@@ -220,20 +295,41 @@ def plot_panels(
     grid = figure.subplots(*_grid(len(panels)), sharey=True, squeeze=False)
     all_axes = grid.ravel()
     for axes in all_axes[len(panels) :]:
-        axes.set_axis_off()
-    order = list(dict.fromkeys(curve.core for curves in panels.values() for curve in curves))
+        axes.remove()
     named: dict[str, Any] = {}
     for axes, (title, curves) in zip(all_axes, panels.items(), strict=False):
-        plot_curves(axes, curves, chances.get(title), order)
-        axes.set_title(title, loc="left")
+        plot_curves(axes, curves, chances.get(title))
+        axes.set_title(title_words(title), loc="left")
+        axes.set_ylabel(label)
         handles, labels = axes.get_legend_handles_labels()
         named |= dict(zip(labels, handles, strict=True))
-    for axes in grid[:, 0]:
-        axes.set_ylabel(label)
-    lines = -(-len(named) // min(LEGEND_COLUMNS, LEGEND_COLUMNS_PER_PANEL * grid.shape[1]))
-    figure.legend(
-        list(named.values()),
-        list(named),
+    label_all(all_axes[: len(panels)])
+    cores = in_core_order(named)
+    lines = -(-len(cores) // min(LEGEND_COLUMNS, LEGEND_COLUMNS_PER_PANEL * grid.shape[1]))
+    legend = figure.legend(
+        [named[core] for core in cores],
+        cores,
         loc="outside lower center",
-        ncols=-(-len(named) // lines),  # lines of equal length
+        ncols=-(-len(cores) // lines),  # lines of equal length
+        title=legend_note(figure, *_explanations(panels)),
+        title_fontsize=9,
     )
+    legend.get_title().set_color("#444444")
+
+
+def _explanations(panels: Mapping[str, Sequence[Curve]]) -> Iterator[str]:
+    """What the band, the thin lines and the dots of some panels mean, where there are any."""
+    has_band = has_seeds = has_stops = False
+    for curves in panels.values():
+        runs = Counter(curve.core for curve in curves)
+        has_band |= max(runs.values()) > 1
+        has_seeds |= max(runs.values()) > 1 and len(runs) <= MANY
+        ends = [float(curve.steps[-1]) for curve in curves]
+        has_stops |= is_early(min(ends), max(ends))
+    if has_band:
+        yield "line: interquartile mean over seeds"
+        yield BAND
+    if has_seeds:
+        yield "thin: single seeds"
+    if has_stops:
+        yield EARLY_STOP

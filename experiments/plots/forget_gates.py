@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,14 +11,16 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, PercentFormatter
 
 from rlgates.core import GateTrace
 from rlgates.experiments.analysis.stats import Floats
-from rlgates.experiments.plots.curves import MUTED, RC_PARAMS, new_figure, steps_label, styles
+from rlgates.experiments.plots.curves import RC_PARAMS, is_early, new_figure, steps_label
+from rlgates.experiments.plots.styles import MUTED, in_core_order, style
 
 BINS = 40
 WIDTH = 3.2  # of a panel, in inches
+COLUMNS = 3  # of panels on a page
 ROUNDING = 1e-6  # beyond 0 and 1
 NOTHING = "there are no cores to draw."
 
@@ -117,49 +119,75 @@ def _figure(plot: Callable[[Any, Mapping[str, Pair]], None], panels: Mapping[str
 
 
 def draw_gates(
-    panels: Mapping[str, Pair], path: Path, title: str, growth: Mapping[str, Growth] | None = None
+    panels: Mapping[str, Pair],
+    path: Path,
+    title: str,
+    growth: Mapping[str, Growth] | None = None,
+    timescales: Mapping[str, Pair] | None = None,
+    unit: str = "environment steps",
 ) -> None:
-    """Draw all plots of gates into one PNG: side by side for one core, else stacked."""
-    kinds, alone = 3 if growth else 2, len(panels) == 1
-    size = (3.9 * kinds + 0.4, 3.6) if alone else (WIDTH * len(panels) + 0.6, 3.2 * kinds)
-    with new_figure(path, size) as figure:
-        parts: Any = figure.subfigures(*((1, kinds) if alone else (kinds, 1)))
+    """Draw all plots of gates into one PNG, at most `COLUMNS` cores side by side.
+
+    Args:
+        panels: the gates of each core before and after training.
+        path: the PNG to write.
+        title: of the figure.
+        growth: timescales over training by core; None or empty: there is no panel of them.
+        timescales: gates whose time constants are plotted; None: `panels`.
+        unit: of the steps of `growth`.
+
+    Raises:
+        ValueError: as `histogram_figure`.
+    """
+    if not panels:
+        raise ValueError(NOTHING)
+    lines = -(-len(panels) // COLUMNS)
+    columns = -(-len(panels) // lines)
+    heights = [4.5] * lines + [3.2] * bool(growth)
+    size = max(columns * 2.9, 6.2) + 0.3, sum(heights) + 0.4
+    with new_figure(path, size, font_size=10, title_size=11) as figure:
         figure.suptitle(title, fontsize=12, x=0.01, ha="left")
-        plot_histograms(parts[0], panels)
-        plot_timescales(parts[1], panels)
+        blocks = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+        cores = in_core_order(panels)
+        for k, block in enumerate(blocks[:lines]):
+            chosen = cores[k * columns : (k + 1) * columns]
+            top, bottom = block.subfigures(2, 1, height_ratios=(1.3, 1))
+            plot_histograms(top, {core: panels[core] for core in chosen})
+            plot_timescales(bottom, {core: (timescales or panels)[core] for core in chosen})
         if growth:
-            plot_growth(parts[2], growth, list(panels))
+            plot_growth(blocks[-1], growth, unit)
 
 
 def plot_histograms(figure: Any, panels: Mapping[str, Pair]) -> None:
     """As `histogram_figure`, into a figure or subfigure."""
-    colors = _colors(panels)
+    _check(panels)
     rows = figure.subplots(2, len(panels), sharex=True, squeeze=False)
     edges = np.linspace(0, 1, BINS + 1)
     for column, (core, pair) in enumerate(panels.items()):
         for axes, gates, when, color in zip(
-            rows[:, column], pair, ("before", "after"), (MUTED, colors[core]), strict=True
+            rows[:, column], pair, ("before", "after"), (MUTED, style(core).color), strict=True
         ):
             counts, _ = np.histogram(unit_means(gates), edges)
             axes.stairs(counts, edges, fill=True, color=color)
             axes.set_xlim(-0.01, 1.01)
             axes.yaxis.get_major_locator().set_params(integer=True, nbins=3)
-            axes.set_title(when, loc="right", color=color, fontsize=11)
+            axes.set_title(when, loc="right", color=color, fontsize=10)
+            axes.set_xlabel("mean forget gate of a unit")
+            axes.set_ylabel("units")
+            axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+            axes.tick_params(labelbottom=True)
         rows[0, column].set_title(core, loc="left")
-        rows[1, column].set_xlabel("mean forget gate of a unit")
-    for axes in rows[:, 0]:
-        axes.set_ylabel("units")
-    figure.align_ylabels(rows[:, 0])
+        figure.align_ylabels(rows[:, column])
 
 
 def plot_timescales(figure: Any, panels: Mapping[str, Pair]) -> None:
     """As `timescale_figure`, into a figure or subfigure."""
-    colors = _colors(panels)
+    _check(panels)
     all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (core, (before, after)) in zip(all_axes, panels.items(), strict=True):
         for gates, when, color, dash in (
             (before, "before", MUTED, "--"),
-            (after, "after", colors[core], "-"),
+            (after, "after", style(core).color, "-"),
         ):
             constants = np.sort(unit_timescales(gates))
             share = (np.arange(len(constants)) + 0.5) / len(constants)
@@ -170,51 +198,55 @@ def plot_timescales(figure: Any, panels: Mapping[str, Pair]) -> None:
         axes.xaxis.set_major_formatter(PercentFormatter(xmax=1))
         axes.set_xlabel("units, sorted")
         axes.legend(loc="upper left")
-    _log_axis(all_axes[0], "time constant −1 / log f, in steps")
+        axes.tick_params(labelleft=True)
+        _log_axis(axes, "−1/log f, steps")
 
 
-def plot_growth(
-    figure: Any,
-    panels: Mapping[str, Growth],
-    cores: Sequence[str] | None = None,
-    unit: str = "environment steps",
-) -> None:
+def plot_growth(figure: Any, panels: Mapping[str, Growth], unit: str = "environment steps") -> None:
     """Plot timescales over training, median and quantile band (Ohno et al. 2022, figure 5).
+
+    A dot ends a line where all runs of the core stopped before the others.
 
     Args:
         figure: a figure or subfigure.
         panels: the timescales of each core; all in one panel.
-        cores: all cores of the figure, for their colours; None: those of `panels`.
         unit: of the steps.
 
     Raises:
         ValueError: no core.
     """
-    if not panels:
-        raise ValueError(NOTHING)
+    _check(panels)
     axes: Axes = figure.subplots()
-    table = styles(cores or list(panels))
+    last = max(growth.steps[-1] for growth in panels.values())
+    note = "line: median of the gates, band: 10 to 90 %"
     for core, (steps, low, middle, high) in panels.items():
-        color, dash = table[core]
-        axes.fill_between(steps, low, high, color=color, alpha=0.15, lw=0)
+        color, dash, _ = style(core)
+        axes.fill_between(steps, low, high, color=color, alpha=0.12, lw=0)
         dot = "o" if len(steps) == 1 else None
         axes.plot(steps, middle, color=color, ls=dash, lw=2.2, marker=dot, label=core)
+        if len(steps) > 1 and is_early(steps[-1], last):
+            axes.plot(steps[-1], middle[-1], "o", color=color, ms=6, mec="white", zorder=4)
+            if "dot" not in note:
+                note += "\ndot: all runs of the core had stopped early"
     axes.xaxis.set_major_formatter(FuncFormatter(steps_label))
-    axes.set_title("median, 10 to 90 % of the gates", loc="left")
+    axes.set_title("Timescales during training", loc="left")
     axes.set_xlabel(unit)
-    _log_axis(axes, "timescale 1 / (1 − f), in steps")
-    axes.legend(loc="best")
+    _log_axis(axes, "1/(1 − f), steps")
+    figure.legend(
+        *axes.get_legend_handles_labels(),
+        loc="outside right upper",
+        title=note.replace(", ", "\n"),
+        title_fontsize=9,
+    )
 
 
-def _colors(panels: Mapping[str, Pair]) -> dict[str, str]:
+def _check(panels: Mapping[str, Any]) -> None:
     if not panels:
         raise ValueError(NOTHING)
-    return {core: color for core, (color, _) in styles(list(panels)).items()}
 
 
 def _log_axis(axes: Axes, name: str) -> None:
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(
-        FuncFormatter(lambda steps, _: steps_label(steps) if steps >= 1e3 else f"{steps:g}")
-    )
+    axes.yaxis.set_major_locator(LogLocator(numticks=12))
+    axes.yaxis.set_major_formatter(FuncFormatter(steps_label))
     axes.set_ylabel(name)

@@ -16,6 +16,7 @@ from rlgates.envs import ENVS, BatchedEnv, make_env_spec
 from rlgates.envs.render.frames import BACKGROUND, render_batch
 from rlgates.experiments.plots.curves import RC_PARAMS, save
 from rlgates.experiments.plots.frames import Image, env_image, make_env, short_name
+from rlgates.experiments.plots.titles import title_words
 
 SEED = 3
 PHASE_STEPS = {"explore": 1, "distractor": 12, "reward": 3}  # the step drawn of each phase
@@ -157,10 +158,11 @@ def draw_environments(path: Path) -> None:
             _center(images[number], sheet[y : y + heights[row], x : x + width])
             left = x / size[1]
             font = {"fontsize": 12, "fontweight": "bold"}
-            figure.text(left, 1 - (y - 44) / size[0], short_name(env_id), fontdict=font)
+            name = title_words(short_name(env_id))
+            figure.text(left, 1 - (y - 44) / size[0], name, fontdict=font)
             figure.text(left, 1 - (y - 12) / size[0], scene.words, fontsize=9.5, color="#444444")
         figure.figimage(sheet, origin="upper")
-        save(figure, path)
+        save(figure, path, exact=True)
 
 
 def _center(image: Image, card: Image) -> None:

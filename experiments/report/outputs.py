@@ -115,9 +115,17 @@ def study_names(results: Path) -> list[str]:
         path.stem
         for path in sorted(results.glob("*.csv"))
         if path.stem not in OUTPUTS
-        and not path.stem.endswith(PARTS)
+        and not _is_part(results, path.stem)
         and study_settings_path(results, path.stem).exists()
     ]
+
+
+def _is_part(results: Path, name: str) -> bool:
+    """Whether a table lies beside that of a study; the study tied_gates is no part of a "tied"."""
+    return any(
+        name.endswith(part) and (results / f"{name.removesuffix(part)}.csv").exists()
+        for part in PARTS
+    )
 
 
 def redraw_studies(results: Path) -> list[Path]:

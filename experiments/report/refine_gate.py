@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from torch import Tensor
 
 from rlgates.experiments.analysis import refine_gate
-from rlgates.experiments.plots.curves import MUTED, STYLES, new_figure
+from rlgates.experiments.plots.curves import new_figure
+from rlgates.experiments.plots.styles import MUTED, SERIES
 
 
 def refine_gate_table() -> pd.DataFrame:
@@ -37,8 +38,8 @@ def draw_refine_gate(_: Path, path: Path) -> None:
 
     They are closed form, and need nothing of `gate_analysis.csv`.
     """
-    with new_figure(path, (15, 4)) as figure:
-        band, reach, contours, gradient = figure.subplots(1, 4)
+    with new_figure(path, (9.5, 7.5)) as figure:
+        (band, reach), (contours, gradient) = figure.subplots(2, 2)
         _plot_band(band)
         _plot_reach(reach)
         _plot_contours(contours)
@@ -52,6 +53,7 @@ def _plot_band(axes: Axes) -> None:
     axes.plot(f.numpy(), tent.numpy(), color=MUTED, lw=1, ls=(0, (4, 3)), label="min(f, 1 − f)")
     axes.set_title("How far g can be from f", loc="left")
     axes.set_xlabel("forget gate f")
+    axes.set_ylabel("distance |g − f|")
     axes.set_ylim(0, 0.62)
     axes.legend(loc="upper left")
 
@@ -60,19 +62,20 @@ def _plot_reach(axes: Axes) -> None:
     x = torch.linspace(-5, 5, 201, dtype=torch.float64)
     f = torch.sigmoid(x)
     low, high = refine_gate.bounds(f)
-    axes.fill_between(x.numpy(), low.numpy(), high.numpy(), color=STYLES[0][0], alpha=0.15, lw=0)
+    axes.fill_between(x.numpy(), low.numpy(), high.numpy(), color=SERIES[0].color, alpha=0.15, lw=0)
     _line(axes, x, high, 0, "r = 1:  1 − (1 − f)²")
     axes.plot(x.numpy(), f.numpy(), color="#222222", lw=2, label="r = ½:  f")
     _line(axes, x, low, 1, "r = 0:  f²")
     axes.set_title("The effective gate g", loc="left")
     axes.set_xlabel("pre-activation x,  f = σ(x)")
+    axes.set_ylabel("effective gate g")
     axes.legend(loc="upper left", fontsize=9)
 
 
 def _plot_contours(axes: Axes) -> None:
     axis, g = (part.numpy() for part in refine_gate.contours())
     levels = [0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99]
-    lines = axes.contour(axis, axis, g, levels, colors=STYLES[0][0], linewidths=1.8)
+    lines = axes.contour(axis, axis, g, levels, colors=SERIES[0].color, linewidths=1.8)
     inner = levels[1:-1]
     axes.clabel(lines, inner, fmt="%g", fontsize=9, manual=[(level, 0.5) for level in inner])
     f = torch.tensor(0.9, dtype=torch.float64)
@@ -86,16 +89,19 @@ def _plot_contours(axes: Axes) -> None:
 def _plot_gradient(axes: Axes) -> None:
     g = torch.linspace(0.002, 0.998, 499, dtype=torch.float64)
     least, most = refine_gate.gradient_ratio(g)
-    axes.fill_between(g.numpy(), least.numpy(), most.numpy(), color=STYLES[0][0], alpha=0.15, lw=0)
+    axes.fill_between(
+        g.numpy(), least.numpy(), most.numpy(), color=SERIES[0].color, alpha=0.15, lw=0
+    )
     _line(axes, g, most, 0, "greatest, with a refine gate")
     _line(axes, g, least, 1, "least, with a refine gate")
     axes.axhline(1.0, color="#222222", lw=2, label="without one")
     axes.set_title("Gradient over that of a plain gate", loc="left")
     axes.set_xlabel("effective gate g")
+    axes.set_ylabel("ratio of the gradients")
     axes.set_ylim(0.9, 2.35)
     axes.legend(loc="upper center", fontsize=9)
 
 
 def _line(axes: Axes, x: Tensor, y: Tensor, style: int, label: str) -> None:
-    color, dash = STYLES[style]
+    color, dash, _ = SERIES[style]
     axes.plot(x.numpy(), y.numpy(), color=color, ls=dash, lw=2, label=label)

@@ -12,7 +12,6 @@ import pandas as pd
 from rlgates.experiments.analysis.stats import Floats
 from rlgates.experiments.runs.files import Row, read_table, write_table
 from rlgates.experiments.runs.text import time_text
-from rlgates.registry import list_cores
 
 # Columns that only some kinds of runs have; in a frame they are there, empty.
 OPTIONAL = (
@@ -76,12 +75,6 @@ def numbers(rows: pd.DataFrame, column: str) -> Floats:
 def seed_numbers(rows: pd.DataFrame) -> list[int]:
     """List the seeds in ascending order."""
     return sorted({int(seed) for seed in rows["seed"]})
-
-
-def in_core_order(cores: Iterable[str]) -> list[str]:
-    """List each core once, in the order of `list_cores`; other names come last."""
-    place = {core: number for number, core in enumerate(list_cores())}
-    return sorted(dict.fromkeys(cores), key=lambda core: place.get(core, len(place)))
 
 
 def file_slug(title: str, titles: Sequence[str]) -> str:

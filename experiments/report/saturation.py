@@ -20,11 +20,15 @@ from rlgates.experiments.analysis.saturation import (
     slope,
     thinned,
 )
-from rlgates.experiments.plots.curves import STYLES, new_figure
+from rlgates.experiments.plots.curves import new_figure
+from rlgates.experiments.plots.styles import GATE_COLORS
 from rlgates.experiments.report.rows import markdown, numbers, read_frame
 from rlgates.experiments.runs.files import write_atomically
 
 TITLES = {"iterated_fast": "iterated fast"}
+PREFIXES = {"sigmoid": "", "softsign": "s", "refine": "r", "fast": "f", "iterated_fast": "ff"}
+"""The prefix of each gate in the names of cores, which have its colour."""
+LOST = "1 − f, what is lost in a step"
 FLOOR = 1e-16  # 1 - f below this is not drawn: f is 1 in float64
 LABEL_SHIFTS = {"sigmoid": 6, "refine": -7}  # points, between two labels that would overlap
 
@@ -78,20 +82,21 @@ def draw_saturation(source: Path, table: Path, path: Path) -> None:
         _plot_flow(flow, panels[FLOW], panels[DESCENT])
         names = [name for name in panels if name not in (FLOW, DESCENT)]
         for axes, name in zip(others, names, strict=True):
-            for k, curve in enumerate(panels[name].values()):
-                axes.plot(*_visible(curve), color=STYLES[k][0], lw=2)
+            for gate, curve in panels[name].items():
+                axes.plot(*_visible(curve), color=_color(gate), lw=2)
             axes.set_title(f"{name}, rate 0.01, n = 30", loc="left")
             axes.set_xlabel("updates")
             axes.set_yscale("log")
             axes.set_ylim(1e-8, 1)
-        flow.set_ylabel("1 − f, what is lost in a step")
+            axes.set_ylabel(LOST)
+        flow.set_ylabel(LOST)
         handles, labels = flow.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
 
 
 def _plot_flow(axes: Axes, flow: Mapping[str, Curve], descent: Mapping[str, Curve]) -> None:
-    for k, (gate, curve) in enumerate(flow.items()):
-        color = STYLES[k][0]
+    for gate, curve in flow.items():
+        color = _color(gate)
         axes.plot(*_visible(curve), color=color, lw=2, label=TITLES.get(gate, gate))
         marks = thinned(descent[gate])
         axes.plot(*_visible(Curve(marks.times[1::6], marks.left[1::6])), "o", color=color, ms=4)
@@ -115,6 +120,10 @@ def _plot_flow(axes: Axes, flow: Mapping[str, Curve], descent: Mapping[str, Curv
     axes.set_ylim(1e-14, 1.5)
     axes.set_title("Gradient flow (lines), descent with rate 1 (dots), n = 10", loc="left")
     axes.set_xlabel("time τ, or updates;  dashed: the published laws")
+
+
+def _color(gate: str) -> str:
+    return GATE_COLORS[PREFIXES[gate]]
 
 
 def _visible(curve: Curve) -> tuple[list[float], list[float]]:

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from stable_baselines3.common.logger import Logger
 
+from rlgates.agents.ranks import ALONE, Ranks
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.base import RunConfig
 from rlgates.experiments.configs.devices import find_device
@@ -75,10 +76,11 @@ class RunFolder:
     Args:
         config: of the run.
         seed: of the run.
+        ranks: that make the run together; on all but the first, nothing is written.
     """
 
-    def __init__(self, config: RunConfig, seed: int) -> None:
-        self.config, self.seed = config, seed
+    def __init__(self, config: RunConfig, seed: int, ranks: Ranks = ALONE) -> None:
+        self.config, self.seed, self.ranks = config, seed, ranks
         self.path = config.run_folder(seed)
 
     @property
@@ -129,8 +131,10 @@ class RunFolder:
 
     def begin(self, step: int) -> None:
         """Write the manifest of a run that starts, or continues at a step."""
+        if not self.ranks.is_first:
+            return
         manifest = read_manifest(self.path) if step else None
-        new = session(step, self.config.threads, find_device(self.config.device))
+        new = session(step, self.config.threads, find_device(self.config.device), self.ranks.size)
         content = {
             "status": "running",
             "kind": self.config.kind,
@@ -143,6 +147,8 @@ class RunFolder:
 
     def end(self, status: str, **facts: Any) -> None:
         """Record how a session ended: "finished", "interrupted" or "failed"."""
+        if not self.ranks.is_first:
+            return
         content = read_manifest(self.path) or {"sessions": [{}]}
         content["status"] = status
         content["sessions"][-1]["end"] = now()
@@ -150,6 +156,8 @@ class RunFolder:
 
     def finish(self, result: RunResult, *, keep_checkpoint: bool = False) -> None:
         """Record the result, and remove the checkpoint."""
+        if not self.ranks.is_first:
+            return
         for name in _LOGS:
             if (self.path / name).exists():
                 record_digest(self.path / name)
@@ -172,11 +180,15 @@ class RunFolder:
 
     def open_logs(self, saved: Mapping[str, Any] | None) -> Logger:
         """The logger of the run; what was logged after the checkpoint `saved` is removed."""
+        if not self.ranks.is_first:
+            return Logger(None, [])
         forget_digests(self.path, _LOGS)  # a process may have been killed as it finished the run
         return logs.open_logs(self.path, saved["logs"] if saved else None)
 
     def save(self, content: Mapping[str, Any], logger: Logger) -> None:
         """Write the checkpoint, with how far the logs go."""
+        if not self.ranks.is_first:
+            return
         self.write(self.checkpoint, {**content, "logs": logs.position(self.path, logger)})
 
     def load(self) -> dict[str, Any] | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rlgates.agents.ranks import Ranks
 from rlgates.experiments.configs.base import RunConfig
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.task import TaskConfig
@@ -72,7 +73,7 @@ def check_all(jobs: Sequence[Job], here: bool = True) -> list[JobResult]:
     horizons = {id(job.config): job for job in jobs if job.horizon}.values()
     try:
         for config in configs:
-            (config if here else _on_any_machine(config)).check()
+            runner_for(config).check(config if here else _on_any_machine(config))
         for job in horizons:
             assert not isinstance(job.config, GymConfig)  # see `Arm`
             check_horizon(job.config, job.horizon)
@@ -111,21 +112,23 @@ def _measured(job: Job) -> bool:
 def run_job(job: Job, stop: Stop = lambda: False, bar: bool | None = None) -> JobResult:
     """Make a run in this process, unless `stop` is true already, or look up its result.
 
-    A failure is recorded in the manifest of the run.
+    A failure is recorded in the manifest of the run. Where torch.distributed is initialized, all
+    its processes make the run together and get the result, and rank 0 alone writes.
 
     Args:
         job: the run.
         stop: called after each update; if it returns true, the run is saved and stopped.
         bar: draw a progress bar; by default, on a terminal.
     """
-    if stop():
+    ranks = Ranks.world()
+    if any(ranks.gather(stop())):
         return JobResult(job, error=NOT_STARTED, interrupted=True)
     runner = runner_for(job.config)
     try:
-        with locked(job.folder.path, stop):
-            finished = runner.finished(job)
+        with locked(job.folder.path, stop) if ranks.is_first else nullcontext():
+            finished = ranks.from_first(lambda: runner.finished(job))
             result = _train(runner, job, stop, bar) if finished is None else finished
-            for name in job.extras:
+            for name in job.extras if ranks.is_first else ():
                 _measure(runner, job, result, name)
             return JobResult(job, result, cached=finished is not None)
     except InterruptedRun as reason:
@@ -140,6 +143,9 @@ def _train(runner: AnyRunner, job: Job, stop: Stop, bar: bool | None) -> Any:
     except InterruptedRun:
         raise
     except Exception:
+        if not Ranks.world().is_first:  # which writes the manifest, but does not know this
+            traceback.print_exc()
+            raise
         with suppress(OSError):  # a full disk may be the reason
             job.folder.end("failed", error=traceback.format_exc())
         raise

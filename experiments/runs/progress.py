@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from typing import Any
@@ -21,11 +22,20 @@ class Progress:
         unit: what is counted, in the plural.
         total: the budget; None: no limit.
         bar: whether to draw a bar; None: only on a terminal.
+        max_minutes: the run ends after so many; None: no limit.
     """
 
-    def __init__(self, label: str, unit: str, total: int | None, bar: bool | None = None) -> None:
+    def __init__(
+        self,
+        label: str,
+        unit: str,
+        total: int | None,
+        bar: bool | None = None,
+        max_minutes: float | None = None,
+    ) -> None:
         self.label, self.unit, self.total = label, unit, total
         self.bar = sys.stderr.isatty() if bar is None else bar
+        self.seconds = math.inf if max_minutes is None else 60 * max_minutes
         self.tqdm: tqdm[Any] | None = None
 
     def begin(self, count: int) -> None:
@@ -53,11 +63,13 @@ class Progress:
         if now - self.printed < LINE_EVERY:
             return
         self.printed = now
-        speed = (count - self.first) / (now - self.start)
-        total = left = ""
+        passed = now - self.start
+        speed = (count - self.first) / passed
+        seconds, total = self.seconds - passed, ""
         if self.total is not None:
             total = f" of {steps_text(self.total)}"
-            left = f", at most {time_text(max(self.total - count, 0) / speed)} left"
+            seconds = min(seconds, (self.total - count) / speed)
+        left = f", at most {time_text(max(seconds, 0))} left" if math.isfinite(seconds) else ""
         figures = "".join(f"{name} {value}, " for name, value in details.items())
         print(
             f"{self.label}: {steps_text(count)}{total} {self.unit}, {figures}"

@@ -17,13 +17,14 @@ import torch
 PACKAGES = ("rlgates", "torch", "numpy", "gymnasium", "stable-baselines3", "sb3-contrib")
 
 
-def session(step: int, threads: int, device: torch.device) -> dict[str, Any]:
+def session(step: int, threads: int, device: torch.device, ranks: int = 1) -> dict[str, Any]:
     """One session of a run, as it stands in its manifest."""
     return {
         "start": now(),
         "from_step": step,
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join([*program(), *sys.argv[1:]]),
         "threads": threads,
+        "ranks": ranks,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "versions": versions(),
         "git": git_state(),
@@ -32,6 +33,16 @@ def session(step: int, threads: int, device: torch.device) -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "isa": instruction_set(),
     }
+
+
+def program() -> list[str]:
+    """The words of the command line before its arguments, without folders."""
+    path = Path(sys.argv[0])
+    if path.name != "__main__.py":
+        return [path.name]
+    if not torch.distributed.is_torchelastic_launched():
+        return ["rlgates"]
+    return ["torchrun", "--nproc-per-node", os.environ["LOCAL_WORLD_SIZE"], "-m", "rlgates"]
 
 
 def versions() -> dict[str, str]:

@@ -59,6 +59,10 @@ class Runner(ABC, Generic[ConfigT, ResultT]):
         assert isinstance(job.config, self.config_type)
         return job.config
 
+    def check(self, config: ConfigT) -> None:
+        """Raise what `config.check` does, if the run cannot be made."""
+        config.check()
+
     def prepare(self, config: ConfigT) -> None:
         """Fetch the data of a config, if it needs any.
 

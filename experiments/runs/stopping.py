@@ -23,12 +23,15 @@ class StopRequest:
 
     Args:
         text: the message to the user.
+        quiet: print none, as one process of several that get the signal.
     """
 
     def __init__(
-        self, text: str = "stopping after this update, and saving; once more to stop at once"
+        self,
+        text: str = "stopping after this update, and saving; once more to stop at once",
+        quiet: bool = False,
     ) -> None:
-        self.requested, self.text = False, text
+        self.requested, self.text, self.quiet = False, text, quiet
 
     def __call__(self) -> bool:
         return self.requested
@@ -40,7 +43,7 @@ class StopRequest:
                 child.kill()
             os._exit(130)
         self.requested = True
-        if multiprocessing.parent_process() is None:
+        if multiprocessing.parent_process() is None and not self.quiet:
             os.write(sys.stderr.fileno(), f"\n{self.text}\n".encode())
 
     @contextmanager

@@ -7,6 +7,7 @@ from typing import Any
 
 from rlgates.experiments.configs.agent import AgentConfig, match
 from rlgates.experiments.configs.gym import GymConfig
+from rlgates.experiments.configs.gym_presets import GYM_PRESETS
 from rlgates.experiments.configs.presets import PRESETS
 from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.configs.tiers import PARTS, task_config
@@ -122,19 +123,13 @@ _LONGER_T_MAZE = replace(
 
 def _minigrid(size: int, steps: int) -> GymConfig:
     """A memory task of MiniGrid with a view of 3 cells."""
-    return GymConfig(
+    return replace(
+        GYM_PRESETS["minigrid_memory"],
         env=f"rlgates/MiniGridMemoryS{size}-v0",
         env_title=f"MiniGrid-MemoryS{size}, view of 3 cells",
-        env_settings={"observation": "objects"},
-        n_envs=32,
-        batch_size=1024,
-        n_epochs=4,
-        learning_rate=2e-3,
+        core_options={},
         total_steps=steps,
-        gamma=0.98,
-        ent_coef=0.05,
         eval_every=steps // 10,
-        success_return=0.9,
     )
 
 
@@ -163,14 +158,27 @@ STUDIES: dict[str, Study] = {
     ),
     "learning": Study(
         title="Agents of rlgates and of sb3-contrib in the same environments",
-        laptop=(
-            *_beside_sb3(_CARTPOLE, "ur_lstm", "none", "lstm"),
-            *_beside_sb3(_T_MAZE, "ur_lstm", "none"),
-            *_beside_sb3(_minigrid(7, 1_000_000), "ur_lstm", "none"),
-            *_beside_sb3(_minigrid(9, 2_000_000), "ur_lstm", "none"),
+        laptop=tuple(
+            arm
+            for config, *cores in (
+                (_CARTPOLE, "ur_lstm", "none", "lstm"),
+                (_T_MAZE, "ur_lstm", "none"),
+                (_minigrid(7, 1_000_000), "ur_lstm", "none"),
+                (_minigrid(9, 2_000_000), "ur_lstm", "none"),
+            )
+            # At the end, too, the runs were judged by the episodes of an evaluation.
+            for arm in _beside_sb3(replace(config, final_episodes=config.eval_episodes), *cores)
         ),
         # No options of the core, which sb3-contrib's does not have.
         space={name: values for name, values in SPACE.items() if "." not in name},
+    ),
+    "presets": Study(
+        title="The presets for partially observable environments, beside published scores",
+        laptop=tuple(
+            Arm(config, (config.core, "none"))
+            for name, config in GYM_PRESETS.items()
+            if name != "lunarlander_novel"
+        ),
     ),
     "forget_bias": Study(
         title="The plain LSTM with the forget bias of torch.nn.LSTM, 0, and with 1",

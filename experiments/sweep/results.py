@@ -12,6 +12,7 @@ from rlgates.experiments.configs.identity import (
     differences,
     digest,
     identity,
+    upgraded,
     without_core,
 )
 from rlgates.experiments.report.rows import merge_rows, run_key
@@ -114,8 +115,8 @@ def _difference(
     text = ""
     for run in reversed(identities):
         current, options = without_core(run), run["core_options"]
-        if digest(current) != row["config"]:
-            before = settings.get(row["config"])
+        before = upgraded(settings.get(row["config"], {}))
+        if digest(current) != row["config"] and before != current:
             text = differences(before, current) if before else "its settings differ"
         elif same_core and row["core_options"] != options_text(options):
             recorded = parse_pairs(row["core_options"].split())

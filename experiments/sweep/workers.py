@@ -9,6 +9,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
+from rlgates.agents.ranks import Ranks
 from rlgates.errors import check_size
 from rlgates.experiments.runs.jobs import (
     NOT_STARTED,
@@ -29,7 +30,8 @@ def run_all(jobs: Sequence[Job], workers: int = 1) -> list[JobResult]:
 
     Finished runs are looked up; interrupted ones resume. A failing run is recorded in its manifest
     and does not stop the others. After Ctrl-C or SIGTERM the active runs are saved, and no more
-    are started.
+    are started. Where torch.distributed is initialized, all its processes call this, and make the
+    runs together, one after the other; the first failure ends them.
 
     Args:
         jobs: the runs.
@@ -40,21 +42,35 @@ def run_all(jobs: Sequence[Job], workers: int = 1) -> list[JobResult]:
 
     Raises:
         ValueError: before any work starts, if a config is invalid, a folder holds a run with
-            another config, or data are missing.
+            another config, data are missing, or there are several processes and `workers`.
     """
     check_size("jobs", workers)
-    job_results = check_all(jobs)
+    ranks = Ranks.world()
+    if workers > 1 and not ranks.is_alone:
+        raise ValueError(f"jobs must be 1 where {ranks.size} processes make a run, got {workers}.")
+    job_results = ranks.from_first(lambda: check_all(jobs))
     for job_result in job_results:
         print("\n".join(describe(job_result)), flush=True)
     finished = [job_result.job for job_result in job_results]
     pending = [job for job in jobs if job not in finished]
-    with StopRequest().listening() as stop:
-        for job_result in run_parallel(pending, stop, workers):
+    with StopRequest(quiet=not ranks.is_first).listening() as stop:
+        make = run_parallel if ranks.is_alone else _run_together
+        for job_result in make(pending, stop, workers):
             job_results.append(job_result)
             if job_result.error != NOT_STARTED:
                 print("\n".join(describe(job_result)), flush=True)
     print_not_started(job_results, len(jobs))
     return sorted(job_results, key=lambda job_result: jobs.index(job_result.job))
+
+
+def _run_together(jobs: Sequence[Job], stop: Stop, _: int) -> Generator[JobResult]:
+    """Make the runs in all processes of torch.distributed, until one fails."""
+    failed = False
+    for job in jobs:
+        bar = None if Ranks.world().is_first else False
+        job_result = JobResult(job, error=NOT_STARTED) if failed else run_job(job, stop, bar)
+        failed = failed or not (job_result.result or job_result.interrupted)
+        yield job_result
 
 
 class _Worker(NamedTuple):

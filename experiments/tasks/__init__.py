@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlgates.deprecation import renamed
-from rlgates.errors import unknown_choice
+from rlgates.errors import check_text, unknown_choice
 from rlgates.experiments.tasks.model import SequenceModel, make_sequence_model
 from rlgates.experiments.tasks.sets.execute import (
     Execute,
@@ -122,7 +122,7 @@ def make_task(name: str, **settings: Any) -> Task:
         ValueError: an unknown name or setting (the nearest is named), or an invalid value.
         TypeError: a value of the wrong type.
     """
-    if name not in TASKS:
+    if check_text("task", name) not in TASKS:
         raise unknown_choice("task", name, TASKS)
     for setting in settings:
         if setting not in TASKS[name].settings:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rlgates.cell import check_tensor
 from rlgates.core import Core
 from rlgates.deprecation import warn_renamed
 from rlgates.errors import check_flag, check_probability, check_size
@@ -105,13 +106,23 @@ class SequenceModel(nn.Module):
         Raises:
             ValueError: a shape or dtype that does not fit, or fewer steps than are scored.
         """
-        outputs, state = self.core(self.encode(inputs), state, episode_starts)
-        if self.scored is not None and len(outputs) < self.scored:
-            raise ValueError(f"inputs must have {self.scored} steps or more, got {len(outputs)}.")
-        hidden = self.below(outputs[-(self.scored or len(outputs)) :])
-        dropped = nn.functional.dropout(hidden, self.output_dropout, self.training)
-        predictions: Tensor = self.decoder(dropped)
+        hidden, state = self.unroll_hidden(inputs, state, episode_starts)
+        predictions: Tensor = self.decoder(hidden)
         return predictions, state
+
+    def unroll_hidden(
+        self, inputs: Tensor, state: Tensor | None = None, episode_starts: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """As `unroll`, with the inputs of the decoder, (scored, B, ...), for the predictions."""
+        outputs, state = self.core(self.encode(inputs), state, episode_starts)
+        if self.scored is not None:
+            if len(outputs) < self.scored:
+                raise ValueError(
+                    f"inputs must have {self.scored} steps or more, got {len(outputs)}."
+                )
+            outputs = outputs[-self.scored :]
+        hidden = self.below(outputs)
+        return nn.functional.dropout(hidden, self.output_dropout, self.training), state
 
     def read(
         self, inputs: Tensor, state: Tensor | None = None, starts: Tensor | None = None
@@ -144,7 +155,7 @@ class SequenceModel(nn.Module):
 
 
 def _check_tokens(tokens: Tensor, count: int) -> None:
-    if tokens.dtype != torch.int64:
+    if check_tensor("tokens", tokens).dtype != torch.int64:
         raise TypeError(f"tokens must be int64, got {tokens.dtype}.")
     if tokens.ndim != 2 or not tokens.numel():
         raise ValueError(f"tokens must be (T, B), not empty, got {tuple(tokens.shape)}.")
@@ -162,6 +173,8 @@ def core_input_size(task: Task, embedding_size: int | None = None) -> int:
     Raises:
         ValueError: an `embedding_size` for a task whose inputs are not tokens.
     """
+    if not isinstance(task, Task):
+        raise TypeError(f"task must be a Task, as make_task makes it, got {task!r}.")
     if embedding_size is None:
         return task.input_size
     if not task.tokens:

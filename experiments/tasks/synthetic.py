@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from rlgates.errors import check_choice, check_size
+from rlgates.errors import MAX_LENGTH, check_choice, check_size
 from rlgates.experiments.tasks.task import Batch, GeneratedTask, PublishedResult, accuracy
 
 
@@ -30,7 +30,7 @@ class Copy(GeneratedTask):
     symbols, length = 8, 10
 
     def __init__(self, delay: int = 500, cues: str = "ten") -> None:
-        self.delay = check_size("delay", delay, minimum=0)
+        self.delay = check_size("delay", delay, minimum=0, maximum=MAX_LENGTH)
         self.cues = check_choice("cues", cues, ("ten", "one"))
         self.input_size = self.symbols + 2
         self.output_size = self.symbols
@@ -75,8 +75,8 @@ class CopyABA(GeneratedTask):
     symbols = 10
 
     def __init__(self, delay: int = 100, length: int = 20) -> None:
-        self.delay = check_size("delay", delay)
-        self.length = check_size("length", length)
+        self.delay = check_size("delay", delay, maximum=MAX_LENGTH)
+        self.length = check_size("length", length, maximum=MAX_LENGTH)
         self.input_size = self.symbols + 1
         self.output_size = self.symbols
         self.scored = self.length
@@ -107,7 +107,7 @@ class Adding(GeneratedTask):
     settings = ("steps",)
 
     def __init__(self, steps: int = 2000) -> None:
-        self.steps = check_size("steps", steps, minimum=2)
+        self.steps = check_size("steps", steps, minimum=2, maximum=MAX_LENGTH)
         self.input_size, self.output_size, self.scored = 2, 1, 1
         self.baseline = 1 / 6
 

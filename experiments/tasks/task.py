@@ -10,9 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.deprecation import warn_renamed
-from rlgates.errors import check_choice, check_size
+from rlgates.errors import MAX_LENGTH, check_choice, check_size
+from rlgates.experiments.tasks.cross_entropy import linear_cross_entropy
 
 SPLITS = ("train", "valid", "test")
+MANY_CLASSES = 1_000
+"""From here on the predictions of a batch cost more than the network below them."""
 
 
 class Batch(NamedTuple):
@@ -119,6 +122,20 @@ class Task(ABC):
             return nn.functional.cross_entropy(predictions.flatten(0, 1), batch.targets.flatten())
         return nn.functional.cross_entropy(predictions[batch.mask], batch.targets[batch.mask])
 
+    def decoder_loss(self, hidden: Tensor, decoder: nn.Linear, batch: Batch) -> Tensor | None:
+        """`loss(decoder(hidden), batch)`, where it need not hold all predictions; else None.
+
+        This is so for float32 and a cross-entropy over `MANY_CLASSES` or more.
+        """
+        few = decoder.out_features < MANY_CLASSES or hidden.dtype is not torch.float32
+        if few or type(self).loss is not Task.loss:
+            return None
+        if batch.mask is None:
+            rows, targets = hidden.flatten(0, 1), batch.targets.flatten()
+        else:
+            rows, targets = hidden[batch.mask], batch.targets[batch.mask]
+        return linear_cross_entropy(rows, decoder.weight, decoder.bias, targets)
+
     def metrics(self, predictions: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Further means over the targets that count, by name."""
         return {}
@@ -147,7 +164,7 @@ class GeneratedTask(Task):
 
     def batches(self, split: str, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
         check_choice("split", split, SPLITS)
-        check_size("batch_size", batch_size)
+        check_size("batch_size", batch_size, maximum=MAX_LENGTH)
         if split == "train":
             while True:
                 yield self.sample(batch_size, generator)

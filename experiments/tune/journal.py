@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import re
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,10 +25,13 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState
 
+from rlgates.experiments.runs.files import Damaged
 from rlgates.experiments.runs.locks import is_locked, locked
 from rlgates.experiments.studies.space import Range, Space, Value
 
 WORKER, INFO = "worker", "info"  # user attributes of a trial
+SEAL = "sha256"  # the last entry of a line
+_SEALED = re.compile(rb'(.*),"sha256":"([0-9a-f]{64})"\}\n', re.DOTALL)
 # Seconds after which Optuna takes over the lock of a killed process; it is held for one write.
 LOCK_GRACE_PERIOD = 5
 
@@ -54,6 +60,77 @@ class TrialResult(NamedTuple):
     trial: Trial
     value: float | None
     info: dict[str, Any]
+
+
+class CheckedFile(JournalFileBackend):
+    """Optuna's file, with the SHA-256 of each line and all lines before it at its end.
+
+    So a line that is changed, missing, moved or of another file is found. Lines of earlier
+    versions have none: they are read without that check until the first line that has one.
+
+    Args:
+        path: the file.
+        lock: Optuna's.
+    """
+
+    def __init__(self, path: Path, lock: JournalFileOpenLock) -> None:
+        super().__init__(str(path), lock)
+        self.path = path
+        # Before each line: where it begins, the digest so far, and whether one has been checked.
+        self._lines: list[tuple[int, bytes, bool]] = [(0, b"", False)]
+
+    def read_logs(self, log_number_from: int) -> Generator[dict[str, Any]]:
+        """The lines from this one on.
+
+        Raises:
+            Damaged: a line is not what was written; the message says which.
+        """
+        with self.path.open("rb") as file:
+            begin, digest, checked = self._lines[log_number_from]
+            file.seek(begin)
+            for number, line in enumerate(file, log_number_from):
+                if not line.endswith(b"\n"):
+                    return  # another process is writing it
+                sealed = _SEALED.fullmatch(line)
+                content = sealed[1] + b"}" if sealed else line[:-1]
+                digest = hashlib.sha256(digest + content).digest()
+                if (sealed is None and checked) or (sealed and sealed[2].decode() != digest.hex()):
+                    raise self.damaged(f"line {number + 1} is not what was written")
+                try:
+                    log = json.loads(content)
+                except ValueError as error:
+                    raise self.damaged(f"line {number + 1}: {error}") from error
+                begin, checked = begin + len(line), sealed is not None
+                if len(self._lines) == number + 1:
+                    self._lines.append((begin, digest, checked))
+                yield log
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Add lines. The caller keeps other writers away, as `Journal` does."""
+        for _ in self.read_logs(len(self._lines) - 1):
+            pass
+        digest = self._lines[-1][1]
+        sealed = []
+        for log in logs:
+            content = json.dumps(log, separators=(",", ":")).encode()
+            digest = hashlib.sha256(digest + content).digest()
+            sealed.append({**log, SEAL: digest.hex()})
+        super().append_logs(sealed)
+
+    def damaged(self, reason: str) -> Damaged:
+        """The error for a damaged file."""
+        return Damaged(
+            f"{self.path} is damaged: {reason}. Put back a copy of it, or remove it: the same "
+            "trials are sampled again, and finished runs are not repeated."
+        )
+
+    def cut_unfinished_line(self) -> None:
+        """Remove what a process wrote of a line before it was killed."""
+        content = self.path.read_bytes()
+        end = content.rfind(b"\n") + 1
+        if end < len(content):
+            print(f"{self.path}: its last line was not finished, and is left out", flush=True)
+            os.truncate(self.path, end)
 
 
 class Journal:
@@ -96,13 +173,15 @@ class Journal:
         self.worker = ""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         with self._lock():
-            if self.path.exists() and self.path.read_bytes()[-1:] not in (b"", b"\n"):
-                raise ValueError(self._damaged_message)
+            lock = JournalFileOpenLock(str(self.path), grace_period=LOCK_GRACE_PERIOD)
+            file = CheckedFile(self.path, lock)
+            file.cut_unfinished_line()
             try:
-                lock = JournalFileOpenLock(str(self.path), grace_period=LOCK_GRACE_PERIOD)
-                self.storage = JournalStorage(JournalFileBackend(str(self.path), lock))
-            except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(self._damaged_message) from error
+                self.storage = JournalStorage(file)
+            except Damaged:
+                raise
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise file.damaged(f"{type(error).__name__}: {error}") from error
             self.study = optuna.create_study(
                 storage=self.storage,
                 study_name=name,
@@ -110,13 +189,6 @@ class Journal:
                 load_if_exists=True,
             )
             self._check_settings(json.loads(json.dumps(settings)))
-
-    @property
-    def _damaged_message(self) -> str:
-        return (
-            f"{self.path} is damaged. Put back a copy of it, or remove it: the same trials are "
-            "sampled again, and finished runs are not repeated."
-        )
 
     def _check_settings(self, settings: dict[str, Any]) -> None:
         before = self.study.user_attrs.get("settings")

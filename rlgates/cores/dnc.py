@@ -18,8 +18,9 @@ from rlgates.cell import (
 )
 from rlgates.cores import addressing
 from rlgates.cores.lstm import LSTM
-from rlgates.errors import check_number, check_size
+from rlgates.errors import MAX_WIDTH, check_number, check_size
 from rlgates.gates import GateLike
+from rlgates.kernels import CellSpec
 
 
 class DNC(Cell):
@@ -100,13 +101,15 @@ class DNC(Cell):
         super().__init__()
         self.input_size = check_size("input_size", input_size)
         self.hidden_size = check_size("hidden_size", hidden_size)
-        slots = self.num_slots = check_size("num_slots", num_slots)
-        word = self.word_size = check_size("word_size", word_size)
-        reads = self.num_reads = check_size("num_reads", num_reads)
-        writes = self.num_writes = check_size("num_writes", num_writes)
+        slots = self.num_slots = check_size("num_slots", num_slots, maximum=MAX_WIDTH)
+        word = self.word_size = check_size("word_size", word_size, maximum=MAX_WIDTH)
+        reads = self.num_reads = check_size("num_reads", num_reads, maximum=MAX_WIDTH)
+        writes = self.num_writes = check_size("num_writes", num_writes, maximum=MAX_WIDTH)
         self.clip = None if clip is None else check_number("clip", clip, above=0)
         self.output_size = check_size(
-            "output_size", hidden_size if output_size is None else output_size
+            "output_size",
+            hidden_size if output_size is None else output_size,
+            maximum=MAX_WIDTH,
         )
         self._maps = {
             "write_vectors": (writes, word),
@@ -186,6 +189,22 @@ class DNC(Cell):
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         return self.controller.forget_gate(self._controlled(projected, state[-1]), state[:2])
+
+    def recurrence(self) -> CellSpec:
+        controller, inputs = self.controller, self.input_size
+        weight = controller.weight_ih
+        weights = (
+            weight[:, :inputs],
+            controller.bias_ih + controller.bias_hh,
+            torch.cat([weight[:, inputs:], controller.weight_hh], dim=1),
+            *(self.interface.weight, self.interface.bias, self.out.weight, self.out.bias),
+        )
+        sizes = (
+            *(self.hidden_size, self.num_slots, self.word_size, self.num_reads, self.num_writes),
+            self.output_size,
+        )
+        gate = controller.gate.key
+        return CellSpec("dnc", sizes, weights, gate, constant=self.clip or 0.0)
 
     def _controlled(self, projected: Tensor, words: Tensor) -> Tensor:
         """The whole input of the controller, projected: that of x and of the last reads."""

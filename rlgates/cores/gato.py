@@ -8,7 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, factory_kwargs, widened
-from rlgates.errors import MAX_DEPTH, check_choice, check_number, check_size, unknown_choice
+from rlgates.errors import (
+    MAX_DEPTH,
+    MAX_WIDTH,
+    check_choice,
+    check_number,
+    check_size,
+    unknown_choice,
+)
 from rlgates.kernels import CellSpec
 
 # exp(-40) is lost in rounding next to 40 in float64; torch's default of 20 leaves a jump of 2e-9.
@@ -83,7 +90,7 @@ class GATO(Cell):
         self.depth = check_size("depth", depth, maximum=MAX_DEPTH)
         if self.depth > 2:
             raise unknown_choice("depth", self.depth, ("1", "2"))
-        self.inner_size = check_size("inner_size", inner_size)
+        self.inner_size = check_size("inner_size", inner_size, maximum=MAX_WIDTH)
         self.decay = check_number("decay", decay, above=0)
         if self.decay > 1:
             raise ValueError(f"decay must be above 0 and at most 1, got {decay}.")

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from rlgates.cell import State, factory_kwargs, widened
 from rlgates.cores.stacked import Stacked, lstm_update
-from rlgates.errors import MAX_DEPTH, check_flag, check_size
+from rlgates.errors import MAX_DEPTH, MAX_WIDTH, check_flag, check_size
 from rlgates.gates import GateLike, as_gate
 from rlgates.kernels import CellSpec
 
@@ -103,7 +103,7 @@ class MogrifierLSTM(Stacked):
             recurrent_dropout=recurrent_dropout,
         )
         self.rounds = check_size("rounds", rounds, minimum=0, maximum=MAX_DEPTH)
-        self.rank = None if rank is None else check_size("rank", rank)
+        self.rank = None if rank is None else check_size("rank", rank, maximum=MAX_WIDTH)
         self.cap_input = check_flag("cap_input", cap_input)
         self.state_shapes["c"] = (hidden_size,)
         self.modulation = nn.ParameterDict()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, factory_kwargs, named_rows, widened
-from rlgates.errors import check_flag, check_size
+from rlgates.errors import MAX_WIDTH, check_flag, check_size
 from rlgates.kernels import CellSpec
 
 
@@ -71,10 +71,10 @@ class NRU(Cell):
         super().__init__()
         self.input_size = check_size("input_size", input_size)
         self.hidden_size = self.output_size = d = check_size("hidden_size", hidden_size)
-        self.num_heads = check_size("num_heads", num_heads)
+        self.num_heads = check_size("num_heads", num_heads, maximum=MAX_WIDTH)
         if memory_size is None:
             memory_size = _memory_near(64 * 1.5 ** math.log2(d / 128), self.num_heads)
-        self.memory_size = m = check_size("memory_size", memory_size)
+        self.memory_size = m = check_size("memory_size", memory_size, maximum=MAX_WIDTH)
         self.side = math.isqrt(m * self.num_heads)
         if self.side**2 != m * self.num_heads:
             raise ValueError(

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, factory_kwargs, full_precision, truncated_normal_, widened
 from rlgates.cores.lstm import LSTM
-from rlgates.errors import check_flag, check_size
+from rlgates.errors import MAX_WIDTH, check_flag, check_size
 from rlgates.gates import GateLike, as_gate
+from rlgates.kernels import CellSpec
 
 # A row or key with a smaller norm counts as zero, so that no gradient is divided by zero.
 _SHORTEST = 1e-6
@@ -120,12 +121,12 @@ class RMA(Cell):
         super().__init__()
         self.input_size = check_size("input_size", input_size)
         self.hidden_size = d = check_size("hidden_size", hidden_size)
-        self.latent_size = latent = check_size("latent_size", latent_size)
+        self.latent_size = latent = check_size("latent_size", latent_size, maximum=MAX_WIDTH)
         hidden = 2 * latent if latent_hidden is None else latent_hidden
-        self.latent_hidden = hidden = check_size("latent_hidden", hidden)
-        self.num_slots = check_size("num_slots", num_slots)
-        self.num_heads = check_size("num_heads", num_heads)
-        self.top_k = check_size("top_k", top_k)
+        self.latent_hidden = hidden = check_size("latent_hidden", hidden, maximum=MAX_WIDTH)
+        self.num_slots = check_size("num_slots", num_slots, maximum=MAX_WIDTH)
+        self.num_heads = check_size("num_heads", num_heads, maximum=MAX_WIDTH)
+        self.top_k = check_size("top_k", top_k, maximum=MAX_WIDTH)
         if self.top_k > self.num_slots:
             raise ValueError(f"top_k must be at most num_slots = {num_slots}, got {top_k}.")
         self.memory = check_flag("memory", memory)
@@ -223,6 +224,24 @@ class RMA(Cell):
         return RMAOutputs(
             *outputs.split([latent, controller, self.output_size - latent - controller], dim=-1)
         )
+
+    def recurrence(self) -> CellSpec:
+        first, second = self.controller_1, self.controller_2
+        layers = (
+            (layer.weight_ih, layer.bias_ih + layer.bias_hh, layer.weight_hh)
+            for layer in (first, second)
+        )
+        of_latent = self.W_z1, self.b_z1, self.W_z2, self.b_z2
+        table = self.num_slots, self.num_heads, self.top_k
+        query: tuple[Tensor, ...]
+        if self.memory:
+            query = self.W_read, self.b_read
+        else:
+            table, like = (0, 0, 0), self.b_z1
+            query = like.new_empty(0, 2 * self.hidden_size), like.new_empty(0)
+        sizes = self.hidden_size, self.latent_size, self.latent_hidden, *table
+        weights = *of_latent, *(weight for layer in layers for weight in layer), *query
+        return CellSpec("rma", sizes, weights, self.gate.key)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         first, second = self.controller_1, self.controller_2

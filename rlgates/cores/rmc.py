@@ -9,8 +9,16 @@ from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, factory_kwargs, named_rows, truncated_normal_, widened
 from rlgates.cores.attention import Block
-from rlgates.errors import MAX_DEPTH, check_number, check_size, nearest_divisor, unknown_choice
+from rlgates.errors import (
+    MAX_DEPTH,
+    MAX_WIDTH,
+    check_number,
+    check_size,
+    nearest_divisor,
+    unknown_choice,
+)
 from rlgates.gates import GATES, Gate, GateLike, as_gate
+from rlgates.kernels import CellSpec
 
 
 class RMC(Cell):
@@ -91,8 +99,8 @@ class RMC(Cell):
         super().__init__()
         self.input_size = check_size("input_size", input_size)
         self.hidden_size = check_size("hidden_size", hidden_size)
-        self.mem_slots = check_size("mem_slots", mem_slots)
-        self.num_heads = check_size("num_heads", num_heads)
+        self.mem_slots = check_size("mem_slots", mem_slots, maximum=MAX_WIDTH)
+        self.num_heads = check_size("num_heads", num_heads, maximum=MAX_WIDTH)
         if hidden_size % self.num_heads:
             near = nearest_divisor(hidden_size, self.num_heads)
             raise ValueError(
@@ -111,7 +119,7 @@ class RMC(Cell):
             )
         value_size = hidden_size // self.num_heads
         key_size = value_size if key_size is None else key_size
-        self.key_size = check_size("key_size", key_size)
+        self.key_size = check_size("key_size", key_size, maximum=MAX_WIDTH)
         self.num_blocks = check_size("num_blocks", num_blocks, maximum=MAX_DEPTH)
         self.mlp_layers = check_size("mlp_layers", mlp_layers, maximum=MAX_DEPTH)
         self.output_size = self.mem_slots * hidden_size
@@ -205,6 +213,33 @@ class RMC(Cell):
         if self.gate is None:
             return None
         return self._gates(self.gate, projected, state[0])[0].flatten(1)
+
+    def recurrence(self) -> CellSpec:
+        gate_units = 0 if self.gate is None else self.gate.size
+        sizes = (
+            *(self.hidden_size, self.mem_slots, self.num_heads, self.key_size),
+            *(self.num_blocks, self.mlp_layers, gate_units),
+        )
+        blocks = list(self.blocks)
+        of_blocks = (
+            _stacked([getattr(getattr(block, layer), name) for block in blocks])
+            for layer in ("qkv", "norm_qkv", "norm_att", "norm_mlp")
+            for name in ("weight", "bias")
+        )
+        layers = [layer for layer in self.mlp if isinstance(layer, nn.Linear)]
+        mlp = _stacked([layer.weight for layer in layers]), _stacked([m.bias for m in layers])
+        like = self.input.weight
+        gates = like.new_empty(0, 0), like.new_empty(0, 0), like.new_empty(0)
+        if self.gate is not None:
+            bias = self.gate_x.bias + self.gate_h.bias
+            gates = self.gate_x.weight, self.gate_h.weight, bias
+        weights = self.input.weight, self.input.bias, *of_blocks, *mlp, *gates
+        return CellSpec("rmc", sizes, weights, None if self.gate is None else self.gate.key)
+
+
+def _stacked(tensors: list[Tensor]) -> Tensor:
+    """The tensors along a new first dimension; one alone is not copied."""
+    return tensors[0].unsqueeze(0) if len(tensors) == 1 else torch.stack(tensors)
 
 
 def _views(layer: nn.Module, weight: str, bias: str) -> dict[str, Tensor]:

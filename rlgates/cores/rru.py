@@ -8,7 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, factory_kwargs, widened
-from rlgates.errors import MAX_DEPTH, check_flag, check_number, check_probability, check_size
+from rlgates.errors import (
+    MAX_DEPTH,
+    MAX_WIDTH,
+    check_flag,
+    check_number,
+    check_probability,
+    check_size,
+)
 from rlgates.kernels import CellSpec
 
 # The decay is sigmoid(_SPEED * S), which makes S learn that many times faster.
@@ -85,7 +92,7 @@ class RRU(Cell):
         super().__init__()
         self.input_size = check_size("input_size", input_size)
         self.hidden_size = d = check_size("hidden_size", hidden_size)
-        self.output_size = check_size("output_size", output_size)
+        self.output_size = check_size("output_size", output_size, maximum=MAX_WIDTH)
         self.expansion = check_number("expansion", expansion, above=0)
         self.relu_layers = check_size("relu_layers", relu_layers, maximum=MAX_DEPTH)
         self.dropout = check_probability("dropout", dropout)

@@ -5,6 +5,7 @@ where no kernel can run, the loop does. `rlgates.kernels.dispatch` chooses.
 """
 
 from rlgates.deprecation import renamed
+from rlgates.kernels.cpu.heads import Heads, LossSettings, Taken
 from rlgates.kernels.dispatch import (
     BACKENDS,
     Explanation,
@@ -12,8 +13,11 @@ from rlgates.kernels.dispatch import (
     Result,
     explain,
     grid_features,
+    head_outputs,
+    ppo_losses,
     run,
     run_together,
+    supports_heads,
 )
 from rlgates.kernels.spec import CellSpec, LayerSpec, LinearScan, LinearStep
 
@@ -21,15 +25,21 @@ __all__ = [
     "BACKENDS",
     "CellSpec",
     "Explanation",
+    "Heads",
     "LayerRequest",
     "LayerSpec",
     "LinearScan",
     "LinearStep",
+    "LossSettings",
     "Result",
+    "Taken",
     "explain",
     "grid_features",
+    "head_outputs",
+    "ppo_losses",
     "run",
     "run_together",
+    "supports_heads",
 ]
 
 __getattr__ = renamed(

@@ -13,8 +13,10 @@ from torch.autograd import forward_ad
 
 from rlgates.kernels import layout, ops, scan
 from rlgates.kernels.cpu import abi, grid
+from rlgates.kernels.cpu import heads as cpu_heads
 from rlgates.kernels.cpu import layer as cpu_layer
 from rlgates.kernels.cpu import scan as cpu_scan
+from rlgates.kernels.cpu.heads import Heads, LossSettings, Taken
 from rlgates.kernels.spec import CellSpec, Layer, LinearScan
 from rlgates.kernels.triton import op as triton
 
@@ -320,15 +322,50 @@ def run_together(requests: Sequence[LayerRequest]) -> list[Result] | None:
     return [Result(*result, "native") for result in cpu_layer.run_layers(layers)]
 
 
+def _is_plain_cpu(tensors: Sequence[Tensor | None]) -> bool:
+    """Whether native code may compute with these float32 tensors in place of torch."""
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu") or not abi.built():
+        return False
+    given = [tensor for tensor in tensors if tensor is not None]
+    if not all(tensor.is_cpu and tensor.dtype is torch.float32 for tensor in given):
+        return False
+    return _transformed_reason(given) is None
+
+
 def grid_features(x: Tensor, *weights: Tensor) -> Tensor | None:
     """The features of `rlgates.kernels.cpu.grid.run`; None where torch has to compute them."""
-    if torch.compiler.is_compiling() or x.requires_grad or torch.is_autocast_enabled("cpu"):
+    if x.requires_grad or torch.compiler.is_exporting():
         return None
-    tensors = x, *weights
-    plain = all(tensor.is_cpu and tensor.dtype is torch.float32 for tensor in tensors)
-    if not plain or not abi.built() or _transformed_reason(tensors):
+    if torch.compiler.is_compiling():
+        is_native = all(tensor.is_cpu and tensor.dtype is torch.float32 for tensor in (x, *weights))
+        is_native = is_native and abi.built() and not torch.is_autocast_enabled("cpu")
+        return ops.grid(x, *weights) if is_native else None
+    return grid.run(x, *weights) if _is_plain_cpu((x, *weights)) else None
+
+
+def supports_heads(heads: Heads) -> bool:
+    """Whether native code may run these networks."""
+    return cpu_heads.supports(heads) and _is_plain_cpu((*heads.actor, *heads.critic))
+
+
+def head_outputs(
+    heads: Heads, x: Tensor, critic_x: Tensor | None = None
+) -> tuple[Tensor, Tensor] | None:
+    """`rlgates.kernels.cpu.heads.outputs` of networks that are supported; None where torch has to
+    compute them, as it has to for gradients."""
+    if torch.is_grad_enabled() or not _is_plain_cpu((x, critic_x)):
         return None
-    return grid.run(*tensors)
+    return cpu_heads.outputs(heads, x, critic_x)
+
+
+def ppo_losses(
+    heads: Heads, x: Tensor, critic_x: Tensor | None, taken: Taken, settings: LossSettings
+) -> tuple[Tensor, ...] | None:
+    """`rlgates.kernels.cpu.heads.ppo_losses` of networks that are supported; None where torch has
+    to compute them."""
+    if not _is_plain_cpu((x, critic_x, *taken[1:])):
+        return None
+    return cpu_heads.ppo_losses(heads, x, critic_x, taken, settings)
 
 
 @cache

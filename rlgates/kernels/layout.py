@@ -50,6 +50,8 @@ class Shapes(NamedTuple):
         projects_input: whether the first two weights project the input, as matrix and bias, and
             the steps read that projection.
         noise: width of the uniform noise for dropout.
+        table: which part of the state is a table that steps change in place; None for no part.
+            The states of single steps, which are saved, leave it out.
     """
 
     output_size: int
@@ -58,6 +60,15 @@ class Shapes(NamedTuple):
     saved: tuple[int, ...] = ()
     projects_input: bool = True
     noise: int = 0
+    table: int | None = None
+
+    @property
+    def table_columns(self) -> slice:
+        """The columns of the table in a state; an empty slice at its end if there is none."""
+        if self.table is None:
+            return slice(self.state_size, self.state_size)
+        begin = sum(self.parts[: self.table])
+        return slice(begin, begin + self.parts[self.table])
 
     @property
     def projected(self) -> int:
@@ -78,15 +89,21 @@ class Shapes(NamedTuple):
     def saved_size(self, steps: int, batch_size: int) -> int:
         """How many numbers the forward pass saves: see `rlgates.kernels.layout.TENSORS`."""
         rows = steps * batch_size
-        return (rows + batch_size) * self.state_size + rows * sum(self.saved)
+        of_step = self.state_size - (0 if self.table is None else self.parts[self.table])
+        return (rows + batch_size) * of_step + rows * sum(self.saved)
+
+
+def gate_columns(gate: GateKey, units: int) -> int:
+    """The columns of the maps of a gate."""
+    _, auxiliary, chunk_size = gate
+    maps = AUXILIARIES[auxiliary]
+    masters = sum(name.startswith("m") for name in maps)
+    return (len(maps) - masters) * units + masters * units // chunk_size
 
 
 def columns(cell: str, gate: GateKey, units: int) -> int:
     """The columns of all maps of a stacked cell."""
-    _, auxiliary, chunk_size = gate
-    maps = AUXILIARIES[auxiliary]
-    masters = sum(name.startswith("m") for name in maps)
-    return (len(STACKED_CELLS[cell]) + len(maps) - masters) * units + masters * units // chunk_size
+    return len(STACKED_CELLS[cell]) * units + gate_columns(gate, units)
 
 
 def _stacked(cell: str, inputs: int, gate: GateKey, units: int) -> Shapes:
@@ -143,6 +160,79 @@ def _nru(
     return Shapes(units, (units, memory), weights, saved)
 
 
+def _rmc(
+    inputs: int,
+    gate: GateKey,
+    units: int,
+    slots: int,
+    heads: int,
+    key: int,
+    blocks: int,
+    layers: int,
+    gate_units: int,
+) -> Shapes:
+    rows, width = slots + 1, heads * 2 * key + units
+    columns = gate_columns(gate, gate_units) if gate_units else 0
+    maps = (units, inputs), (units,), (blocks, width, units)
+    norms = *[(blocks, width)] * 3, *[(blocks, units)] * 4
+    gates = (columns, units if gate_units else 0), (columns, units if gate_units else 0), (columns,)
+    weights = *maps, *norms, (layers, units, units), (layers, units), *gates
+    per_row = units, width, units, (layers - 1) * units, units, 3
+    saved = *(rows * blocks * n for n in per_row), blocks * heads * rows**2
+    of_gates = slots * units, slots * columns, slots * units
+    return Shapes(slots * units, (slots * units,), weights, (*saved, *of_gates))
+
+
+def _dnc(
+    inputs: int,
+    gate: GateKey,
+    units: int,
+    slots: int,
+    word: int,
+    reads: int,
+    writes: int,
+    outputs: int,
+) -> Shapes:
+    width, both, heads = columns("lstm", gate, units), units + reads * word, reads + writes
+    said = 3 * writes * word + reads * word + 3 * reads + 3 * writes + 2 * reads * writes
+    links = writes * slots * slots
+    memory = slots * word, reads * slots, writes * slots, links, writes * slots, slots
+    weights = (width, inputs), (width,), (width, both), (said, units), (said,)
+    saved = width, both, both, said, heads * slots, writes * slots, writes * slots, outputs
+    return Shapes(
+        outputs,
+        (units, units, *memory, reads * word),
+        (*weights, (outputs, both), (outputs,)),
+        saved,
+    )
+
+
+def _rma(
+    inputs: int,
+    gate: GateKey,
+    units: int,
+    latent: int,
+    hidden: int,
+    slots: int,
+    heads: int,
+    top: int,
+) -> Shapes:
+    width, reads, memory = columns("lstm", gate, units), heads * latent, int(heads > 0)
+    low = inputs + 2 * units + reads
+    of_latent = (hidden, low), (hidden,), (latent, hidden), (latent,)
+    first = (width, latent), (width,), (width, units)
+    second = (width, latent + units), (width,), (width, units)
+    query = (reads + heads, 2 * units), (reads + heads,)
+    return Shapes(
+        latent + 2 * units + reads,
+        (*[units] * 4, slots * latent, reads, memory),
+        (*of_latent, *first, *second, *query),
+        (low, hidden, latent + units, width, width, 2 * units, reads + heads, 4 * heads * top),
+        projects_input=False,
+        table=4,
+    )
+
+
 class NativeCell(NamedTuple):
     """A cell of native code.
 
@@ -166,6 +256,9 @@ CELLS = {
     "rru": NativeCell("rru", "Rru", _rru),
     "mogrifier": NativeCell("mogrifier", "Mogrifier", _mogrifier),
     "nru": NativeCell("nru", "Nru", _nru),
+    "rmc": NativeCell("rmc", "Rmc", _rmc),
+    "dnc": NativeCell("dnc", "Dnc", _dnc),
+    "rma": NativeCell("rma", "Rma", _rma),
 }
 
 
@@ -181,7 +274,7 @@ def shapes_of(spec: CellSpec, input_size: int) -> Shapes:
 # ---- arguments of native code ------------------------------------------------------------------
 
 # The most of each that a cell may have.
-SIZES, PARTS, WEIGHTS, SAVED = 8, 4, 10, 6
+SIZES, PARTS, WEIGHTS, SAVED = 8, 9, 16, 10
 
 # Fields of the arguments, each of eight bytes: names, and the lengths of arrays. Those of a layer
 # are CALL, LAYER and PROBABILITIES, then the addresses of the episode starts, (T, B), and of
@@ -208,6 +301,8 @@ LAYER: Fields = (
     ("projected_width", 1),  # of the input that the steps read; 0 if they read the input itself
     ("output_size", 1),
     ("state_size", 1),
+    ("table_at", 1),  # where the table is in the state, or its end
+    ("table_size", 1),  # 0 if there is none
     ("dropout_width", 1),
     ("noise_width", 1),  # dropout_width, then state_size if there is zoneout noise
     ("part_width", PARTS),  # of each part of the state
@@ -217,7 +312,7 @@ LAYER: Fields = (
 PROBABILITIES: Fields = (
     ("dropout", 1),  # 0 in evaluation
     ("zoneout", PARTS),  # of each part of the state
-    ("constant", 1),  # beta of JANET, the decay rate of GATO
+    ("constant", 1),  # beta of JANET, the decay rate of GATO, the clip of the DNC
 )
 TENSORS: Fields = (
     ("x", 1),  # (T, B, input_size)
@@ -228,7 +323,7 @@ TENSORS: Fields = (
     ("outputs", 1),  # (T, B, output_size)
     ("state_n", 1),  # (B, state_size)
     # For the backward pass, null without one: the states before each step and after the last,
-    # (T + 1, B, state_size), then what the cell saves, (T, B, width) each.
+    # (T + 1, B, state_size - table_size), then what the cell saves, (T, B, width) each.
     ("saved", 1),
     ("d_outputs", 1),  # null for zeros
     ("d_x", 1),
@@ -286,6 +381,40 @@ GRID_TENSORS: Fields = (
     ("d_place_weight", 1),
     ("d_place_bias", 1),
 )
+HEAD_LAYERS = 4  # the most layers with an activation of a head
+# Of an actor and a critic, one after the other.
+HEADS_CALL: Fields = (
+    ("threads", 1),
+    ("rows", 1),
+    ("actions", 1),
+    ("rectifies", 1),  # the activation: ReLU, or else tanh
+    ("input_size", 2),
+    ("hidden_layers", 2),
+    ("width", 2 * HEAD_LAYERS),  # of each hidden layer
+)
+HEADS_NUMBERS: Fields = (
+    ("clip_range", 1),
+    ("clip_range_vf", 1),  # negative for none
+    ("ent_coef", 1),
+    ("vf_coef", 1),
+)
+HEADS_TENSORS: Fields = (
+    ("x", 2),  # (N, input_size); the second is null where the critic reads that of the actor
+    ("weights", 2 * HEAD_LAYERS + 2),  # (outputs, inputs), the last layer without activation
+    ("biases", 2 * HEAD_LAYERS + 2),
+    ("log_probs", 1),  # (N, actions)
+    ("values", 1),  # (N)
+    # For the loss, all (N):
+    ("taken", 1),  # actions
+    ("old_log_probs", 1),
+    ("old_values", 1),
+    ("advantages", 1),
+    ("returns", 1),
+    ("losses", 1),  # (6), see `rlgates.kernels.cpu.heads.PPOLosses`
+    ("d_x", 2),
+    ("d_weights", 2 * HEAD_LAYERS + 2),
+    ("d_biases", 2 * HEAD_LAYERS + 2),
+)
 
 
 def length(fields: Fields) -> int:
@@ -302,7 +431,12 @@ def _declarations(kind: str, fields: Fields) -> list[str]:
 
 
 _STARTS = "  const unsigned char *episode_starts;"  # (T, B)
-_KINDS = {"d_a_sums": "double *", "num_colours": "int64_t *", "colours": "unsigned char *"}
+_KINDS = {
+    "d_a_sums": "double *",
+    "num_colours": "int64_t *",
+    "colours": "unsigned char *",
+    "taken": "int64_t *",
+}
 
 
 def _tensors(fields: Fields) -> list[str]:
@@ -313,6 +447,7 @@ def header() -> str:
     """Gates, cells and arguments as C++."""
     layer_length = sum(map(length, (CALL, LAYER, PROBABILITIES, TENSORS))) + 1
     scan_length = length(SCAN_CALL) + length(SCAN_TENSORS) + 1
+    heads_length = sum(map(length, (HEADS_CALL, HEADS_NUMBERS, HEADS_TENSORS)))
     lines = [
         "// Written by rlgates/kernels/layout.py, which explains it.",
         _enumeration("Activation", ACTIVATIONS),
@@ -338,6 +473,13 @@ def header() -> str:
         *_tensors(GRID_TENSORS),
         "};",
         f"static_assert(sizeof(GridArgs) == 8 * {length(GRID_CALL) + length(GRID_TENSORS)});",
+        "struct HeadsArgs {",
+        f"  enum {{ LAYERS = {HEAD_LAYERS} }};",
+        *_declarations("int64_t ", HEADS_CALL),
+        *_declarations("double ", HEADS_NUMBERS),
+        *_tensors(HEADS_TENSORS),
+        "};",
+        f"static_assert(sizeof(HeadsArgs) == 8 * {heads_length});",
     ]
     return "\n".join(lines) + "\n"
 

@@ -19,6 +19,7 @@ from torch.library import custom_op
 
 from rlgates.kernels import scan as scans
 from rlgates.kernels.cpu import abi, layer
+from rlgates.kernels.cpu import grid as cpu_grid
 from rlgates.kernels.cpu import scan as cpu_scan
 from rlgates.kernels.layout import NO_GATE, shapes_of
 from rlgates.kernels.spec import CellSpec
@@ -247,3 +248,52 @@ def _scan_gradients(ctx: Any, d_states: Tensor) -> tuple[Any, ...]:
 
 _scan.register_autograd(_scan_gradients, setup_context=_scan_setup)
 _scan_backward.register_autograd(_raise)
+
+
+# ---- small images ------------------------------------------------------------------------------
+
+
+def grid(x: Tensor, *weights: Tensor) -> Tensor:
+    """As `rlgates.kernels.cpu.grid.run`, of images with any number of colours."""
+    features: Tensor = _grid(x, list(weights))[0]
+    return features
+
+
+@custom_op("rlgates::grid", mutates_args=(), schema="(Tensor x, Tensor[] weights) -> Tensor[]")
+def _grid(x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+    return cpu_grid.forward(x, *weights)
+
+
+@_grid.register_fake
+def _(x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+    return cpu_grid.empty(x, *weights)
+
+
+@custom_op(
+    "rlgates::grid_backward",
+    mutates_args=(),
+    schema="(Tensor x, Tensor[] weights, Tensor[] saved, Tensor d_features) -> Tensor[]",
+)
+def _grid_backward(
+    x: Tensor, weights: Sequence[Tensor], saved: Sequence[Tensor], d_features: Tensor
+) -> list[Tensor]:
+    return cpu_grid.backward(x, weights, saved, d_features)
+
+
+@_grid_backward.register_fake
+def _(x: Tensor, weights: Sequence[Tensor], *_: Any) -> list[Tensor]:
+    return [torch.empty_like(weight) for weight in weights]
+
+
+def _grid_setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    x, weights = inputs
+    ctx.save_for_backward(x, *weights, *output)
+
+
+def _grid_gradients(ctx: Any, gradients: Sequence[Tensor]) -> tuple[Any, ...]:
+    x, *rest = ctx.saved_tensors
+    return None, _grid_backward(x, rest[:4], rest[4:], gradients[0])
+
+
+_grid.register_autograd(_grid_gradients, setup_context=_grid_setup)
+_grid_backward.register_autograd(_raise)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from support.site import ROOT, build_site
 
 from rlgates.envs import ENVS
 from rlgates.experiments.studies import STUDIES
@@ -20,7 +21,6 @@ from rlgates.experiments.tasks import TASKS
 from rlgates.gates import GATES
 from rlgates.registry import CORES
 
-ROOT = Path(__file__).parents[2]
 NEEDED = ("furo", "myst_parser", "sphinx")
 PAGES = (
     *(f"cores/{name}" for name in CORES),
@@ -54,24 +54,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site of a copy of docs/, beside the files that it includes."""
-    folder = tmp_path_factory.mktemp("site")
-    shutil.copytree(
-        ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("_build", "__py*")
-    )
-    for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "experiments"):
-        (folder / name).symlink_to(ROOT / name)
-    built = folder / "html"
-    search = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
-    build = ["-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "docs", str(built)]
-    for arguments in (["docs/generate.py"], build):
-        finished = subprocess.run(
-            [sys.executable, "-W", "ignore", *arguments],
-            cwd=folder, env={**os.environ, "PYTHONPATH": search}, capture_output=True, text=True,
-            check=False, timeout=600,
-        )  # fmt: skip
-        assert finished.returncode == 0, finished.stderr[-3_000:]
-    return built
+    return build_site(tmp_path_factory)
 
 
 def internal_links(site: Path) -> Iterator[tuple[Path, Path, str]]:
@@ -112,6 +95,30 @@ def test_the_page_of_a_core_says_what_is_known(site: Path) -> None:
         "[0.48, 0.78]",
     ):
         assert known in text
+
+
+@pytest.mark.parametrize("module", ["rlgates", "rlgates.nn", "rlgates.envs", "rlgates.agents"])
+def test_every_public_name_has_an_entry(site: Path, module: str) -> None:
+    """Its own, or one that leads to that of the module where it comes from."""
+    text = (site / "api" / f"{module}.html").read_text()
+    anchors = Page(text).anchors
+    elsewhere = set(re.findall(r">(\w+)</span></code>: see ", text))
+    names = set(importlib.import_module(module).__all__)
+    assert names
+    assert {name for name in names if f"{module}.{name}" not in anchors} <= elsewhere
+
+
+def test_every_option_is_explained(site: Path) -> None:
+    """Of every command, whose help names it."""
+    text = (site / "api" / "command_line.html").read_text()
+    for words in (["train"], ["sweep"], ["bench", "cores"]):
+        options = subprocess.run(
+            [sys.executable, "-m", "rlgates.experiments.cli", *words, "--help-all"],
+            cwd=ROOT, capture_output=True, text=True, check=True, timeout=120,
+        ).stdout  # fmt: skip
+        names = set(re.findall(r"^│? +(--[a-z-]+)", options, re.MULTILINE)) - {"--help"}
+        assert len(names) > 5
+        assert {name for name in names if name not in text} == set()
 
 
 def test_search_finds_a_core(site: Path) -> None:

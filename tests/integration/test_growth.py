@@ -54,9 +54,13 @@ def assert_steady(update: Callable[[], object], updates: int) -> None:
 
 
 @linux
+@pytest.mark.parametrize("algo", ["ppo", "a2c"])
 @pytest.mark.parametrize("core", ["ur_lstm", "mingru"])
-def test_updates_of_an_agent(core: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    model, _ = build(tiny(tmp_path, core=core, core_options={}, n_envs=4, n_epochs=1), 0)
+def test_updates_of_an_agent(
+    core: str, algo: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    settings = {"core": core, "core_options": {}, "n_envs": 4, "n_epochs": 1, "algo": algo}
+    model, _ = build(tiny(tmp_path, **settings), 0)
     model._setup_learn(10**9)
     callback = model._init_callback(None)
     assert model.env is not None

@@ -16,12 +16,15 @@ import onnxruntime
 import pytest
 from gymnasium import spaces
 from PIL import Image
+from stable_baselines3.common.vec_env import VecNormalize
 
+from rlgates.envs import ENVS
 from rlgates.experiments.cli.main import main
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.gym_env import make_env, wrap
 from rlgates.experiments.configs.gym_presets import GYM_PRESETS
 from rlgates.experiments.configs.identity import identity
+from rlgates.experiments.configs.presets import PRESETS
 from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.agent.callbacks import Boundary
 from rlgates.experiments.runs.files import read_json
@@ -234,6 +237,16 @@ def test_state_of_environments(normalize: bool) -> None:
                 np.testing.assert_array_equal(one, other)
 
 
+def test_rewards_are_normalized_by_the_discount_of_the_agent() -> None:
+    config = replace(TINY, normalize=True, gamma=0.5)
+    with closing(make_envs(config, 0, training=True)) as env:
+        assert isinstance(env, VecNormalize)
+        env.reset()
+        for _ in range(3):
+            env.step(np.zeros(2, dtype=np.int64))
+        assert env.returns.tolist() == [1.75, 1.75]  # 1 + 0.5 + 0.25
+
+
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["train", "--env", "CartPole-v1", *WORDS, "--normalize", "--seeds", "1", "2"]
     assert main([*words, "--policy-kwargs", "activation_fn=relu"]) == 0
@@ -274,7 +287,7 @@ def test_success_is_reported_where_the_environment_tells_it(
     assert main(["train", "--env", "guess_module:Guess-v0", *WORDS]) == 0
     printed = capsys.readouterr().out
     assert "wrapper flatten" in printed
-    (folder,) = Path("runs").glob("*/seed-0")
+    folder = Path("runs/guess_module-Guess-v0-ppo-ur_lstm/seed-0")
     result = read_json(folder / "manifest.json")["result"]
     assert result["success"] == result["mean_return"]
     assert f"success {result['success']:.2f}" in printed
@@ -320,8 +333,7 @@ def test_a_file_of_a_few_lines_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("train --env ALE/Pong-v5", "ALE/Pong-v5 needs the package ale-py"),
-        ("train --env LunarLander-v3", "Box2D is not installed"),
+        ("train --env ALE/Pong-v5", "ALE/Pong-v5 needs ale_py, which cannot be imported"),
         ("train --env no_module:Env-v0", "no_module cannot be imported"),
         ("train --env CartPol-v1", "CartPol-v1 cannot be made"),
         ("train --env CartPole-v1 --wrappers stak=2", "Did you mean 'stack'?"),
@@ -358,6 +370,29 @@ def test_what_is_wrong_is_said_before_any_work(
     assert [path for path in sorted(tmp_path.iterdir()) if path.name != "__pycache__"] == before
 
 
+@pytest.mark.parametrize(
+    ("words", "module", "extra"),
+    [
+        ("--preset lunarlander_novel", "Box2D", "box2d"),
+        ("--env BipedalWalker-v3", "Box2D", "box2d"),
+        ("--env MiniGrid-MemoryS7-v0", "minigrid", "minigrid"),
+        ("--env popgym-RepeatFirstEasy-v0", "popgym", "popgym"),
+    ],
+)
+def test_the_extra_that_is_missing_is_named(
+    words: str,
+    module: str,
+    extra: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    assert main(["train", *words.split()]) == 2
+    printed = capsys.readouterr().err
+    assert f"needs {module}, which cannot be imported" in printed
+    assert f'pip install "rlgates[{extra}]"' in printed
+
+
 @pytest.mark.parametrize("name", GYM_PRESETS)
 def test_presets_train(name: str, tmp_path: Path) -> None:
     config = GYM_PRESETS[name]
@@ -370,6 +405,10 @@ def test_presets_train(name: str, tmp_path: Path) -> None:
     result = train(small, 0, bar=False)
     assert result.steps == 128 * config.n_envs
     assert read_config(small.run_folder(0))[0].env == config.env
+
+
+def test_every_environment_of_rlgates_has_a_preset() -> None:
+    assert {config.env for config in PRESETS.values()} >= set(ENVS)
 
 
 def test_a_time_limit_and_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ from rlgates.experiments.cli.main import main
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.identity import identity
 from rlgates.experiments.report.rows import to_frame
-from rlgates.experiments.report.studies.returns import return_table
-from rlgates.experiments.runs.files import read_json, read_table
+from rlgates.experiments.report.studies.returns import read_return_curves, return_table
+from rlgates.experiments.runs.files import read_json, read_table, write_table
 from rlgates.experiments.runs.folder import RunFolder, read_config
 from rlgates.experiments.runs.gym.train import GymResult, make_envs, read_evaluations, train
 from rlgates.experiments.runs.jobs import Job, run_job, runner_for
@@ -158,8 +158,9 @@ def test_a_study_makes_table_and_figure(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["figures", "--results", str(folder), "--readme", str(tmp_path / "none")]) == 0
 
 
-def test_the_table_tells_who_learned() -> None:
-    rows = [
+def rows_with_returns(**columns: str) -> list[dict[str, str]]:
+    """Rows of three runs that reached 449, 450 and 500."""
+    return [
         {
             "title": "CartPole-v1",
             "core": "lstm",
@@ -171,12 +172,38 @@ def test_the_table_tells_who_learned() -> None:
             "seconds": "60",
             "commit": "abcdefghij",
             "command": "rlgates sweep learning",
+            **columns,
         }
         for seed, value in enumerate((449.0, 450.0, 500.0))
     ]
-    line = return_table(to_frame(rows)).splitlines()[2]
+
+
+def test_the_table_tells_who_learned() -> None:
+    head, _, line, *_ = return_table(to_frame(rows_with_returns())).splitlines()
+    assert "published" not in head
     assert "| `lstm` | 466 [" in line
-    assert "| 2 of 3 | 100 (2) | 1 min 0 s |" in line
+    assert "] | 2 of 3 | 100 (2) | 1 min 0 s |" in line
+
+
+def test_thousands_have_no_exponent() -> None:
+    (row,) = rows_with_returns()[:1]
+    table = return_table(to_frame([{**row, "mean_return": "-1121.4"}]))
+    assert "| `lstm` | -1,121 | 0 of 1 |" in table
+
+
+def test_a_published_return_stands_beside_the_plain_mean() -> None:
+    rows = rows_with_returns(published="480 (one run)")
+    head, _, line, *_ = return_table(to_frame(rows)).splitlines()
+    assert "| return at the end | plain mean | published | learned |" in head
+    assert "] | 466.3 | 480 (one run) | 2 of 3 |" in line
+
+
+def test_figures_draw_returns_from_the_worst_to_the_best(tmp_path: Path) -> None:
+    rows = to_frame(rows_with_returns(best_return="0.0", worst_return="-200.0"))
+    points = [{**row, "steps": "10", "mean_return": "-50"} for row in rows_with_returns()]
+    write_table(tmp_path / "curves.csv", points, list(points[0]))
+    curves = read_return_curves(rows, tmp_path / "curves.csv")["CartPole-v1"]
+    assert [curve.success.tolist() for curve in curves] == [[0.75]] * 3
 
 
 @pytest.mark.parametrize(

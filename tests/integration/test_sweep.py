@@ -7,7 +7,7 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from rlgates.experiments.cli import main as cli
 from rlgates.experiments.configs.identity import comparison, digest, identity
 from rlgates.experiments.configs.presets import PRESETS
 from rlgates.experiments.configs.published import PROTOCOLS
-from rlgates.experiments.report.outputs import redraw_studies
+from rlgates.experiments.report.outputs import redraw_studies, study_names
 from rlgates.experiments.report.rows import to_frame
 from rlgates.experiments.report.studies.agents import chance_levels, env_settings, read_curves
 from rlgates.experiments.runs.files import read_json, read_table
@@ -25,12 +25,14 @@ from rlgates.experiments.runs.jobs import Job
 from rlgates.experiments.runs.locks import locked
 from rlgates.experiments.runs.network.extras import gates_before_and_after
 from rlgates.experiments.studies import STUDIES, Arm, Published, Study
+from rlgates.experiments.sweep.results import StudyResults
 from rlgates.experiments.sweep.sweep import SweepConfig, find_study, run_sweep, study_conditions
 from rlgates.experiments.sweep.workers import run_parallel
 
 pytestmark = pytest.mark.usefixtures("in_tmp_path")
 
 ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "experiments/results"
 ADDING = replace(TINY, task="adding", task_settings={"steps": 4})
 
 
@@ -142,7 +144,10 @@ def test_a_study_of_networks_and_agents(monkeypatch: pytest.MonkeyPatch) -> None
     assert [bool(row["env"]) for row in rows] == [bool(row["success"]) for row in rows]
     assert [bool(row["env"]) for row in rows] == [not row["loss"] for row in rows]
     text = (results / "mixture.md").read_text()
-    for head in ("copy, delay 2 | loss", "PassiveMatch 1/1/5 | success", "PassiveTMaze 11 | suc"):
+    for head in (
+        *("Copy, delay 2 | loss", "Passive Match, 1/1/5 steps | success"),
+        "Passive T-Maze, 11 steps | success",
+    ):
         assert text.count(f"| {head}") == 1
     assert chance_levels(to_frame([row for row in rows if row["env"]])) == {
         "PassiveMatch 1/1/5": 1 / 3,
@@ -180,7 +185,7 @@ def test_a_failing_run_does_not_stop_those_beside_it(capsys: pytest.CaptureFixtu
         *(("copy, delay 2", ""), ("copy, delay 2", "bias 3"), ("adding, steps 4", ""))
     }
     text = Path("results/networks.md").read_text()
-    for title in ("copy, delay 2", "adding, steps 4"):
+    for title in ("Copy, delay 2", "Adding, 4 steps"):
         assert text.count(f"| {title} | loss | worst seed |") == 1
     assert text.count("| `lstm`, bias 3 | ") == 1
     manifest = json.loads(Path("runs/networks/bias_3/copy-2-lstm/seed-5/manifest.json").read_text())
@@ -309,6 +314,20 @@ def test_every_study_is_valid(name: str) -> None:
         if not isinstance(arm, Published) and getattr(arm.config, "epochs", None) is None:
             for core in arm.cores:  # the others need their data
                 arm.of(core).check()
+
+
+@pytest.mark.parametrize("name", study_names(RESULTS))
+def test_runs_in_the_committed_tables_are_those_of_the_study(name: str) -> None:
+    # "learning" has runs of a version that had fewer settings.
+    results = StudyResults(RESULTS, name, "rlgates sweep")
+    tier: Literal["laptop", "full"] = "full" if name.endswith("_full") else "laptop"
+    conditions = study_conditions(name, STUDIES[name.removesuffix("_full")], SweepConfig(tier=tier))
+    jobs = [Job(row.config, 0, row.variant) for row in conditions]
+    results.check(jobs)
+    assert results.rows
+    changed = [replace(job, config=replace(job.config, learning_rate=0.7)) for job in jobs]
+    with pytest.raises(ValueError, match=r"learning_rate was .* and is now 0\.7"):
+        results.check(changed)
 
 
 def test_selected_cores_come_once_in_the_full_tier() -> None:

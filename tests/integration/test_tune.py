@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,7 @@ SMALL: dict[str, Any] = {
     "lstm.forget_bias": Range(-3.0, 3.0),
 }
 MINE = """
+from collections.abc import Callable
 from dataclasses import replace
 from rlgates.experiments.studies import Arm, Choice, Range, Study
 from rlgates.experiments.configs.tiers import task_config
@@ -144,7 +147,7 @@ def test_each_core_and_task_has_its_own_search(study: Study) -> None:
     assert set(found["adding, steps 4", "", "lstm"]) == {"learning_rate"}
     text = Path("results/tiny_tune.md").read_text()
     assert "`lstm` 2 trials, `none` 2 trials" in text
-    assert "| copy, delay 2, bias 3 | loss on valid |" in text
+    assert "| Copy, delay 2, bias 3 | loss on valid |" in text
     assert [path.name for path in sorted(Path("runs/tiny").glob("*.journal"))] == [
         *("tune-lstm.journal", "tune-none.journal")
     ]
@@ -361,24 +364,55 @@ def test_a_core_can_be_searched_twice(capsys: pytest.CaptureFixture[str]) -> Non
     assert cli.main([*second, "--folder", "runs-3", "--seeds", "7"]) == 0
     assert len(trials()) == 8
     text = Path("results/tiny_tune.md").read_text()
-    assert text.count("| copy, delay 2 | loss on valid |") == 2
+    assert text.count("| Copy, delay 2 | loss on valid |") == 2
     assert "seed 5)" in text
     assert "seed 7)" in text
 
 
-@pytest.mark.parametrize("how", ["cut", "garbled"])
+def test_a_line_that_was_not_finished_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*LINE, "--trials", "2"]) == 0
+    before = plain(trials())
+    journal = Path("runs/tiny/tune-lstm.journal")
+    for cut in (1, 9, 150):
+        journal.write_bytes(journal.read_bytes()[:-cut])
+        capsys.readouterr()
+        assert cli.main([*LINE, "--trials", "2"]) == 0
+        assert "its last line was not finished, and is left out" in capsys.readouterr().out
+        assert plain(trials()) == before
+
+
+def flipped(content: bytes) -> bytes:
+    """The content with the rate of the first trial changed by one digit: still a valid journal."""
+    place = content.index(b'"param_value_internal":0.0') + len(b'"param_value_internal":0.0')
+    digit = b"1" if content[place : place + 1] != b"1" else b"2"
+    return content[:place] + digit + content[place + 1 :]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "a flipped digit": flipped,
+    "a line less": lambda content: (
+        b"".join(content.splitlines(keepends=True)[:3])
+        + b"".join(content.splitlines(keepends=True)[4:])
+    ),
+    "a broken line": lambda content: (
+        content[: len(content) // 2] + b"\n" + content[len(content) // 2 :]
+    ),
+    "a line of another program": lambda content: content + b'{"op_code":0,"worker_id":"x"}\n',
+    "a line twice": lambda content: content + content.splitlines(keepends=True)[-1],
+}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_journal_is_refused_and_can_be_rebuilt(
     how: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main([*LINE, "--trials", "2"]) == 0
     journal = Path("runs/tiny/tune-lstm.journal")
-    content = journal.read_text()
-    half = len(content) // 2
-    journal.write_text(content[:-9] if how == "cut" else f"{content[:half]}\n{content[half:]}")
+    journal.write_bytes(DAMAGES[how](journal.read_bytes()))
     assert cli.main([*LINE, "--trials", "2"]) == 2
-    assert "tune-lstm.journal is damaged. Put back a copy of it, or remove it" in (
-        capsys.readouterr().err
-    )
+    printed = capsys.readouterr().err
+    assert re.search(r"tune-lstm\.journal is damaged: line \d+ ", printed)
+    assert "Put back a copy of it, or remove it" in printed
     before = plain(trials())
     journal.unlink()
     assert cli.main([*LINE, "--trials", "2"]) == 0

@@ -10,7 +10,7 @@ from support.equivalence import seeded, seeded_core
 from rlgates import Core
 from rlgates.gates import GATES
 from rlgates.kernels import layout
-from rlgates.registry import CORES
+from rlgates.registry import CORES, core_names
 
 Layer = tuple[str, dict[str, Any]]
 
@@ -72,15 +72,50 @@ FUSED_OPTIONS: dict[str, list[dict[str, Any]]] = {
     ],
     "mogrifier": [{"rounds": 0}, {"rounds": 1}, {"rounds": 4, "rank": 2}, {"cap_input": False}],
     "nru": [{}, {"num_heads": 3, "layer_norm": True}, {"num_heads": 1, "relu": True}],
+    "rmc": [
+        {},
+        {"num_heads": 2, "num_blocks": 2, "mlp_layers": 3},
+        {"mem_slots": 2, "gate_style": "memory", "key_size": 3},
+        {"mem_slots": 1, "gate_style": None, "mlp_layers": 1},
+    ],
+    # Of rows of equal cosine, as those of zeros, the loop may choose others.
+    "rma": [
+        {"latent_size": 4, "num_slots": 6, "top_k": 6},
+        {"latent_size": 17, "latent_hidden": 3, "num_slots": 5, "top_k": 2, "num_heads": 1},
+        {"latent_size": 20, "num_slots": 40, "top_k": 3, "num_heads": 4},
+        {"latent_size": 3, "num_slots": 1, "top_k": 1, "num_heads": 2},
+        {"latent_size": 7, "memory": False},
+    ],
 }
 FUSED: list[Layer] = [
     *((name, options) for name, choices in FUSED_OPTIONS.items() for options in choices),
     *layers_of("mogrifier", {}),
     ("um_mogrifier", {"chunk_size": 2}),
+    *layers_of("rmc", {"mem_slots": 3}),
+    ("um_rmc", {"chunk_size": 2}),
+    *layers_of("rma", {"latent_size": 5, "num_slots": 7, "top_k": 7}),
 ]
 # One of each of these cells.
-SOME_FUSED: list[Layer] = [*(FUSED[i] for i in (0, 2, 7, 16)), ("om_mogrifier", {})]
-assert {name for name, _ in SOME_FUSED} == {*FUSED_OPTIONS, "om_mogrifier"} - {"mogrifier"}
+SOME_FUSED: list[Layer] = [
+    *(FUSED[i] for i in (0, 2, 7, 16)),
+    ("om_mogrifier", {}),
+    ("ur_rmc", {"num_heads": 2}),
+    ("ur_rma", {"latent_size": 4, "num_slots": 6, "top_k": 6}),
+]
+assert {core_names()[name][0] for name, _ in SOME_FUSED} == {*FUSED_OPTIONS}
+
+# The DNC, which has tests of its own.
+DNC: list[Layer] = [
+    ("dnc", {"num_writes": 2, "num_slots": 7, "word_size": 3, "num_reads": 2}),
+    ("dnc", {"num_writes": 3, "num_slots": 20, "word_size": 17, "num_reads": 1, "clip": None}),
+    ("dnc", {"clip": 0.4, "output_size": 5}),
+    ("dnc", {"num_slots": 1, "word_size": 1, "num_reads": 1}),
+    *layers_of("dnc", {"num_slots": 5, "word_size": 4}),
+]
+SOME_DNC: list[Layer] = [
+    ("ur_dnc", {"num_slots": 3, "word_size": 4}),
+    ("dnc", {"num_writes": 2, "num_slots": 3, "word_size": 5, "clip": 0.5, "output_size": 3}),
+]
 
 
 def general_core(

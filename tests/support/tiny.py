@@ -118,6 +118,21 @@ def figures_of(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[Figu
     return figures
 
 
+def assert_readable(figure: Figure) -> None:
+    """Every panel of a figure has names and ticks on both axes, and something to see."""
+    assert figure.axes
+    for axes in figure.axes:
+        name = axes.get_title("left")
+        assert axes.get_xlabel(), name
+        assert axes.get_ylabel(), name
+        for axis in (axes.xaxis, axes.yaxis):
+            assert axis.get_tick_params()["labelleft" if axis is axes.yaxis else "labelbottom"]
+        curves = [line for line in axes.lines if len({*map(float, line.get_ydata())}) > 1]
+        shown = (*curves, *axes.texts, *axes.collections, *axes.patches)
+        points = [line for line in axes.lines if line.get_linestyle() == "None"]
+        assert shown or points, f"{name} is empty"
+
+
 def equal(one: Any, other: Any) -> bool:
     """Whether two nested containers of tensors and numbers are equal, bit for bit."""
     if isinstance(one, dict):

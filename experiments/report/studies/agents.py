@@ -18,6 +18,7 @@ from rlgates.experiments.plots.curves import (
     new_figure,
     plot_panels,
 )
+from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.environments import MATCH_IDS, phase_images
 from rlgates.experiments.report.rows import (
     TITLE,
@@ -66,7 +67,13 @@ def agent_tables(rows: pd.DataFrame) -> str:
 
 def _table(rows: pd.DataFrame) -> str:
     first, seeds = rows.iloc[0], seed_numbers(rows)
-    heads = (first[TITLE], "success", f"steps to {SUCCESS_THRESHOLD}", "parameters", "time a run")
+    heads = (
+        title_words(first[TITLE]),
+        "success",
+        f"steps to {SUCCESS_THRESHOLD}",
+        "parameters",
+        "time a run",
+    )
     lines = [[f"`{core}`", *_cells(group)] for core, group in rows.groupby("core", sort=False)]
     stop = first["stop_success"]
     early = f"; a run ends sooner when {float(stop):.0%} succeed" if stop else ""
@@ -115,6 +122,12 @@ def draw_agents(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
     panels = read_curves(results / f"{name}_curves.csv")
     if not panels:
         return []
+    diverged = rows[rows["ended"] == "diverged"]
+    lost = set(zip(diverged[TITLE], diverged["core"], diverged["seed"].astype(int), strict=True))
+    panels = {
+        title: [run._replace(diverged=(title, run.core, run.seed) in lost) for run in runs]
+        for title, runs in panels.items()
+    }
     figure, readme = (results / f"{name}{suffix}" for suffix in (".png", "_readme.png"))
     levels = chance_levels(rows)
     draw_panels(panels, figure, levels)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,21 +13,19 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator, PercentFormatter
 
 from rlgates.experiments.analysis.stats import iqm
-from rlgates.experiments.plots.curves import LEGEND_COLUMNS, MUTED, STYLES, new_figure
-from rlgates.experiments.report.rows import TITLE, in_core_order, markdown, numbers, provenance
+from rlgates.experiments.plots.curves import LEGEND_COLUMNS, new_figure
+from rlgates.experiments.plots.styles import INK, MUTED, NONE, in_core_order, style
+from rlgates.experiments.plots.titles import loss_words, title_words
+from rlgates.experiments.report.rows import TITLE, markdown, numbers, provenance
 from rlgates.experiments.report.studies.agents import chance_levels
 from rlgates.experiments.runs.files import write_atomically
 from rlgates.experiments.runs.text import time_text
 
-NONE = "none"  # the core without memory
 COSTS = {"seconds": "time of a run", "parameters": "parameters of the core"}
 MIN_SECONDS = 0.1  # to which times are rounded
 MIN_GAIN = 0.05  # share of the way from the floor to the ceiling, below which a cost buys nothing
-MARKERS = "osD^vP<"
 MIN_LOSS = 1e-3  # of the floor; lower losses are drawn there
 MAX_TICKS = 5  # of an axis of times
-Markers = Mapping[str, tuple[str, str]]
-"""Colour and marker of each core."""
 
 
 class CoreCost(NamedTuple):
@@ -123,7 +121,7 @@ def _table(task: TaskCosts) -> str:
     }
     known = [cost for cost in COSTS if any(cost in one.costs for one in task.cores)]
     score_name = "success" if task.is_agent else "loss"
-    heads = [task.title, score_name, *(COSTS[cost] for cost in known), "best for"]
+    heads = [title_words(task.title), score_name, *(COSTS[cost] for cost in known), "best for"]
     lines = []
     for one in sorted(task.cores, key=lambda one: one.score, reverse=task.is_agent):
         score = f"{one.score:.2f}" if task.is_agent else f"{one.score:.4f}"
@@ -156,14 +154,13 @@ def draw_costs(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
 
 
 def plot_costs(tasks: Sequence[TaskCosts], path: Path) -> None:
-    """Draw a row of panels for each task; a core's colour and marker are the same in all.
+    """Draw a row of panels for each task; a cost that is not known has none.
 
     Args:
         tasks: scores and costs of each task.
         path: the PNG to write.
     """
     cores = in_core_order(one.core for task in tasks for one in task.cores)
-    markers = core_markers(cores)
     known = {cost for task in tasks for one in task.cores for cost in one.costs}
     costs = [cost for cost in COSTS if cost in known]
     lines = -(-len(cores) // LEGEND_COLUMNS)
@@ -171,9 +168,9 @@ def plot_costs(tasks: Sequence[TaskCosts], path: Path) -> None:
     with new_figure(path, size) as figure:
         grid = figure.subplots(len(tasks), len(costs), squeeze=False)
         for row, task in zip(grid, tasks, strict=True):
-            row[0].set_title(task.title, loc="left")
             for axes, cost in zip(row, costs, strict=True):
-                _plot(axes, task, cost, markers)
+                axes.set_title(title_words(task.title), loc="left")
+                _plot(axes, task, cost)
         figure.suptitle(
             "line: no other core is as good for less; dashed: the best without memory (losses "
             f"below {MIN_LOSS:g} of it are drawn there)",
@@ -181,24 +178,20 @@ def plot_costs(tasks: Sequence[TaskCosts], path: Path) -> None:
             ha="left",
             fontsize=10,
         )
-        handles = [Line2D([], [], ls="", color=c, marker=m) for c, m in markers.values()]
-        figure.legend(handles, cores, loc="outside lower center", ncols=LEGEND_COLUMNS, fontsize=9)
+        handles = [_point(core, label=core) for core in cores]
+        figure.legend(handles=handles, loc="outside lower center", ncols=LEGEND_COLUMNS, fontsize=9)
 
 
-def core_markers(cores: Sequence[str]) -> Markers:
-    """Choose a colour and a marker for each core, no pair twice; the one without memory is grey."""
-    markers = {}
-    for k, core in enumerate(core for core in cores if core != NONE):
-        marker = MARKERS[(k + k // len(STYLES)) % len(MARKERS)]
-        markers[core] = STYLES[k % len(STYLES)][0], marker
-    return {core: markers.get(core, (MUTED, "X")) for core in cores}
+def _point(core: str, x: Sequence[float] = (), y: Sequence[float] = (), label: str = "") -> Line2D:
+    color, _, marker = style(core)
+    return Line2D(x, y, ls="", color=color, marker=marker, ms=7, mec="white", mew=0.5, label=label)
 
 
-def _plot(axes: Axes, task: TaskCosts, cost: str, markers: Markers) -> None:
+def _plot(axes: Axes, task: TaskCosts, cost: str) -> None:
     """Plot one task and cost; the cores on the Pareto front are joined and named."""
     known = [one for one in task.cores if cost in one.costs]
     if not known:
-        axes.set_axis_off()
+        axes.remove()
         return
     bottom = 0.0 if task.is_agent else MIN_LOSS * (task.floor or 1.0)
     height = {one.core: max(one.score, bottom) for one in known}
@@ -206,8 +199,8 @@ def _plot(axes: Axes, task: TaskCosts, cost: str, markers: Markers) -> None:
     x, y = [one.costs[cost] for one in front], [height[one.core] for one in front]
     axes.plot(x, y, color=MUTED, lw=1, drawstyle="steps-post", zorder=1)
     for one in known:
-        color, marker = markers[one.core]
-        (point,) = axes.plot(one.costs[cost], height[one.core], color=color, marker=marker, ms=7)
+        point = _point(one.core, [one.costs[cost]], [height[one.core]])
+        axes.add_line(point)
         point.set(zorder=2, clip_on=False)  # not cut in half at 0 % and 100 %
     for number, one in enumerate(front):
         # Beyond the front the panel is empty; neighbouring names stand at different depths.
@@ -222,7 +215,7 @@ def _plot(axes: Axes, task: TaskCosts, cost: str, markers: Markers) -> None:
             fontsize=9,
         )
     if task.floor is not None:
-        axes.axhline(task.floor, color="#222222", lw=0.9, ls=(0, (4, 3)), zorder=1)
+        axes.axhline(task.floor, color=INK, lw=0.9, ls=(0, (4, 3)), zorder=1)
     _set_scales(axes, task, cost, [one.costs[cost] for one in known])
     if not task.is_agent:
         axes.set_ylim(bottom / 4, 2 * max(*height.values(), task.floor or 0.0))
@@ -242,7 +235,7 @@ def _set_scales(axes: Axes, task: TaskCosts, cost: str, values: Sequence[float])
         axes.set_ylabel("success rate")
     else:
         axes.set_yscale("log")
-        axes.set_ylabel("loss")
+        axes.set_ylabel(loss_words(task.title))
 
 
 def time_ticks(low: float, high: float) -> dict[str, int]:

@@ -17,9 +17,10 @@ from matplotlib.colors import Normalize
 from matplotlib.patches import Rectangle
 
 from rlgates.experiments.plots.curves import new_figure
+from rlgates.experiments.plots.styles import in_core_order
+from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.rows import (
     file_slug,
-    in_core_order,
     markdown,
     numbers,
     provenance,
@@ -151,7 +152,7 @@ def heat_tables(results: Path, name: str, rows: pd.DataFrame) -> str:
     for title, maps in heat_maps_by_task(results, name, rows).items():
         metric = rows.loc[rows["title"] == title, "metric"].iloc[0]
         heads = (
-            *(title, "lowest loss", "updates to it", "rate", "size"),
+            *(title_words(title), "lowest loss", "updates to it", "rate", "size"),
             *(f"{metric} on test", "diverged", "missing"),
         )
         lines = []
@@ -212,7 +213,7 @@ def plot_heat_maps(title: str, maps: Sequence[HeatMap], path: Path) -> None:
     columns = min(COLUMNS, len(maps))
     lines = -(-len(maps) // columns)
     width = 0.56 * len(maps[0].rates) + 0.7
-    height = 0.4 * max(len(one.sizes) for one in maps) + 0.9
+    height = 0.4 * max(len(one.sizes) for one in maps) + 1.1
     losses = [loss for one in maps for loss in one.losses.values()] or [0.0]
     norm = Normalize(min(losses), float(np.quantile(losses, QUANTILE)))
     size = columns * width + 1, lines * height + 0.7
@@ -221,18 +222,18 @@ def plot_heat_maps(title: str, maps: Sequence[HeatMap], path: Path) -> None:
         for axes, one in zip(panels, maps, strict=False):
             _plot(axes, one, norm)
         for axes in panels[len(maps) :]:
-            axes.set_visible(False)
+            axes.remove()
         beyond: Any = "max" if max(losses) > (norm.vmax or 0) else "neither"
-        figure.colorbar(ScalarMappable(norm, COLORS), ax=list(panels), extend=beyond, aspect=40)
+        figure.colorbar(
+            ScalarMappable(norm, COLORS), ax=list(panels[: len(maps)]), extend=beyond, aspect=40
+        )
         figure.suptitle(
-            f"{title}: lowest loss on held-out sequences, below it the updates to it\n"
+            f"{title_words(title)}: lowest loss on held-out sequences, below it the updates to it\n"
             "framed: the core's best; hatched: diverged; –: not made",
             x=0.01,
             ha="left",
             fontsize=10,
         )
-        figure.supxlabel("learning rate", fontsize=10)
-        figure.supylabel("size", fontsize=10)
 
 
 def _plot(axes: Axes, one: HeatMap, norm: Normalize) -> None:
@@ -261,4 +262,6 @@ def _plot(axes: Axes, one: HeatMap, norm: Normalize) -> None:
     axes.set_ylim(-0.5, len(one.sizes) - 0.5)
     axes.set_xticks(range(len(one.rates)), [f"{rate:g}" for rate in one.rates])
     axes.set_yticks(range(len(one.sizes)), [f"{size:,}" for size in one.sizes])
+    axes.set_xlabel("learning rate")
+    axes.set_ylabel("units")
     axes.tick_params(length=0)

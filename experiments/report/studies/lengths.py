@@ -12,16 +12,18 @@ from matplotlib.ticker import NullLocator
 
 from rlgates.experiments.analysis.stats import iqm, iqm_interval
 from rlgates.experiments.plots.curves import (
+    BAND,
     LEGEND_COLUMNS,
-    STYLES,
+    label_all,
+    legend_note,
     mark_levels,
     new_figure,
-    styles,
 )
 from rlgates.experiments.plots.frames import short_name
+from rlgates.experiments.plots.styles import NONE, in_core_order, style
+from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.rows import (
     TITLE,
-    in_core_order,
     markdown,
     numbers,
     provenance,
@@ -31,10 +33,12 @@ from rlgates.experiments.report.rows import (
 from rlgates.experiments.report.studies.agents import chance_levels, env_settings
 from rlgates.experiments.runs.files import write_atomically
 
+MEAN = "line: interquartile mean over seeds"
+NOTE = MEAN.replace("mean ", "mean\n") + f"\n{BAND}\ngrey: the other cores"
 BACKGROUND = "#cfcfcf"  # the colour of other cores
 MAX_TOGETHER = 12  # lines in one panel
-COLUMNS = 5  # of small panels
-NONE = "none"
+ROW_CORES = 7  # of a row of panels
+COLUMNS = 4  # of small panels
 
 
 class LengthScores(NamedTuple):
@@ -90,7 +94,9 @@ def stretched_note(tests: pd.DataFrame, rows: pd.DataFrame) -> str:
     """Say how the tests at longer lengths were made, given the runs that were tested."""
     counts = sorted(set(tests["count"].astype(int)))
     floors = tests[tests["floor"] != ""].groupby(TITLE, sort=False)["floor"].last()
-    without = ", ".join(f"{float(floor):.2f} on {title}" for title, floor in floors.items())
+    without = ", ".join(
+        f"{float(floor):.2f} on {title_words(title)}" for title, floor in floors.items()
+    )
     return (
         f"Trained at ×1, tested at the other lengths with nothing adapted, on "
         f"{' or '.join(f'{count:,}' for count in counts)} fresh episodes or sequences a seed and "
@@ -163,7 +169,7 @@ def _table(panel: LengthScores) -> str:
         [f"`{core}`", *(_cell(scores.get(length, ())) for length in panel.lengths)]
         for core, scores in panel.scores.items()
     ]
-    return markdown([f"{panel.title}: {panel.axis}", *labels], lines)
+    return markdown([f"{title_words(panel.title)}: {panel.axis}", *labels], lines)
 
 
 def _cell(scores: Sequence[float]) -> str:
@@ -227,25 +233,29 @@ def plot_grid(panels: Sequence[LengthScores], path: Path, score: str) -> None:
         score: the name of the scores.
     """
     cores = list(dict.fromkeys(core for panel in panels for core in panel.scores if core != NONE))
-    groups = [cores[k : k + len(STYLES)] for k in range(0, len(cores), len(STYLES))] or [[]]
+    groups = [cores[k : k + ROW_CORES] for k in range(0, len(cores), ROW_CORES)] or [[]]
     size = 1 + 4.3 * len(panels), 0.5 + 3.1 * len(groups)
     with new_figure(path, size) as figure:
         grid = figure.subplots(len(groups), len(panels), sharex="col", sharey=True, squeeze=False)
-        style = styles(cores)
         for row, group in zip(grid, groups, strict=True):
             for axes, panel in zip(row, panels, strict=True):
-                _plot(axes, panel, [*group, NONE], style)
+                _plot(axes, panel, [*group, NONE])
                 mark_levels(axes, panel.floor)
+                axes.set_title(title_words(panel.title), loc="left")
+                axes.set_xlabel(panel.axis)
+                axes.set_ylabel(score)
             lines = {line.get_label(): line for axes in row for line in axes.lines}
             labels = [core for core in (*group, NONE) if core in lines]
             row[-1].legend(
-                [lines[core] for core in labels], labels, loc="center left", bbox_to_anchor=(1, 0.5)
+                [lines[core] for core in labels],
+                labels,
+                loc="center left",
+                bbox_to_anchor=(1, 0.5),
+                title=NOTE,
+                title_fontsize=9,
+                alignment="left",
             )
-            row[0].set_ylabel(score)
-        for axes, panel in zip(grid[0], panels, strict=True):
-            axes.set_title(panel.title, loc="left")
-        for axes, panel in zip(grid[-1], panels, strict=True):
-            axes.set_xlabel(panel.axis)
+        label_all(grid.ravel())
 
 
 def plot_one(panel: LengthScores, path: Path, score: str) -> None:
@@ -254,40 +264,40 @@ def plot_one(panel: LengthScores, path: Path, score: str) -> None:
         _plot_together(panel, path, score)
         return
     rows = -(-len(panel.scores) // COLUMNS)
-    size = 2.4 * COLUMNS + 0.6, 1.9 * rows + 0.7
+    size = 2.7 * COLUMNS, 2 * rows + 0.7
     with new_figure(path, size, font_size=9, title_size=10) as figure:
         grid = figure.subplots(rows, COLUMNS, sharex=True, sharey=True, squeeze=False)
-        muted = styles([])[NONE][0]
         for axes, core in zip(grid.ravel(), panel.scores, strict=False):
-            color = muted if core == NONE else STYLES[0][0]
-            _plot(axes, panel, [core], {core: (color, "-")})
+            _plot(axes, panel, [core])
             mark_levels(axes, panel.floor, named=False)
             axes.set_title(core, loc="left")
+            axes.set_xlabel(panel.axis)
+            axes.set_ylabel(score)
         for axes in grid.ravel()[len(panel.scores) :]:
-            axes.set_visible(False)
+            axes.remove()
+        label_all(grid.ravel()[: len(panel.scores)])
         last = "" if panel.floor is None else f", at {panel.floor:.2f} chance"
-        figure.suptitle(
-            f"{panel.title}: {score} (grey: the other cores; dashed: at 1 perfect memory{last})",
-            x=0.01,
-            ha="left",
-        )
-        figure.supxlabel(panel.axis, fontsize=10)
+        note = f"{MEAN}; {BAND}; grey: the other cores; dashed: at 1 perfect memory{last}"
+        figure.suptitle(f"{title_words(panel.title)}\n{note}", x=0.01, ha="left")
 
 
 def _plot_together(panel: LengthScores, path: Path, score: str) -> None:
-    with new_figure(path, (7, 4.6)) as figure:
+    with new_figure(path, (7, 5)) as figure:
         axes = figure.add_subplot()
-        _plot(axes, panel, list(panel.scores), styles(list(panel.scores)))
+        _plot(axes, panel, list(panel.scores))
         mark_levels(axes, panel.floor)
-        axes.set_title(panel.title, loc="left")
+        axes.set_title(title_words(panel.title), loc="left")
         axes.set_xlabel(panel.axis)
         axes.set_ylabel(score)
-        figure.legend(loc="outside lower center", ncols=min(len(panel.scores), LEGEND_COLUMNS))
+        figure.legend(
+            loc="outside lower center",
+            ncols=min(len(panel.scores), LEGEND_COLUMNS),
+            title=legend_note(figure, MEAN, BAND),
+            title_fontsize=9,
+        )
 
 
-def _plot(
-    axes: Axes, panel: LengthScores, coloured: Sequence[str], style: Mapping[str, Any]
-) -> None:
+def _plot(axes: Axes, panel: LengthScores, coloured: Sequence[str]) -> None:
     """Plot the IQM over seeds of all cores; some are coloured and have their interval."""
     for core, scores in panel.scores.items():
         lengths = [length for length in panel.lengths if scores.get(length)]
@@ -295,11 +305,11 @@ def _plot(
         if core not in coloured:
             axes.plot(lengths, means, color=BACKGROUND, lw=1, zorder=1)
             continue
-        color, dash = style[core]
+        color, dash, marker = style(core)
         lows, highs = zip(*(iqm_interval(scores[length]) for length in lengths), strict=True)
         axes.fill_between(lengths, lows, highs, color=color, alpha=0.15, lw=0, zorder=2)
-        line = {"color": color, "ls": dash, "lw": 2, "label": core}
-        axes.plot(lengths, means, marker="o", ms=4, clip_on=False, zorder=3, **line)
+        line: Any = {"color": color, "ls": dash, "lw": 2, "label": core}
+        axes.plot(lengths, means, marker=marker, ms=5, clip_on=False, zorder=3, **line)
     if min(panel.lengths) > 0:
         axes.set_xscale("log", base=2)
     axes.xaxis.set_minor_locator(NullLocator())

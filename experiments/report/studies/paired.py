@@ -18,7 +18,14 @@ from rlgates.experiments.analysis.stats import (
     steps_to_goal,
 )
 from rlgates.experiments.configs.agent import SUCCESS_THRESHOLD
-from rlgates.experiments.plots.curves import new_figure, styles
+from rlgates.experiments.plots.curves import (
+    BAND,
+    LEGEND_COLUMNS_PER_PANEL,
+    legend_note,
+    new_figure,
+)
+from rlgates.experiments.plots.styles import in_core_order, style
+from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.rows import TITLE, markdown, numbers, provenance
 from rlgates.experiments.runs.files import Row, write_atomically
 from rlgates.experiments.runs.text import steps_text
@@ -85,7 +92,12 @@ def _table(rows: pd.DataFrame) -> str:
     has_goal = bool((goals != "").to_numpy().any())
     first = rows.iloc[0]
     measure = "success" if first["success"] else first["metric"] or "loss"
-    heads = [first[TITLE], f"better than `{BASE}`", f"gain in {measure}", *["steps"] * has_goal]
+    heads = [
+        title_words(first[TITLE]),
+        f"better than `{BASE}`",
+        f"gain in {measure}",
+        *["steps"] * has_goal,
+    ]
     compared = [row for runs in (base, *by_seed.values()) for row in runs.values()]
     max_steps = 0.0
     if has_goal:
@@ -157,18 +169,24 @@ def draw_profile(rows: pd.DataFrame, path: Path) -> bool:
     complete = [core for core in cores if all((title, core) in groups for title in titles)]
     if len(complete) < 2:
         return False
-    with new_figure(path, (7, 4.2)) as figure:
+    with new_figure(path, (7, 4.8)) as figure:
         axes = figure.add_subplot()
-        for core, (color, dash) in styles(cores).items():
-            if core not in complete:
-                continue
+        for core in in_core_order(complete):
+            color, dash, _ = style(core)
             profile = performance_profile([groups[title, core] for title in titles], THRESHOLDS)
             axes.fill_between(THRESHOLDS, profile.low, profile.high, color=color, alpha=0.15, lw=0)
             axes.plot(THRESHOLDS, profile.value, color=color, ls=dash, lw=2.2, label=core)
-        axes.set_title(f"{len(titles)} environment{'s' * (len(titles) > 1)}", loc="left")
+        words = title_words(titles[0]) if len(titles) == 1 else f"{len(titles)} environments"
+        axes.set_title(f"Performance profile: {words}", loc="left")
         axes.set_xlabel("success τ on fresh episodes")
         axes.set_ylabel("share of runs above τ")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(PercentFormatter(xmax=1))
-        figure.legend(loc="outside right upper")
+        note = legend_note(figure, "line: share over all seeds and environments", BAND)
+        figure.legend(
+            loc="outside lower center",
+            ncols=min(len(complete), LEGEND_COLUMNS_PER_PANEL),
+            title=note,
+            title_fontsize=9,
+        )
     return True

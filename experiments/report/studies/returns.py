@@ -21,29 +21,28 @@ from rlgates.experiments.runs.text import steps_text, time_text
 
 
 def read_return_curves(rows: pd.DataFrame, path: Path) -> dict[str, list[Curve]]:
-    """Read the evaluations of agents as shares of the best return, by title."""
+    """Read the evaluations of agents, 0 for the worst and 1 for the best return, by title."""
     points = read_frame(path)
-    best = rows.set_index("title")["best_return"].astype(float).to_dict()
     panels: dict[str, list[Curve]] = {}
-    for title in best:
+    for title, row in rows.drop_duplicates("title").set_index("title").iterrows():
+        best, worst = float(row["best_return"]), float(row.get("worst_return") or 0.0)
         here = points[points["title"] == title]
         for (core, seed), run in here.groupby([LABEL, "seed"], sort=False):
-            returns = numbers(run, "mean_return") / best[title]
+            returns = (numbers(run, "mean_return") - worst) / (best - worst)
             curve = Curve(core, int(seed), numbers(run, "steps"), returns)
-            panels.setdefault(title, []).append(curve)
+            panels.setdefault(str(title), []).append(curve)
     return panels
 
 
 def return_table(rows: pd.DataFrame) -> str:
-    """Format a line per environment and agent: return, how many learned, when, and the time."""
-    heads = (
-        "environment",
-        "agent",
-        "return at the end",
-        "learned",
-        "first there",
-        "CPU time a run",
-    )
+    """Format a line per environment and agent: return, how many learned, when, and the time.
+
+    Where published returns are known they stand beside the plain mean over the seeds.
+    """
+    published = (rows["published"] != "").any()
+    heads = ["environment", "agent", "return at the end"]
+    heads += ["plain mean", "published"] * bool(published)
+    heads += ["learned", "first there", "CPU time a run"]
     lines = []
     for (title, agent), group in rows.groupby(["title", LABEL], sort=False):
         ends = numbers(group, "mean_return")
@@ -52,11 +51,13 @@ def return_table(rows: pd.DataFrame) -> str:
         first, count = median_reached(times)
         when = "never" if first is None else f"{steps_text(first)} ({count})"
         seconds = float(np.median(numbers(group, "seconds")))
-        end = f"{iqm(ends):.3g}"
+        end = _short(float(iqm(ends)))
         if len(ends) > 1:
-            end += " [{:.3g}, {:.3g}]".format(*iqm_interval(ends))
+            low, high = map(float, iqm_interval(ends))
+            end += f" [{_short(low)}, {_short(high)}]"
+        beside = [f"{ends.mean():.4g}", group.iloc[0]["published"]] * bool(published)
         share = f"{learned} of {len(ends)}"
-        lines.append([title, f"`{agent}`", end, share, when, time_text(seconds)])
+        lines.append([title, f"`{agent}`", end, *beside, share, when, time_text(seconds)])
     seeds = seed_numbers(rows)
     goals = ", ".join(
         f"{goal:g}" for goal in numbers(rows.drop_duplicates("title"), "success_return")
@@ -72,10 +73,14 @@ def return_table(rows: pd.DataFrame) -> str:
     return markdown(heads, lines) + note
 
 
+def _short(value: float) -> str:
+    """Three digits, without an exponent for thousands."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
 def draw_returns(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
     """Draw the return over training, a panel per environment."""
     path = results / f"{name}.png"
     panels = read_return_curves(rows, results / f"{name}_curves.csv")
-    episodes = rows.iloc[0]["episodes"]
-    draw_panels(panels, path, {}, f"return as a share of the best, {episodes} episodes")
+    draw_panels(panels, path, {}, "return as a share of the best")
     return [path]

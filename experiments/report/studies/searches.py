@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.rows import TITLE, markdown, provenance, to_frame
 from rlgates.experiments.runs.files import Row, read_table, write_atomically, write_table
 from rlgates.experiments.runs.locks import locked
@@ -59,7 +60,7 @@ def _search(row: Row) -> tuple[str, ...]:
 
 def _table(rows: pd.DataFrame) -> str:
     first = rows.iloc[0]
-    heads = (first[TITLE], first["aim"], "settings", "trial", "time")
+    heads = (title_words(first[TITLE]), first["aim"], "settings", "trial", "time")
     lines, counts = [], []
     for (_, _, core, _), trials in rows.groupby(SEARCH, sort=False):
         ranked = sorted(trials.to_dict("records"), key=_rank)

@@ -6,11 +6,23 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from rlgates.experiments.plots.curves import MUTED, STYLES, new_figure
+from rlgates.experiments.plots.curves import (
+    ALARM,
+    label_all,
+    new_figure,
+    say_diverged,
+    steps_label,
+)
+from rlgates.experiments.plots.styles import INK, MUTED, in_core_order, style
+from rlgates.experiments.plots.titles import loss_words, title_words
 from rlgates.experiments.report.rows import (
     LABEL,
     file_slug,
@@ -25,12 +37,25 @@ from rlgates.experiments.report.studies.unit_gates import draw_unit_gates
 from rlgates.experiments.runs.text import time_text
 
 OPTIMIZERS = {"": "Adam", "adam": "Adam", "radam": "RAdam", "rmsprop": "RMSprop"}
-Line = tuple[Sequence[float], Sequence[float]]
-"""Updates and losses of a run."""
 MAX_PANELS = 24
-COLUMNS = 6
+COLUMNS = 4
 EARLY = 0.05  # of the longest run: without a baseline, higher losses before are cut off
 LOG_FROM = 10.0  # highest loss over lowest
+ENDS = {
+    "goal": "ended early: solved",
+    "patience": "ended early: nothing gained for a while",
+    "diverged": "diverged",
+}
+"""How a run ends before its budget, in words."""
+END_MARKERS = {"goal": "o", "patience": "s"}
+
+
+class Line(NamedTuple):
+    """The losses of a run over its updates, and how it ended, one of `ENDS` or another word."""
+
+    updates: Sequence[float]
+    losses: Sequence[float]
+    end: str = ""
 
 
 def has_one_core_per_task(rows: pd.DataFrame) -> bool:
@@ -54,7 +79,7 @@ def task_table(rows: pd.DataFrame) -> str:
     for label, group in sorted(groups, key=lambda item: _rank(item[1])):
         core, comma, variant = label.partition(",")
         lines.append([f"`{core}`{comma}{variant}", *(_cell(column, group) for column in columns)])
-    return markdown([rows["title"].iloc[0], *columns], lines) + f"\n{_note(rows)}\n"
+    return markdown([title_words(rows["title"].iloc[0]), *columns], lines) + f"\n{_note(rows)}\n"
 
 
 def overview(rows: pd.DataFrame) -> str:
@@ -67,7 +92,7 @@ def overview(rows: pd.DataFrame) -> str:
         first = group.iloc[0]
         core = "" if first[LABEL] == usual else f" (`{first[LABEL]}`)"
         cells = (
-            *(first["title"] + core, _budget(first)),
+            *(title_words(first["title"]) + core, _budget(first)),
             *(_cell(column, group) for column in ("loss before", "loss")),
             f"{first['metric']} {_cell(' on test', group)}",
             *(_cell(column, group) for column in ("published", "time a run")),
@@ -214,8 +239,7 @@ def draw_tasks(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
     for title in titles:
         path = results / f"{name}_{file_slug(title, titles)}.png"
         task_points = points[points["title"] == title] if len(points) else points
-        baseline = rows.loc[rows["title"] == title, "baseline"].iloc[0]
-        if _draw_curves(title, task_points, baseline, path):
+        if _draw_curves(rows[rows["title"] == title], task_points, path):
             written.append(path)
         path = path.with_stem(f"{path.stem}_gates")
         if draw_unit_gates(title, gates, path, task_points):
@@ -223,7 +247,7 @@ def draw_tasks(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
     return written
 
 
-def _draw_curves(title: str, points: pd.DataFrame, baseline: str, path: Path) -> bool:
+def _draw_curves(rows: pd.DataFrame, points: pd.DataFrame, path: Path) -> bool:
     """Draw the losses of a task, unless there are too few points or too many cores."""
     if points.empty:
         return False
@@ -232,11 +256,16 @@ def _draw_curves(title: str, points: pd.DataFrame, baseline: str, path: Path) ->
         return False  # before and after, which the table has
     if points[LABEL].nunique() > MAX_PANELS:
         return False
+    ends = {
+        (row[LABEL], row["seed"]): "diverged" if row["diverged_at"] else row["ended"]
+        for row in rows.to_dict("records")
+    }
     curves: dict[str, list[Line]] = {}
-    for (label, _), run in runs:
-        line = numbers(run, "update").tolist(), numbers(run, "loss").tolist()
-        curves.setdefault(label, []).append(line)
-    plot_losses(title, curves, float(baseline) if baseline else None, path)
+    for (label, seed), run in runs:
+        losses = numbers(run, "update").tolist(), numbers(run, "loss").tolist()
+        curves.setdefault(label, []).append(Line(*losses, ends.get((label, seed), "")))
+    baseline = rows["baseline"].iloc[0]
+    plot_losses(rows["title"].iloc[0], curves, float(baseline) if baseline else None, path)
     return True
 
 
@@ -245,41 +274,83 @@ def plot_losses(
 ) -> None:
     """Draw a panel for each core, a line for each seed, and the loss without memory.
 
-    Where there are few cores, the lines of the others are drawn behind them in grey.
+    Where there are few cores, the lines of the others are drawn behind them in grey. A dot ends
+    the line of a run that ended before its budget, a cross that of one that diverged; those are
+    counted in the panel, too, for they may have no line.
 
     Args:
         title: the task.
-        curves: the runs of each core: updates and losses.
+        curves: the runs of each core.
         baseline: the loss of the best prediction without memory, where it is known.
         path: the PNG to write.
     """
     columns = min(COLUMNS, len(curves))
     rows = -(-len(curves) // columns)
-    size = 2 * columns + 0.6, 1.6 * rows + 0.6
+    size = 2.5 * columns + 0.2, 1.9 * rows + 1.2
     with new_figure(path, size, font_size=9, title_size=10) as figure:
         panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
         lines = [line for runs in curves.values() for line in runs]
         low, high, scale = loss_limits(lines, baseline)
-        for axes, (core, runs) in zip(panels, curves.items(), strict=False):
+        has_others = rows == 1 and len(curves) > 1
+        for axes, core in zip(panels, in_core_order(curves), strict=False):
             if baseline is not None:
                 axes.axhline(baseline, color=MUTED, lw=0.9, ls=(0, (4, 3)))
-            for updates, losses in lines if rows == 1 else ():
-                axes.plot(updates, losses, color=MUTED, lw=0.7, alpha=0.3)
-            for updates, losses in runs:
-                axes.plot(updates, losses, color=STYLES[0][0], lw=1.4, alpha=0.8)
+            for other in lines if has_others else ():
+                axes.plot(other.updates, other.losses, color=MUTED, lw=0.7, alpha=0.3)
             axes.set_yscale(scale)
             axes.set_ylim(low, high)
+            _plot_runs(axes, core, curves[core])
             axes.set_title(core, loc="left")
+            axes.xaxis.set_major_formatter(FuncFormatter(steps_label))
+            axes.xaxis.set_major_locator(MaxNLocator(4))
+            axes.set_xlabel("updates")
+            axes.set_ylabel(loss_words(title))
         for axes in panels[len(curves) :]:
-            axes.set_visible(False)
-        dashed = "" if baseline is None else " (dashed: the best without memory)"
-        figure.suptitle(f"{title}: loss{dashed}", x=0.01, ha="left", wrap=True)
-        figure.supxlabel("updates", fontsize=9)
+            axes.remove()
+        label_all(panels[: len(curves)])
+        figure.suptitle(title_words(title), x=0.01, ha="left", fontsize=11)
+        handles = [Line2D([], [], color=INK, lw=1.4, label="a seed, on held-out sequences")]
+        if has_others:
+            handles.append(Line2D([], [], color=MUTED, lw=0.9, alpha=0.5, label="the other cores"))
+        if baseline is not None:
+            words = "the best without memory"
+            handles.append(Line2D([], [], color=MUTED, lw=0.9, ls=(0, (4, 3)), label=words))
+        for end, words in ENDS.items():
+            if any(line.end == end for line in lines):
+                color, marker = (ALARM, "x") if end == "diverged" else (INK, END_MARKERS[end])
+                handles.append(Line2D([], [], ls="", color=color, marker=marker, label=words))
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), columns))
+
+
+def _plot_runs(axes: Axes, core: str, runs: Sequence[Line]) -> None:
+    """Plot the runs of a core with their ends, and say what cannot be seen."""
+    color = style(core).color
+    low, high = axes.get_ylim()
+    above = 0
+    for updates, losses, end in runs:
+        finite = [math.isfinite(loss) for loss in losses]
+        shown = [loss for loss in losses if low <= loss <= high]
+        is_line = len(losses) > 1 and bool(shown)
+        if is_line:
+            axes.plot(updates, losses, color=color, lw=1.4, alpha=0.8)
+        if end in ENDS and any(finite):
+            last = max(k for k, is_finite in enumerate(finite) if is_finite)
+            if low <= losses[last] <= high:
+                kind = {"color": ALARM, "marker": "x"} if end == "diverged" else {
+                    "color": color, "marker": END_MARKERS[end], "mec": "white", "mew": 0.7
+                }  # fmt: skip
+                axes.plot(updates[last], losses[last], ls="", ms=5, zorder=4, **kind)
+        above += end != "diverged" and not is_line
+    counts = sum(run.end == "diverged" for run in runs), len(runs)
+    say_diverged(axes, {"": counts})
+    if above:
+        words = f"{above} of {len(runs)} beyond the axis"
+        axes.text(0.03, 0.9, words, transform=axes.transAxes, fontsize=9, color=ALARM)
 
 
 def loss_limits(lines: Sequence[Line], baseline: float | None) -> tuple[float, float, str]:
     """Choose the lowest and the highest loss of a figure, and the scale between them."""
-    lowest = min(min(losses) for _, losses in lines)
+    lowest = min(min(line.losses) for line in lines)
     highest = baseline if baseline is not None else _highest_late_loss(lines, lowest)
     if highest > LOG_FROM * lowest:
         return max(lowest / 2, 1e-6), 4 * highest, "log"
@@ -289,11 +360,11 @@ def loss_limits(lines: Sequence[Line], baseline: float | None) -> tuple[float, f
 
 def _highest_late_loss(lines: Sequence[Line], default: float) -> float:
     """Return the highest finite loss after the first updates."""
-    begin = EARLY * max(updates[-1] for updates, _ in lines)
+    begin = EARLY * max(line.updates[-1] for line in lines)
     late = [
         loss
-        for updates, losses in lines
-        for update, loss in zip(updates, losses, strict=True)
+        for line in lines
+        for update, loss in zip(line.updates, line.losses, strict=True)
         if update >= begin and math.isfinite(loss)
     ]
     return max(late, default=default)

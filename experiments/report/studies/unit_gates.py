@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from rlgates.experiments.plots.curves import new_figure
-from rlgates.experiments.plots.forget_gates import (
-    WIDTH,
-    Growth,
-    Pair,
-    plot_growth,
-    plot_histograms,
-    plot_timescales,
-)
-from rlgates.experiments.report.rows import LABEL, in_core_order, numbers
+from rlgates.experiments.plots.forget_gates import Growth, Pair, draw_gates
+from rlgates.experiments.plots.styles import in_core_order
+from rlgates.experiments.plots.titles import title_words
+from rlgates.experiments.report.rows import LABEL, numbers
 from rlgates.experiments.runs.gates import QUANTILES
 
 
@@ -49,19 +42,9 @@ def draw_unit_gates(
         before, after = (numbers(units, f"timescale_{when}")[None] for when in ("before", "after"))
         timescales[label] = np.exp(-1 / before), np.exp(-1 / after)
     during = {label: growth for label in gates if (growth := _median_growth(points, label))}
-    kinds = 3 if during else 2
-    with new_figure(path, (0.6 + WIDTH * len(gates), 3.2 * kinds)) as figure:
-        parts: Any = figure.subfigures(kinds, 1)
-        figure.suptitle(
-            f"{title}: forget gates before{', during' * bool(during)} and after training",
-            fontsize=12,
-            x=0.01,
-            ha="left",
-        )
-        plot_histograms(parts[0], gates)
-        plot_timescales(parts[1], timescales)
-        if during:
-            plot_growth(parts[2], during, list(gates), "updates")
+    when = f"before{', during' * bool(during)} and after training"
+    words = f"{title_words(title)}: forget gates {when}"
+    draw_gates(gates, path, words, during, timescales, "updates")
     return True
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from rlgates.experiments.plots.curves import STYLES, new_figure
+from rlgates.experiments.plots.curves import label_all, new_figure
+from rlgates.experiments.plots.styles import style
 from rlgates.experiments.report.timings.core_speed import place_text
 from rlgates.experiments.runs.files import read_json
 
@@ -23,11 +25,12 @@ def draw_core_growth(source: Path, path: Path) -> None:
         all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axes, (axis, lines) in zip(all_axes, panels.items(), strict=True):
             ticks: set[int] = set()
-            for k, (title, points) in enumerate(lines.items()):
-                color, dash = STYLES[k % len(STYLES)]
+            for title, points in lines.items():
+                color, dash, marker = style(title)
                 sizes, medians = [p[0] for p in points], [p[1] for p in points]
                 ticks |= set(sizes)
-                axes.plot(sizes, medians, color=color, ls=dash, lw=2, marker="o", ms=4, label=title)
+                line: Any = {"color": color, "ls": dash, "lw": 2, "marker": marker, "ms": 4}
+                axes.plot(sizes, medians, **line, label=title)
             axes.set_xscale("log", base=2)
             axes.set_yscale("log")
             axes.xaxis.set_major_locator(FixedLocator(sorted(ticks)))
@@ -38,7 +41,8 @@ def draw_core_growth(source: Path, path: Path) -> None:
             axes.set_xlabel(AXIS_LABELS[axis])
             rest = ", ".join(f"{name} = {size}" for name, size in base.items() if name != axis)
             axes.set_title(rest, loc="left", fontsize=10)
-        all_axes[0].set_ylabel("ms, forward and backward")
+            axes.set_ylabel("ms, forward and backward")
+        label_all(all_axes)
         handles, labels = all_axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
         threads = place_text(str(run["threads"]))

@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
-from rlgates.experiments.plots.curves import MUTED, STYLES, new_figure
+from rlgates.experiments.plots.curves import label_all, new_figure
+from rlgates.experiments.plots.styles import MUTED, SERIES
 from rlgates.experiments.report.rows import markdown
 from rlgates.experiments.runs.files import read_json, write_atomically
 from rlgates.registry import CORES, core_names
 
 TABLE_SHAPE = "64x32x64x64"  # of the table of costs, which has its times
 README_CORES = tuple(dict.fromkeys(("lstm", "ur_lstm", "f_lstm", *CORES)))  # of the short table
+COLUMNS = 3  # of panels
 FULL_PAIRS = 15  # fewer are mentioned
 RIVALS = {
     "nn.LSTM": "`torch.nn.LSTM` of the same hidden size",
@@ -219,9 +221,14 @@ def plot_speeds(content: Mapping[str, Any], path: Path) -> None:
     families = [core for core in CORES if any(names[name][0] == core for name in cores)]
     if not shapes or not families:
         return
-    size = (1.2 + 2.5 * len(shapes), 1.6 + 0.34 * len(families))
+    columns = min(COLUMNS, len(shapes))
+    lines = -(-len(shapes) // columns)
+    size = (0.4 + 3.4 * columns, 0.6 + (1.0 + 0.26 * len(families)) * lines)
     with new_figure(path, size, font_size=9, title_size=9.5) as figure:
-        panels = figure.subplots(1, len(shapes), sharey=True, sharex=True, squeeze=False)[0]
+        grid = figure.subplots(lines, columns, sharey=True, sharex=True, squeeze=False).ravel()
+        panels = grid[: len(shapes)]
+        for axes in grid[len(shapes) :]:
+            axes.remove()
         for axes, shape in zip(panels, shapes, strict=True):
             axes.axvline(1, color="#222222", lw=0.9, ls=(0, (4, 3)), zorder=1)
             for name, cases in cores.items():
@@ -230,13 +237,18 @@ def plot_speeds(content: Mapping[str, Any], path: Path) -> None:
                 for k, place in enumerate(places):
                     shift = 0.44 * ((k + 0.5) / len(places) - 0.5)
                     case = cases.get(f"{shape}/{place}", {})
-                    _plot_core(axes, case, y + shift, STYLES[k % len(STYLES)][0], plain)
+                    _plot_core(axes, case, y + shift, SERIES[k % len(SERIES)].color, plain)
             axes.set_title(shape_head(shape), loc="left")
             _set_ratio_axis(axes)
+            axes.set_xlabel("speed relative to torch.nn.LSTM")
+            axes.set_ylabel("core")
+            if len(timed_cores(content, [shape])) < len(cores):
+                font: Any = {"color": MUTED, "ha": "left", "va": "bottom"}
+                axes.text(0.03, 0.03, "not measured: the others", transform=axes.transAxes, **font)
         panels[0].set_yticks(range(len(families)), families)
         panels[0].set_ylim(len(families) - 0.5, -0.5)
-        figure.supxlabel("speed relative to torch.nn.LSTM of as many parameters", fontsize=10)
-        colors = [STYLES[k % len(STYLES)][0] for k in range(len(places))]
+        label_all(panels)
+        colors = [SERIES[k % len(SERIES)].color for k in range(len(places))]
         handles = [
             *(
                 panels[0].plot([], [], "o", color=color, label=place_text(place))[0]
@@ -245,7 +257,14 @@ def plot_speeds(content: Mapping[str, Any], path: Path) -> None:
             *panels[0].plot([], [], "o", mfc="none", mec="black", label="with its plain gate"),
             *panels[0].plot([], [], "|", ms=9, mew=1.6, color=MUTED, label="its plain loop"),
         ]
-        figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+        words = "against torch.nn.LSTM of as many parameters; bar: interval of the median"
+        figure.legend(
+            handles=handles,
+            loc="outside upper center",
+            ncols=len(handles),
+            title=words,
+            title_fontsize=9,
+        )
 
 
 def _plot_core(axes: Axes, case: Mapping[str, Any], y: float, color: str, plain: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.rows import markdown, read_frame, short_commits
 from rlgates.experiments.runs.files import Row, read_table, write_atomically
 
@@ -82,7 +83,7 @@ def write_task_speed(source: Path, table: Path) -> None:
     )
     lines = [
         (
-            *(row.title, row.hidden_size, row.batch_size, f"{row.first_s} s"),
+            *(title_words(row.title), row.hidden_size, row.batch_size, f"{row.first_s} s"),
             f"{float(row.batch_ms):.2f} ms",
             f"{float(row.slowest_batch_ms):.2f} ms",
             f"{float(row.update_ms):,.0f} ms",

@@ -9,6 +9,7 @@ from gymnasium import spaces
 from stable_baselines3.common.preprocessing import is_image_space
 
 from rlgates.agents import RecurrentA2C, RecurrentPPO
+from rlgates.agents.ranks import ALONE, Ranks
 from rlgates.envs.sb3 import BatchedVecEnv, make_vec_env
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.runs.agent.callbacks import ScaledReward
@@ -19,9 +20,12 @@ AGENT_FILE, BEST_FILE = "model.rlgates", "best.rlgates"
 AGENTS: dict[str, type[Agent]] = {"ppo": RecurrentPPO, "a2c": RecurrentA2C}
 
 
-def build(config: AgentConfig, seed: int) -> tuple[Agent, BatchedVecEnv]:
-    """The untrained model, and its unwrapped environments."""
-    env = make_vec_env(config.env, config.n_envs, seed=seed, **config.env_settings)
+def build(config: AgentConfig, seed: int, ranks: Ranks = ALONE) -> tuple[Agent, BatchedVecEnv]:
+    """The untrained model, and its unwrapped environments: those of this rank."""
+    ranks = ranks.split(config.n_envs)
+    env = make_vec_env(
+        config.env, ranks.count, seed=seed, first_index=ranks.first, **config.env_settings
+    )
     space = env.observation_space
     if isinstance(space, spaces.Dict):
         policy = "MultiInputLstmPolicy"
@@ -57,6 +61,7 @@ def build(config: AgentConfig, seed: int) -> tuple[Agent, BatchedVecEnv]:
         },
         seed=seed,
         device=config.device,
+        distributed=not ranks.is_alone,
         **options,
     )
     return model, env

@@ -14,6 +14,7 @@ from stable_baselines3.common.utils import safe_mean
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
+from rlgates.agents.sequences.rollouts import SequenceRollouts
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.runs.agent.evaluate import evaluate, evaluation_seed, last_phase_reward
 from rlgates.experiments.runs.agent.snapshot import restore_random
@@ -42,6 +43,12 @@ class ScaledReward(VecEnvWrapper):
         return obs, rewards * np.float32(self.scale), dones, infos
 
 
+def rollout_envs(model: Any) -> int:
+    """The environments of a rollout, those of all ranks."""
+    envs: int = model.ranks.total if isinstance(model, SequenceRollouts) else model.n_envs
+    return envs
+
+
 class RolloutCallback(BaseCallback):
     """A callback that is called once per rollout."""
 
@@ -51,7 +58,7 @@ class RolloutCallback(BaseCallback):
     def passed(self, every: int | None) -> bool:
         """Whether the last rollout reached a multiple of `every`."""
         steps = self.model.num_timesteps
-        rollout = self.model.n_steps * self.model.n_envs  # type: ignore[attr-defined]
+        rollout = self.model.n_steps * rollout_envs(self.model)  # type: ignore[attr-defined]
         return every is not None and steps // every > max(steps - rollout, 0) // every
 
 
@@ -101,9 +108,11 @@ class Stop(Exception):
 class Boundary(RolloutCallback):
     """Saves checkpoints and ends training, between an update and the next rollout.
 
+    All ranks do so together: where one was asked to stop, and else as rank 0 decides.
+
     Args:
         folder: of the run.
-        content: what a checkpoint holds besides the training time.
+        content: what a checkpoint holds besides the training time; all ranks call it.
         stop: called after each update; the run is saved and stopped if it returns true.
         goal: whether the agent is good enough.
     """
@@ -146,10 +155,13 @@ class Boundary(RolloutCallback):
         if self.saved is not None:
             restore_random(self.model, self.saved)
             self.saved = None
-        ended, stopped = self._ended(), False
-        if ended is None:
-            stopped = self.stop()
-        if ended or stopped or (self.model.num_timesteps and self.is_due()):
+        ended = self._ended()
+        stopped = ended is None and self.stop()
+        due = self.model.num_timesteps > 0 and self.is_due()
+        decisions = self.folder.ranks.gather((ended, stopped, due))
+        ended, _, due = decisions[0]
+        stopped = ended is None and any(stopped for _, stopped, _ in decisions)
+        if ended or stopped or due:
             self.save()
         if ended or stopped:
             raise Stop(ended)

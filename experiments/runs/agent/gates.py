@@ -13,6 +13,7 @@ from rlgates.agents import trace_gates
 from rlgates.core import GateTrace
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.plots.forget_gates import draw_gates
+from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.runs.agent.build import Agent, build, load_agent, read_agent_config
 from rlgates.experiments.runs.agent.evaluate import evaluation_seed, fresh_env
 from rlgates.experiments.runs.gates import growth
@@ -48,7 +49,7 @@ def draw_runs(folders: Sequence[Path], path: Path) -> bool:
             if timescales is not None:
                 growths[name] = timescales
     if panels:
-        prefix = f"{titles[0]}: " if len(set(titles)) == 1 else ""
+        prefix = f"{title_words(titles[0])}: " if len(set(titles)) == 1 else ""
         draw_gates(panels, path, f"{prefix}forget gates before and after training", growths)
     return bool(panels)
 

@@ -2,25 +2,30 @@
 
 It is taken between an update and the next rollout, and holds all that decides the future:
 weights, optimizer, the state of every source of random numbers, the environments and the
-states of the core.
+states of the core. Of several ranks it is one, that of a process with all environments, so that
+any number of ranks can go on from it.
 """
 
 from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
 
+from rlgates.agents.ranks import Ranks
 from rlgates.agents.sequences.policy import States
 from rlgates.agents.sequences.rollouts import SequenceRollouts
 
 _COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_current_progress_remaining")
 
 _NOISE = ("exploration_mat", "exploration_matrices")  # of gSDE
+
+_PER_ENV = ("obs", "episode_starts", "states", "env")
 
 
 class Saveable(Protocol):
@@ -60,6 +65,64 @@ def snapshot(model: Any, env: Saveable) -> dict[str, Any]:
     }
 
 
+def of_all(own: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
+    """The snapshots of all ranks as one; `own` is that of this rank."""
+    if ranks.is_alone:
+        return own
+    parts = ranks.gather({name: own[name] for name in _PER_ENV})
+    return {**own, **_per_env(parts, _joined)}
+
+
+def part_of(saved: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
+    """The part of a snapshot of all environments that a rank continues from.
+
+    Args:
+        saved: a snapshot of all.
+        ranks: with the environments of this one, of which `saved` has `total`.
+    """
+    return {**saved, **_per_env([saved], lambda values: ranks.own(values[0]))}
+
+
+def _joined(values: Sequence[Any]) -> Any:
+    if isinstance(values[0], list):
+        return [item for value in values for item in value]
+    return torch.cat(list(values))
+
+
+def _per_env(
+    parts: Sequence[dict[str, Any]], function: Callable[[Sequence[Any]], Any]
+) -> dict[str, Any]:
+    """The entries `_PER_ENV` of snapshots, of whose rows `function` makes one value.
+
+    Args:
+        parts: of which each has the rows of some environments.
+        function: takes their lists, or tensors (rows, ...).
+    """
+
+    def rows(values: Sequence[Any]) -> Any:
+        first = values[0]
+        if isinstance(first, dict):
+            return {name: rows([value[name] for value in values]) for name in first}
+        if isinstance(first, list) or (isinstance(first, torch.Tensor) and first.ndim):
+            return function(values)
+        return first
+
+    envs = [part["env"] for part in parts]
+    if "normalize" in envs[0]:  # whose moments are the same on all ranks
+        returns = [env["normalize"]["returns"] for env in envs]
+        normalize = {**envs[0]["normalize"], "returns": rows(returns)}
+        env = {"envs": rows([env["envs"] for env in envs]), "normalize": normalize}
+    else:
+        env = rows(envs)
+    states = zip(*(part["states"] for part in parts), strict=True)
+    return {
+        "obs": rows([part["obs"] for part in parts]),
+        "episode_starts": rows([part["episode_starts"] for part in parts]),
+        "states": [rows(state) for state in states],
+        "env": env,
+    }
+
+
 def restore(model: Any, env: Saveable, saved: dict[str, Any]) -> None:
     """Put a `snapshot` back into a model and environments that were built in the same way."""
     env.set_state(_arrays(saved["env"]))
@@ -87,7 +150,9 @@ def restore_random(model: Any, saved: dict[str, Any]) -> None:
             setattr(distribution, name, noise.to(model.device))
     sources = saved["random"]
     torch.set_rng_state(sources["torch"])
-    if sources["cuda"]:
+    if sources["cuda"] and getattr(model, "distributed", False):
+        torch.cuda.set_rng_state(sources["cuda"][0])  # of rank 0, on the device of this one
+    elif sources["cuda"]:
         torch.cuda.set_rng_state_all(sources["cuda"])
     np.random.set_state(_arrays(sources["numpy"]))  # noqa: NPY002
     random.setstate(sources["python"])

@@ -8,8 +8,10 @@ from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
+from stable_baselines3.common.callbacks import BaseCallback
 
 from rlgates.agents import GateCallback
+from rlgates.agents.ranks import Ranks
 from rlgates.errors import TrainingDiverged
 from rlgates.experiments.configs.agent import SUCCESS_THRESHOLD, AgentConfig
 from rlgates.experiments.configs.devices import threads_set
@@ -59,7 +61,11 @@ def train(
     """Train an agent, continue a stopped run, or look up the result of a finished one.
 
     A stopped run continues from its last checkpoint, bit for bit as if it had not been stopped
-    (on the same machine, with the same versions and number of threads).
+    (on the same machine, with the same versions and numbers of threads and ranks).
+
+    Where torch.distributed is initialized, its processes make the run together: each calls this,
+    has its part of the environments, and gets the result; rank 0 writes and evaluates. The run is
+    the same as that of one process, up to the order of sums.
 
     Args:
         config: of the run.
@@ -73,12 +79,12 @@ def train(
 
     Raises:
         InterruptedRun: `stop` returned true.
-        ValueError, TypeError: an invalid config, a folder with a run of another config, or a
-            damaged checkpoint or log.
+        ValueError, TypeError: an invalid config, a folder with a run of another config, a
+            damaged checkpoint or log, or more processes than environments.
     """
     config.check()
-    folder = RunFolder(config, seed)
-    result = folder.result(AgentResult)
+    folder = RunFolder(config, seed, Ranks.world().split(config.n_envs))
+    result = folder.ranks.from_first(lambda: folder.result(AgentResult))
     if result is not None:
         return result
     with threads_set(config.threads):
@@ -88,9 +94,9 @@ def train(
 def _train(
     folder: RunFolder, config: AgentConfig, stop: Callable[[], bool], bar: bool | None
 ) -> AgentResult:
-    name = f"{config.core} seed {folder.seed}"
-    model, env = build(config, folder.seed)
-    saved = folder.load()
+    name, ranks = f"{config.core} seed {folder.seed}", folder.ranks
+    model, env = build(config, folder.seed, ranks)
+    saved = ranks.from_first(folder.load)
     with closing(folder.open_logs(saved)) as logger:
         folder.begin(saved["counters"]["num_timesteps"] if saved else 0)
         model.set_logger(logger)
@@ -98,16 +104,18 @@ def _train(
         boundary = Boundary(
             folder,
             lambda: {
-                **snapshot.snapshot(model, env),
+                **snapshot.of_all(snapshot.snapshot(model, env), ranks),
                 "best": [measure.best_success, measure.best_step],
             },
             stop,
             lambda: _is_good_enough(model, config),
         )
-        progress = Progress(name, "steps", config.total_steps, bar)
-        callbacks = [boundary, GateCallback(), measure, RolloutProgress(progress)]
+        progress = Progress(name, "steps", config.total_steps, bar, config.max_minutes)
+        callbacks: list[BaseCallback] = [boundary]
+        if ranks.is_first:
+            callbacks += [GateCallback(), measure, RolloutProgress(progress)]
         if saved:
-            snapshot.restore(model, env, saved)
+            snapshot.restore(model, env, snapshot.part_of(saved, ranks))
             measure.best_success, measure.best_step = saved["best"]
             boundary.restore(saved, model.num_timesteps)
         ended: EndReason | None = "budget"
@@ -126,7 +134,10 @@ def _train(
         if ended is None:
             folder.end("interrupted")
             raise InterruptedRun(f"at {model.num_timesteps:,} steps, saved in {folder.path}")
-        result = _measure(folder, config, model, boundary.seconds, ended, measure.best_step)
+        end: EndReason = ended
+        result = ranks.from_first(
+            lambda: _measure(folder, config, model, boundary.seconds, end, measure.best_step)
+        )
         reported = ("success", "last_phase_reward", "steps", "seconds")
         metrics = {metric: getattr(result, metric) for metric in reported}
         write_hparams(logger, config, folder.seed, metrics, result.steps)

@@ -17,6 +17,7 @@ from stable_baselines3.common.vec_env import (
     unwrap_vec_normalize,
 )
 
+from rlgates.agents.ranks import ALONE, Ranks
 from rlgates.envs.sb3 import BatchedVecEnv
 from rlgates.envs.sb3 import make_vec_env as make_batched
 from rlgates.experiments.configs.gym import GymConfig
@@ -88,26 +89,34 @@ def _checksum(observation: Any) -> int:
     return zlib.crc32(np.asarray(observation).tobytes())
 
 
-def make_envs(config: GymConfig, seed: int, *, training: bool) -> VecEnv:
-    """The environments of a run, for training or for evaluations."""
-    num_envs = config.n_envs if training else min(EVAL_ENVS, config.eval_episodes)
+def make_envs(config: GymConfig, seed: int, *, training: bool, ranks: Ranks = ALONE) -> VecEnv:
+    """The environments of a run, for training (those of this rank) or for evaluations."""
+    ranks = (ranks if training else ALONE).split(
+        config.n_envs if training else min(EVAL_ENVS, config.eval_episodes)
+    )
     seed = seed if training else evaluation_seed(seed, final=False)
     env: VecEnv
     if config.is_batched:
-        env = make_batched(config.env, num_envs, seed=seed, **config.env_settings)
+        env = make_batched(
+            config.env, ranks.count, seed=seed, first_index=ranks.first, **config.env_settings
+        )
     else:
         env = make_vec_env(
             config.resolved().make_env,
-            n_envs=num_envs,
+            n_envs=ranks.count,
             seed=seed,
+            start_index=ranks.first,
             wrapper_class=Replay,
             vec_env_cls=SubprocVecEnv if training and config.vec_env == "subproc" else None,
         )
-    return normalized(env, training) if config.normalize else env
+    return normalized(env, training, config.gamma) if config.normalize else env
 
 
-def normalized(env: VecEnv, training: bool) -> VecNormalize:
-    """The environments with rewards and all observations but images normalized."""
+def normalized(env: VecEnv, training: bool, gamma: float) -> VecNormalize:
+    """The environments with rewards and all observations but images normalized.
+
+    Rewards are divided by the standard deviation of the returns, discounted as the agent's.
+    """
     space = env.observation_space
     parts = space.spaces if isinstance(space, spaces.Dict) else {"": space}
     keys = [
@@ -120,6 +129,7 @@ def normalized(env: VecEnv, training: bool) -> VecNormalize:
         training=training,
         norm_obs=bool(keys),
         norm_reward=training,
+        gamma=gamma,
         norm_obs_keys=keys if isinstance(space, spaces.Dict) and keys else None,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+import warnings
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,14 @@ class GymRunner(Runner[GymConfig, GymResult]):
     """Agents in environments of gymnasium."""
 
     config_type, result_type = GymConfig, GymResult
+
+    def check(self, config: GymConfig) -> None:
+        config.check()
+        # What the algorithm and the policy take is known when they are made.
+        one = replace(config, n_envs=1, vec_env="dummy")
+        with closing(make_envs(one, 0, training=True)) as env, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            build(one, 0, env)
 
     def smoke(self, config: GymConfig) -> GymConfig:
         steps = 2 * 16 * config.n_envs
@@ -71,6 +80,8 @@ class GymRunner(Runner[GymConfig, GymResult]):
             "episodes": config.final_episodes,
             "success_return": config.success_return,
             "best_return": config.best_return,
+            "worst_return": config.worst_return,
+            "published": config.published,
             "steps_to_goal": result.steps_to_goal or "",
             "budget": config.total_steps,
             "steps": result.steps,

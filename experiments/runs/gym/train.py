@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv, sync_envs_normalization
 
 from rlgates.agents import Estimate, PolicyEvaluation, RecurrentA2C, RecurrentPPO, evaluate_policy
+from rlgates.agents.ranks import ALONE, Ranks
 from rlgates.agents.sequences.rollouts import SequenceRollouts
 from rlgates.errors import TrainingDiverged
 from rlgates.experiments.configs.devices import find_device, threads_set
@@ -67,13 +68,16 @@ class GymResult(RunResult):
     steps_to_goal: int | None
 
 
-def build(config: GymConfig, seed: int, env: VecEnv | None = None) -> OnPolicyAlgorithm:
+def build(
+    config: GymConfig, seed: int, env: VecEnv | None = None, ranks: Ranks = ALONE
+) -> OnPolicyAlgorithm:
     """The untrained agent.
 
     Args:
         config: of the run.
         seed: of all random numbers.
         env: its environments; None: new ones.
+        ranks: that train it together.
     """
     config = config.resolved()
     policy_kwargs: dict[str, Any] = {
@@ -93,6 +97,8 @@ def build(config: GymConfig, seed: int, env: VecEnv | None = None) -> OnPolicyAl
             "n_epochs": config.n_epochs,
             "clip_range": config.clip_range,
         }
+    if not ranks.is_alone:
+        options["distributed"] = True
     rate: Any = config.learning_rate
     agent: Any = AGENTS[config.algo]
     model: OnPolicyAlgorithm = agent(
@@ -124,8 +130,9 @@ def train(
     """Train an agent, continue a stopped run, or look up the result of a finished one.
 
     A stopped run continues from its last checkpoint, bit for bit as if it had not been stopped
-    (on the same machine, with the same versions and number of threads), in environments whose
-    episodes are determined by the seed of their reset and by the actions.
+    (on the same machine, with the same versions and numbers of threads and ranks), in environments
+    whose episodes are determined by the seed of their reset and by the actions. The processes of
+    torch.distributed, if it is initialized, make the run together, as in `runs.agent.train`.
 
     Args:
         config: of the run.
@@ -142,16 +149,19 @@ def train(
     Raises:
         InterruptedRun: `stop` returned true.
         ValueError, TypeError: an invalid config, a folder with a run of another config, or a
-            damaged checkpoint or log.
+            damaged checkpoint or log; more processes than environments, or several of them with
+            the agent of sb3-contrib.
     """
     config.check()
-    folder = RunFolder(config, seed)
-    result = folder.result(GymResult)
+    folder = RunFolder(config, seed, Ranks.world().split(config.n_envs))
+    if config.algo == "sb3-contrib" and not folder.ranks.is_alone:
+        raise ValueError("the agent of sb3-contrib is trained by one process, got several.")
+    result = folder.ranks.from_first(lambda: folder.result(GymResult))
     if result is not None:
         return result
     with (
         threads_set(config.threads),
-        closing(make_envs(config, seed, training=True)) as env,
+        closing(make_envs(config, seed, training=True, ranks=folder.ranks)) as env,
         closing(make_envs(config, seed, training=False)) as eval_env,
     ):
         return _train(folder, config, env, eval_env, stop, bar)
@@ -165,10 +175,14 @@ def _train(
     stop: Callable[[], bool],
     bar: bool | None,
 ) -> GymResult:
-    name = f"{config.core} seed {folder.seed}"
-    model, envs = build(config, folder.seed, env), SavedEnvs(env)
-    saved = folder.load()
-    start = time.process_time() - (saved["cpu_seconds"] if saved else 0.0)
+    name, ranks = f"{config.core} seed {folder.seed}", folder.ranks
+    model, envs = build(config, folder.seed, env, ranks), SavedEnvs(env)
+    saved = ranks.from_first(folder.load)
+    start = time.process_time() - (saved["cpu_seconds"] / ranks.size if saved else 0.0)
+
+    def cpu_seconds() -> float:
+        return sum(ranks.gather(time.process_time() - start))
+
     with closing(folder.open_logs(saved)) as logger:
         folder.begin(saved["counters"]["num_timesteps"] if saved else 0)
         model.set_logger(logger)
@@ -176,21 +190,23 @@ def _train(
         boundary = Boundary(
             folder,
             lambda: {
-                **snapshot.snapshot(model, envs),
+                **snapshot.of_all(snapshot.snapshot(model, envs), ranks),
                 "best": [measure.best, measure.best_step],
-                "cpu_seconds": time.process_time() - start,
+                "cpu_seconds": cpu_seconds(),
             },
             stop,
         )
-        progress = Progress(name, "steps", config.total_steps, bar)
+        progress = Progress(name, "steps", config.total_steps, bar, config.max_minutes)
         if saved:
-            snapshot.restore(model, envs, saved)
+            snapshot.restore(model, envs, snapshot.part_of(saved, ranks))
             boundary.restore(saved, model.num_timesteps)
             measure.best, measure.best_step = saved["best"]
         ended: EndReason | None = "budget"
         try:
             remaining = config.total_steps - model.num_timesteps
-            callbacks: list[BaseCallback] = [boundary, measure, RolloutProgress(progress)]
+            callbacks: list[BaseCallback] = [boundary]
+            if ranks.is_first:
+                callbacks += [measure, RolloutProgress(progress)]
             model.learn(remaining, callbacks, log_interval=1, reset_num_timesteps=False)
         except Stop as reason:
             ended = reason.ended
@@ -204,31 +220,47 @@ def _train(
         if ended is None:
             folder.end("interrupted")
             raise InterruptedRun(f"at {model.num_timesteps:,} steps, saved in {folder.path}")
-        save(model, folder.path / "model")
-        final = evaluate(
-            model, config, eval_env, config.final_episodes, evaluation_seed(folder.seed, final=True)
+        end: EndReason = ended
+        result = ranks.from_first(
+            lambda: _measure(folder, config, model, eval_env, end, measure.best_step)
         )
-        returns, success = final.estimate("return"), success_of(final)
-        steps, means = read_evaluations(folder.path)
-        reached = steps[means >= config.success_return].tolist()
-        if returns.mean >= config.success_return:
-            reached.append(model.num_timesteps)
-        result = GymResult(
-            mean_return=returns.mean,
-            low=returns.low,
-            high=returns.high,
-            success=None if success is None else success.mean,
-            steps_to_goal=int(reached[0]) if reached else None,
-            steps=model.num_timesteps,
-            seconds=round(time.process_time() - start, 1),
-            ended=ended,
-            best_step=measure.best_step,
-        )
-        _draw(folder.path, config)
+        result = replace(result, seconds=round(cpu_seconds(), 1))
         reported = ("mean_return", "success", "steps", "seconds")
         metrics = {metric: getattr(result, metric) for metric in reported}
         write_hparams(logger, config, folder.seed, metrics, result.steps)
     folder.finish(result)
+    return result
+
+
+def _measure(
+    folder: RunFolder,
+    config: GymConfig,
+    model: OnPolicyAlgorithm,
+    eval_env: VecEnv,
+    ended: EndReason,
+    best_step: int | None,
+) -> GymResult:
+    """Save and evaluate the agent, and draw its learning curve."""
+    save(model, folder.path / "model")
+    seed = evaluation_seed(folder.seed, final=True)
+    final = evaluate(model, config, eval_env, config.final_episodes, seed)
+    returns, success = final.estimate("return"), success_of(final)
+    steps, means = read_evaluations(folder.path)
+    reached = steps[means >= config.success_return].tolist()
+    if returns.mean >= config.success_return:
+        reached.append(model.num_timesteps)
+    result = GymResult(
+        mean_return=returns.mean,
+        low=returns.low,
+        high=returns.high,
+        success=None if success is None else success.mean,
+        steps_to_goal=int(reached[0]) if reached else None,
+        steps=model.num_timesteps,
+        seconds=0.0,
+        ended=ended,
+        best_step=best_step,
+    )
+    _draw(folder.path, config, result)
     return result
 
 
@@ -312,17 +344,21 @@ def read_evaluations(folder: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any
     return steps[known], returns[known]
 
 
-def _draw(folder: Path, config: GymConfig) -> None:
-    """The learning curve of a run."""
+def _draw(folder: Path, config: GymConfig, result: GymResult) -> None:
+    """The learning curve of a run; the final evaluation ends that of evaluations."""
     rows = logs.read_rows(folder / "progress.csv")
     steps = logs.column(rows, logs.STEPS)
-    by_success = any(row.get(SUCCESS) for row in rows)
-    names = ("rollout/success_rate", SUCCESS) if by_success else ("rollout/ep_rew_mean", RETURN)
+    if result.success is None:
+        label, names = "return of an episode", ("rollout/ep_rew_mean", RETURN)
+        final = result.mean_return
+    else:
+        label, names = "success rate", ("rollout/success_rate", SUCCESS)
+        final = result.success
+    evaluations = np.append(logs.column(rows, names[1]), final)
     lines = {
         "in training": (steps, logs.column(rows, names[0])),
-        "evaluation on fresh episodes": (steps, logs.column(rows, names[1])),
+        "evaluations on fresh episodes": (np.append(steps, result.steps), evaluations),
     }
-    label = "success rate" if by_success else "return of an episode"
     draw_returns(lines, folder / "curve.png", f"{config.title}, {config.core}", label)
 
 

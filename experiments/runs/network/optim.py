@@ -18,13 +18,16 @@ OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {
     "rmsprop": torch.optim.RMSprop,
     "sgd": torch.optim.SGD,
 }
+_FUSED = ("adam", "adamw", "sgd")
 _HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def make_optimizer(config: TaskConfig, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """The optimizer that a config names."""
     kind: Any = OPTIMIZERS[config.optimizer]
-    options = {"momentum": config.momentum} if config.momentum else {}
+    options: dict[str, Any] = {"momentum": config.momentum} if config.momentum else {}
+    if config.optimizer in _FUSED:
+        options["fused"] = True  # one kernel for all parameters
     optimizer: torch.optim.Optimizer = kind(
         parameters, lr=config.learning_rate, weight_decay=config.weight_decay, **options
     )

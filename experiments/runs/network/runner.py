@@ -39,7 +39,7 @@ class TaskRunner(Runner[TaskConfig, TaskResult]):
 
     def train(self, job: Job, stop: Stop, bar: bool | None) -> TaskResult:
         config = self.config(job)
-        progress = Progress(self.label(job), "updates", config.updates, bar)
+        progress = Progress(self.label(job), "updates", config.updates, bar, config.max_minutes)
         return TaskRun(config, job.seed).train(stop, progress)
 
     def describe(self, job: Job, result: TaskResult) -> list[str]:

@@ -251,12 +251,12 @@ class TaskRun:
         batch = to_device(cpu_batch, self.device)
         with self.precision.forward():
             state = initial_state(self.state, batch)
-            predictions, after = self.network.unroll(batch.inputs, state, batch.episode_starts)
+            hidden, after = self.network.unroll_hidden(batch.inputs, state, batch.episode_starts)
         keeps_state = self.task.carries_state and self.feed.epoch == epoch
         self.state = after.detach() if keeps_state else None  # None: the initial one
         if cpu_batch.mask is not None and not cpu_batch.mask.any():
             return  # all targets are masked
-        loss = self.task.loss(predictions.float(), batch)
+        loss = self._loss(hidden, batch)
         scaler = self.precision.scaler
         self.optimizer.zero_grad()
         scaler.scale(loss).backward()
@@ -275,6 +275,17 @@ class TaskRun:
         self._sound = True
         self.since = [self.since[0] + value, self.since[1] + 1]
         self.rate.follow(self.feed.epoch, value, batch.inputs.shape[1])
+
+    def _loss(self, hidden: Tensor, batch: Batch) -> Tensor:
+        """The loss of a batch from the inputs of the decoder."""
+        decoder = self.network.decoder
+        if self.precision.amp == "none":
+            loss = self.task.decoder_loss(hidden, decoder, batch)
+            if loss is not None:
+                return loss
+        with self.precision.forward():
+            predictions = decoder(hidden)
+        return self.task.loss(predictions.float(), batch)
 
     def held_out(self, split: str) -> Iterator[Batch]:
         """The batches of a held-out split, the same each time."""

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlgates.errors import check_choice, check_size
+from rlgates.errors import MAX_LENGTH, check_choice, check_size
 from rlgates.experiments.tasks.data.files import DataDir, data_folders
 from rlgates.experiments.tasks.task import SPLITS, Batch, PublishedResult, Task, accuracy
 
@@ -100,7 +100,7 @@ class SequenceDataset(DatasetTask[SplitData]):
         """The sequences with these indices, (B,) int64."""
 
     def batches(self, split: str, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
-        check_size("batch_size", batch_size)
+        check_size("batch_size", batch_size, maximum=MAX_LENGTH)
         data = self.split(split)
         count = self.num_sequences(data)
         shuffle = split == "train"

@@ -54,7 +54,7 @@ class File:
         folder: folder of the data set, below the data folder.
         name: name of the decompressed file; a file with `.gz` or `.xz` added is found, too.
         digest: SHA-256 or (32 digits) MD5 of the decompressed content, hexadecimal; empty if none
-            is known.
+            is known: then the first read keeps it in the cache, and a later change is an error.
         urls: addresses to download it from; the first that answers is used.
         member: path in the zip archive at those addresses; empty if they hold the file itself.
         convert: makes the content from the archive at those addresses, for content that no
@@ -63,6 +63,8 @@ class File:
         max_size: bytes that the decompressed file has at most; it is not decompressed further.
         archive_digest: SHA-256 of the archive, checked before it is unpacked; empty if none is
             known.
+        checked_when_parsed: whether whoever parses the content holds it against a digest of what is
+            in it, so that none of the first read is kept.
         hub: a data set of the Hugging Face hub, tried last; its content is kept like that of
             `convert`.
         hint: a sentence for users who do not have the file.
@@ -76,6 +78,7 @@ class File:
     convert: Callable[[Path], bytes] | None = None
     max_size: int = MAX_SIZE
     archive_digest: str = ""
+    checked_when_parsed: bool = False
     hub: HubDataset | None = None
     hint: str = ""
 
@@ -186,11 +189,35 @@ def read_path(file: File, path: Path) -> bytes:
         raise ValueError(
             f"{path} cannot be unpacked: it is truncated or damaged ({error}). Remove it."
         ) from error
-    digest_path = path.with_name(path.name + ".sha256")
-    if not (expected := file.digest) and digest_path.is_file():
-        expected = digest_path.read_text(errors="replace").strip()
-    _check(content, expected, str(path), "It is truncated or altered: remove it.")
+    if file.digest:
+        _check(content, file.digest, str(path), "It is truncated or altered: remove it.")
+    elif not file.checked_when_parsed and (file.convert is None or suffix in OPENERS):
+        _check_as_before(file, path, content)
     return content
+
+
+def _check_as_before(file: File, path: Path, content: bytes) -> None:
+    """Check a file of which no digest is published against what was written or first read.
+
+    A digest is beside it, if this library wrote it; else it is kept in the cache, where the first
+    read puts it.
+    """
+    beside = path.with_name(path.name + ".sha256")
+    place = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]
+    kept = cache_folder() / file.folder / f"{file.name}.{place}.sha256"
+    for record in (beside, kept):
+        if record.is_file():
+            expected = record.read_text(errors="replace").strip()
+            advice = "It is truncated or altered: remove it."
+            if record == kept:
+                advice = (
+                    "No digest of it is published; this was expected because it was read at first. "
+                    f"Put it back, or, if it was replaced on purpose, remove {kept}."
+                )
+            _check(content, expected, str(path), advice)
+            return
+    with suppress(OSError):  # without a writable cache, it is not checked
+        write_file(kept, hashlib.sha256(content).hexdigest().encode())
 
 
 def _read_at_most(limit: int, stream: IO[bytes], path: Path) -> bytes:

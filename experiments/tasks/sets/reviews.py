@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlgates.errors import check_size
+from rlgates.errors import MAX_LENGTH, check_size
 from rlgates.experiments.tasks.data.dataset import (
     SequenceClassification,
     check_counts,
@@ -97,7 +97,7 @@ class IMDB(SequenceClassification):
     ) -> None:
         super().__init__(data_dir)
         self.words = check_size("words", words, minimum=3)
-        self.length = check_size("length", length)
+        self.length = check_size("length", length, maximum=MAX_LENGTH)
         self.input_size, self.output_size = self.words, 2
         self.baseline = math.log(2)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterable
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ try:
 except ImportError:  # no compiler when the package was installed
     _native = None  # type: ignore[assignment]
 
+_Number = TypeVar("_Number", int, float)
 _forked = False
 
 
@@ -54,7 +56,8 @@ def address(tensor: Tensor | None) -> int:
     return 0 if tensor is None else tensor.data_ptr()
 
 
-def padded(values: Iterable[float], length: int) -> list[float]:
+def padded(values: Iterable[_Number], length: int) -> list[_Number]:
     """The values, then zeros."""
-    values = list(values)
-    return values + [0] * (length - len(values))
+    given = list(values)
+    zeros: list[_Number] = [0] * (length - len(given))
+    return given + zeros

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from rlgates.kernels import layout
@@ -35,25 +36,46 @@ def run(
     Raises:
         ValueError: shapes or dtypes do not fit together.
     """
-    images, channels, places = x.shape
-    (cell_dim, _), (place_dim, _) = cell_weight.shape, place_weight.shape
-    inputs = [
+    inputs = _inputs(x, cell_weight, cell_bias, place_weight, place_bias)
+    tensors = _computed(inputs)
+    if tensors[6] > layout.COLOURS:
+        return None
+    if torch.is_grad_enabled() and any(weight.requires_grad for weight in inputs[1:]):
+        return _Grid.apply(*tensors)  # type: ignore[no-any-return, no-untyped-call]
+    return tensors[5]
+
+
+def _inputs(x: Tensor, *weights: Tensor) -> list[Tensor]:
+    (images, channels, places), (cell_dim, place_dim) = x.shape, _dims(weights)
+    cell_weight, cell_bias, place_weight, place_bias = weights
+    return [
         readable("x", x, (images, channels, places)),
         readable("cell_weight", cell_weight, (cell_dim, channels)),
         readable("cell_bias", cell_bias, (cell_dim,)),
         readable("place_weight", place_weight, (place_dim, places * cell_dim)),
         readable("place_bias", place_bias, (place_dim,)),
     ]
-    colours = torch.empty(images, places, dtype=torch.uint8)
-    palette, count = x.new_empty(layout.COLOURS, channels), torch.zeros(1, dtype=torch.int64)
-    features = x.new_empty(images, place_dim + cell_dim)
-    tensors = [*inputs, features, count, palette, colours]
+
+
+def _dims(weights: Sequence[Tensor]) -> tuple[int, int]:
+    return weights[0].shape[0], weights[2].shape[0]
+
+
+def empty(x: Tensor, *weights: Tensor) -> list[Tensor]:
+    """What the forward pass writes: features (N, O + D), the number of colours, and the colours."""
+    (images, channels, places), dims = x.shape, _dims(weights)
+    return [
+        x.new_empty(images, sum(dims)),
+        x.new_zeros(1, dtype=torch.int64),
+        x.new_empty(layout.COLOURS, channels),
+        x.new_empty(images, places, dtype=torch.uint8),
+    ]
+
+
+def _computed(inputs: list[Tensor]) -> list[Tensor]:
+    tensors = [*inputs, *empty(*inputs)]
     abi._native.grid_forward(_pack(tensors))
-    if count > layout.COLOURS:
-        return None
-    if torch.is_grad_enabled() and any(weight.requires_grad for weight in inputs[1:]):
-        features = _Grid.apply(*tensors)  # type: ignore[no-untyped-call]
-    return features
+    return tensors
 
 
 def _pack(tensors: list[Tensor], *gradients: Tensor) -> bytes:
@@ -75,9 +97,70 @@ class _Grid(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_features: Tensor) -> tuple[Tensor | None, ...]:
-        # Hooks on saved tensors may have changed their strides.
-        tensors = [tensor.contiguous() for tensor in ctx.saved_tensors]
-        d_features = readable("a gradient", d_features, tensors[5].shape)
-        gradients = [torch.empty_like(weight) for weight in tensors[1:5]]
-        abi._native.grid_backward(_pack(tensors, d_features, *gradients))
-        return None, *gradients, None, None, None, None
+        return None, *_gradients(ctx.saved_tensors, d_features), None, None, None, None
+
+
+def _gradients(saved: Sequence[Tensor], d_features: Tensor) -> list[Tensor]:
+    # Hooks on saved tensors may have changed their strides.
+    tensors = [tensor.contiguous() for tensor in saved]
+    d_features = readable("a gradient", d_features, tensors[5].shape)
+    gradients = [torch.empty_like(weight) for weight in tensors[1:5]]
+    abi._native.grid_backward(_pack(tensors, d_features, *gradients))
+    return gradients
+
+
+# ---- for compiled graphs, which cannot choose by the number of colours ---------------------------
+
+
+def forward(x: Tensor, *weights: Tensor) -> list[Tensor]:
+    """As `empty`, computed: the features also of images with too many colours."""
+    inputs = _inputs(x, *weights)
+    features, count, palette, colours = _computed(inputs)[5:]
+    found = int(count)
+    if found > layout.COLOURS:
+        features, found = _by_torch(*inputs), 0
+        colours.zero_()
+    palette[found:] = 0  # an operator has no results that were never written
+    return [features, count, palette, colours]
+
+
+def backward(
+    x: Tensor, weights: Sequence[Tensor], results: Sequence[Tensor], d_features: Tensor
+) -> list[Tensor]:
+    """The gradients of the weights, from the results of `forward`."""
+    if results[1] <= layout.COLOURS:
+        return _gradients(_inputs(x, *weights) + list(results), d_features)
+    return _gradients_by_torch(x, weights, results[0], d_features)
+
+
+def _cells_by_torch(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """What the cells see, (N, P, C), and the cells, (N, P, D)."""
+    seen = (2 * x - 1).transpose(1, 2)
+    return seen, nn.functional.linear(seen, weight, bias).relu()
+
+
+def _by_torch(
+    x: Tensor, cell_weight: Tensor, cell_bias: Tensor, place_weight: Tensor, place_bias: Tensor
+) -> Tensor:
+    _, cells = _cells_by_torch(x, cell_weight, cell_bias)
+    places = nn.functional.linear(cells.flatten(1), place_weight, place_bias).relu()
+    return torch.cat([places, cells.amax(dim=1)], dim=1)
+
+
+def _gradients_by_torch(
+    x: Tensor, weights: Sequence[Tensor], features: Tensor, d_features: Tensor
+) -> list[Tensor]:
+    # By hand: an operator runs below autograd.
+    cell_weight, cell_bias, place_weight, _ = weights
+    seen, cells = _cells_by_torch(x, cell_weight, cell_bias)
+    d_places, d_most = d_features.split(_dims(weights)[::-1], dim=1)
+    d_places = d_places * (features[:, : len(place_weight)] > 0)
+    d_cells = (d_places @ place_weight).view_as(cells)
+    d_cells.scatter_add_(1, cells.argmax(dim=1, keepdim=True), d_most.unsqueeze(1))
+    d_cells = (d_cells * (cells > 0)).flatten(0, 1)
+    return [
+        d_cells.t() @ seen.flatten(0, 1),
+        d_cells.sum(0),
+        d_places.t() @ cells.flatten(1),
+        d_places.sum(0),
+    ]

@@ -61,7 +61,9 @@ def _plan(*spec: Any) -> Plan:
         ids = layout.ACTIVATIONS.index(activation), [*layout.AUXILIARIES].index(auxiliary)
     shapes = shapes_of(cell, input_size)
     noise_widths = shapes.noise_widths(cell)
-    widths = shapes.projected, shapes.output_size, shapes.state_size, *noise_widths
+    table = shapes.table_columns
+    place = table.start, table.stop - table.start
+    widths = shapes.projected, shapes.output_size, shapes.state_size, *place, *noise_widths
     numel = [math.prod(shape) for shape in shapes.weights]
     packed = _LAYER.pack(
         *([*layout.CELLS].index(cell.cell), *ids, chunk_size),
@@ -273,7 +275,10 @@ def _new_gradients(layer: Backward) -> Inputs:
     """Where native code writes gradients: None where it does not."""
     x, state, initial, weights = layer.inputs
     dense, needs = torch.contiguous_format, layer.needs
-    d_state = torch.zeros_like(state, memory_format=dense)
+    d_state = torch.empty_like(state, memory_format=dense)
+    table = layer.problem.plan.shapes.table_columns
+    for columns in (d_state,) if needs.state or needs.initial else _beside(d_state, table):
+        columns.zero_()
     if layer.d_final is not None:
         d_state.copy_(layer.d_final)
     d_initial = None
@@ -285,6 +290,10 @@ def _new_gradients(layer: Backward) -> Inputs:
     d_x: Any = torch.empty_like(x) if needs_x else None
     d_weights: Any = [torch.empty_like(w) if needs_weights else None for w in weights]
     return Inputs(d_x, d_state, d_initial, d_weights)
+
+
+def _beside(state: Tensor, table: slice) -> tuple[Tensor, Tensor]:
+    return state[:, : table.start], state[:, table.stop :]
 
 
 def _pack_backward(layer: Backward, d: Inputs) -> bytes:

@@ -426,7 +426,7 @@ def test_a_model_survives_a_byte_stream() -> None:
     [
         ({"policy_kwargs": {"core": "ur_lstmm"}}, "Did you mean 'ur_lstm'"),
         ({"policy_kwargs": {"core_kwargs": {"input_scal": 2.0}}}, "Did you mean 'input_scale'"),
-        ({"policy_kwargs": {"core_kwargs": {"t_max": 9}}}, "unknown option for core 'ur_lstm'"),
+        ({"policy_kwargs": {"core_kwargs": {"t_max": 9}}}, "unknown option of core 'ur_lstm':"),
         ({"policy_kwargs": {"lstm_hidden_size": 0}}, "lstm_hidden_size must be at least 1"),
         ({"policy_kwargs": {"n_lstm_layers": 0}}, "n_lstm_layers must be at least 1"),
         ({"policy_kwargs": {"shared_lstm": True}}, "choose one"),

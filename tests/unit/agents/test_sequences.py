@@ -298,8 +298,8 @@ def test_a_time_limit_is_bridged_with_the_state_behind_the_last_step(
 
 
 def test_kl_stops_after_a_minibatch_or_an_epoch() -> None:
-    def updates(stop: str) -> int:
-        agent = model(n_epochs=5, target_kl=1e-9, kl_stop=stop, learning_rate=0.01)
+    def updates(stop: str, **settings: Any) -> int:
+        agent = model(n_epochs=5, target_kl=1e-9, kl_stop=stop, learning_rate=0.01, **settings)
         steps = []
         agent.policy.optimizer.register_step_post_hook(lambda *_: steps.append(1))
         agent.learn(64)
@@ -307,6 +307,7 @@ def test_kl_stops_after_a_minibatch_or_an_epoch() -> None:
 
     assert updates("minibatch") == 1  # the second one sees what the first has changed
     assert updates("epoch") == 2
+    assert updates("minibatch", batch_size=64) == 1  # of one minibatch each, the second epoch's
 
 
 @pytest.mark.parametrize(

@@ -379,7 +379,7 @@ def test_tasks_are_timed(
         assert 0 < batch <= float(row["slowest_batch_ms"])
         assert float(row["ratio"]) == pytest.approx(update / batch, rel=0.05)
         assert row["updates"] == "3"
-    assert "| copy, delay 100 | 64 | 32 |" in (tmp_path / "task_speed.md").read_text()
+    assert "| Copy, delay 100 | 64 | 32 |" in (tmp_path / "task_speed.md").read_text()
     assert main([*words, "coppy"]) == 2
     assert "Did you mean 'copy'" in capsys.readouterr().err
 

@@ -83,7 +83,7 @@ def draw(number: int) -> Case:
     steps, rows, width, units = size(steps), size(rows), size(width), size(units, least=2)
     if r.random() < 0.05 and row.activation != "cumax":
         units = 1
-    if core == "gato":
+    if core in ("gato", "rmc"):  # two halves, up to two heads
         units += units % 2
     if r.random() < 0.02:
         rows = 0
@@ -251,6 +251,6 @@ def test_ten_thousand_cases(block: int) -> None:
 
 def test_a_case_is_its_number() -> None:
     assert draw(7) == draw(7) != draw(8)
-    cases = [draw(number) for number in range(1000)]
+    cases = [draw(number) for number in range(5000)]
     assert {case.name for case in cases} == {name for name, _ in [*LAYERS, *FUSED]}
     assert {layout for case in cases for layout in case.layouts} == set(LAYOUTS)

@@ -166,7 +166,7 @@ def test_a_core_of_a_user_is_one_of_them() -> None:
     assert outputs.shape == (*x.shape[:2], 4)
     assert final.shape == state.shape
     assert core_name(Leaky) == "leaky"
-    with pytest.raises(ValueError, match="unknown option for core 'leaky'"):
+    with pytest.raises(ValueError, match="unknown option of core 'leaky':"):
         make_core("leaky", 3, 4, rat=0.5)
 
 

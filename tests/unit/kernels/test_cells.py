@@ -134,7 +134,7 @@ def test_weights_of_the_wrong_size_are_refused() -> None:
 
 
 def test_every_cell_is_tested() -> None:
-    assert set(layout.CELLS) == {*layout.STACKED_CELLS, *FUSED_OPTIONS}
+    assert set(layout.CELLS) == {*layout.STACKED_CELLS, *FUSED_OPTIONS, "dnc"}
 
 
 @pytest.mark.parametrize(("name", "options"), CHUNKED, ids=lambda v: str(v))

@@ -30,7 +30,7 @@ def test_the_explanation_names_what_runs(name: str, dtype: torch.dtype) -> None:
 
 
 def test_reasons() -> None:
-    core = make_core("rmc", 3, 4)
+    core = make_core("none", 3, 4)
     x = torch.zeros(2, 1, 3)
     (explanation,) = core.explain_backend(x)
     assert str(explanation) == "plain; native, scan, triton: this core has no such fast path"

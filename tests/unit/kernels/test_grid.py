@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlgates import kernels
 from rlgates.agents import GridEncoder
-from rlgates.kernels import layout
+from rlgates.kernels import layout, ops
 from rlgates.kernels.cpu import abi, grid
 
 pytestmark = pytest.mark.skipif(
@@ -93,3 +93,41 @@ def test_shapes_are_checked() -> None:
     x = images(3, module, 5)
     with pytest.raises(ValueError, match="place_weight must be"):
         grid.run(x.flatten(2)[:, :, :-1], *module.parameters())
+
+
+@pytest.mark.parametrize("colours", [9, 200])
+def test_operator(colours: int) -> None:
+    """For compiled graphs, which cannot choose: torch computes it where there are more colours."""
+    module = encoder(3, 4, 5, 20, 6)
+    x, weights = images(40, module, colours).flatten(2), list(module.parameters())
+    assert (grid.run(x, *weights) is None) == (colours > layout.COLOURS)
+    weighting = torch.randn(40, 20, generator=torch.Generator().manual_seed(2))
+    features = ops.grid(x, *weights)
+    cells = module.cells((2 * x - 1).transpose(1, 2))
+    expected = torch.cat([module.places(cells.flatten(1)), cells.amax(dim=1)], dim=1)
+    torch.testing.assert_close(features, expected)
+    for one, other in zip(
+        torch.autograd.grad((features * weighting).sum(), weights),
+        torch.autograd.grad((expected * weighting).sum(), weights),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+    arguments = x, [weight.detach().requires_grad_() for weight in weights]
+    torch.library.opcheck(ops._grid, arguments, rtol=1e-4, atol=1e-4)
+
+
+def test_a_compiled_encoder_keeps_the_native_code() -> None:
+    module = encoder(3, 4, 5, 20, 6)
+    x = images(40, module, 9)
+    expected = results(module, x)
+    torch.compiler.reset()
+    graphs: list[Any] = []
+
+    def keep(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph.code)
+        return graph
+
+    module.compile(backend=keep, fullgraph=True)
+    torch.testing.assert_close(results(module, x), expected)
+    assert len(graphs) == 1
+    assert "rlgates.grid" in graphs[0]

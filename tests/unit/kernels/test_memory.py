@@ -83,7 +83,9 @@ def test_tensors_without_memory_of_their_numbers(
     expected = run_with_gradients(
         replaced(core, Tensor.clone), x.clone(), state.clone(), starts.clone()
     )
-    torch.testing.assert_close(results, expected, rtol=0, atol=0)
+    # The products of the linear cores are torch's, whose rounding may depend on where numbers lie.
+    atol = 2e-6 if layer_ in LINEAR else 0
+    torch.testing.assert_close(results, expected, rtol=0, atol=atol)
 
 
 class _Gradients(torch.autograd.Function):

@@ -12,12 +12,12 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import imread
-from support.tiny import equal, stop_after, tiny
+from support.tiny import assert_readable, equal, figures_of, stop_after, tiny
 
 from rlgates import GateTrace, make_core
 from rlgates.experiments.cli import main as cli
 from rlgates.experiments.configs.agent import AgentConfig
-from rlgates.experiments.plots.curves import MUTED, styles
+from rlgates.experiments.plots import curves
 from rlgates.experiments.plots.forget_gates import (
     Growth,
     draw_gates,
@@ -27,6 +27,7 @@ from rlgates.experiments.plots.forget_gates import (
     unit_means,
     unit_timescales,
 )
+from rlgates.experiments.plots.styles import MUTED, style
 from rlgates.experiments.runs.agent.build import build
 from rlgates.experiments.runs.agent.gates import draw_runs, gates_of_run, growth
 from rlgates.experiments.runs.agent.train import train
@@ -113,7 +114,7 @@ def test_curves_of_sorted_time_constants() -> None:
         assert panel.get_title("left") == core
         lines = panel.get_lines()
         assert [line.get_label() for line in lines] == ["before", "after"]
-        assert [line.get_color() for line in lines] == [MUTED, styles(list(PANELS))[core][0]]
+        assert [line.get_color() for line in lines] == [MUTED, style(core).color]
         for line, values in zip(lines, pair, strict=True):
             x, y = np.asarray(line.get_data(), float)
             np.testing.assert_array_equal(y, np.sort(unit_timescales(values)))
@@ -126,12 +127,42 @@ def test_growth_over_training() -> None:
     (axes,) = axes_of(figure)
     assert axes.get_yscale() == "log"
     assert [line.get_label() for line in axes.get_lines()] == ["ur_lstm", "lstm"]
+    assert "band: 10 to 90 %" in figure.legends[0].get_title().get_text()
+    assert "stopped" not in figure.legends[0].get_title().get_text()
     for line, band in zip(axes.get_lines(), axes.collections, strict=True):
         np.testing.assert_array_equal(line.get_data(), (GROWTH.steps, GROWTH.middle))
         (path,) = band.get_paths()
         assert (path.vertices.min(), path.vertices.max()) == (0, 2e6)  # type: ignore[union-attr]
         heights = set(np.asarray(path.vertices)[:, 1])
         assert heights >= {*GROWTH.low, *GROWTH.high}
+
+
+def test_a_dot_where_a_core_stopped_early() -> None:
+    short = GROWTH._replace(steps=np.array([0, 1e6]))
+    plot_growth(figure := Figure(), {"ur_lstm": GROWTH, "lstm": short})
+    (axes,) = figure.axes
+    dots = [line for line in axes.get_lines() if line.get_marker() == "o"]
+    assert [list(line.get_xdata()) for line in dots] == [[1e6]]
+    assert [line.get_color() for line in dots] == [style("lstm").color]
+    assert "stopped early" in figure.legends[0].get_title().get_text()
+
+
+def test_a_page_of_many_cores_is_no_wider_than_one_of_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = figures_of(curves, monkeypatch)
+    cores = ["f_lstm", "lstm", "c_lstm", "r_lstm", "ur_lstm", "u_lstm"]
+    for number in (3, 6):
+        panels = dict.fromkeys(cores[:number], PANELS["lstm"])
+        draw_gates(panels, tmp_path / "a.png", "title", dict.fromkeys(panels, GROWTH))
+    few, many = seen
+    assert few.get_figwidth() == many.get_figwidth() < 10
+    assert many.get_figheight() > few.get_figheight()
+    assert_readable(many)
+    assert len(many.axes) == 6 * 3 + 1
+    timescales = [axes.get_title("left") for axes in many.axes if axes.get_yscale() == "log"]
+    ordered = ["lstm", "c_lstm", "u_lstm", "r_lstm", "ur_lstm", "f_lstm"]
+    assert timescales == [*ordered, "Timescales during training"]
 
 
 @pytest.mark.parametrize(

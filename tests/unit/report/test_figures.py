@@ -9,10 +9,19 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
+from PIL import Image
 from scipy.stats import trim_mean
+from support.tiny import assert_readable
 
 from rlgates.experiments.analysis.stats import interval, iqm, iqm_interval, median_reached
-from rlgates.experiments.plots.curves import Curve, draw_curves, draw_panels, plot_panels, styles
+from rlgates.experiments.plots.curves import (
+    Curve,
+    draw_curves,
+    draw_panels,
+    new_figure,
+    plot_panels,
+)
+from rlgates.experiments.plots.styles import style
 from rlgates.experiments.report.environments import phase_images
 from rlgates.experiments.report.rows import to_frame
 from rlgates.experiments.report.studies.agents import agent_tables
@@ -94,11 +103,19 @@ def test_the_same_curves_are_the_same_picture(tmp_path: Path) -> None:
     assert picture.std() > 0.05
 
 
-def test_cores_look_different() -> None:
-    cores = ("ur_lstm", "lstm", "f_lstm", "c_lstm", "none")
-    assert len(set(styles(cores).values())) == len(cores)
-    many = [*map(str, range(36)), "none"]
-    assert len(set(styles(many).values())) == len(many)
+def test_areas_of_a_small_png_keep_their_colours(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    colors = (217, 232, 241), (217, 238, 232), (255, 0, 0)
+    with new_figure(tmp_path / "a.png", (3, 3)) as figure:
+        noise, *areas = figure.subplots(4, 1)
+        noise.imshow(rng.random((40, 40, 3)), interpolation="bilinear")
+        for axes, color in zip(areas, colors, strict=True):
+            axes.imshow(np.full((9, 9, 3), color, np.uint8))
+    with Image.open(tmp_path / "a.png") as image:
+        assert image.mode == "P"
+        pixels = np.asarray(image.convert("RGB"))
+    for color in ((255, 255, 255), *colors):
+        assert (pixels == color).all(axis=-1).sum() > 1000
 
 
 def test_pictures_of_the_phases() -> None:
@@ -115,22 +132,54 @@ def test_a_core_has_one_colour_in_all_panels() -> None:
     }
     figure = Figure()
     plot_panels(figure, panels, {})
-    lines = [
-        dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True)) for axes in figure.axes
-    ]
-    assert lines[0]["ur_lstm"].get_color() == lines[1]["ur_lstm"].get_color()
+    assert_readable(figure)
+    for axes in figure.axes:
+        for line, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            assert line.get_color() == style(label).color
     (legend,) = figure.legends
-    assert {text.get_text() for text in legend.get_texts()} == {
-        *("lstm", "c_lstm", "ur_lstm", "none", "f_lstm")
-    }
+    named = [text.get_text() for text in legend.get_texts()]
+    assert named == ["lstm", "c_lstm", "ur_lstm", "f_lstm", "none"]
+    assert legend.get_title().get_text() == "", "one seed has no band, and none stopped early"
+
+
+def test_the_legend_explains_what_is_drawn() -> None:
+    short = [curve("lstm", seed)._replace(steps=np.linspace(100, 1e6, 50)) for seed in range(3)]
+    long = [curve("gru", seed) for seed in range(3)]
+    lost = long[-1]._replace(diverged=True)
+    figure = Figure(figsize=(9, 4))
+    plot_panels(figure, {"PassiveMatch 1/2/5": [*short, *long[:2], lost], "jsb": long}, {})
+    assert_readable(figure)
+    first, second = figure.axes
+    assert first.get_title("left") == "Passive Match, 1/2/5 steps"
+    assert second.get_title("left") == "Bach chorales"
+    (legend,) = figure.legends
+    note = legend.get_title().get_text().replace("\n", " ")
+    for words in ("interquartile mean", "band: its 95 % interval", "thin: single seeds"):
+        assert words in note
+    assert "stopped early" in note
+    dots = [line for line in first.lines if line.get_marker() == "o"]
+    assert [line.get_xdata()[0] for line in dots] == [1e6]
+    assert [text.get_text() for text in first.texts][-1] == "diverged: gru 1 of 3"
+    assert not any("diverged" in text.get_text() for text in second.texts)
+    plot_panels(again := Figure(), {"jsb": long}, {})
+    assert "stopped" not in again.legends[0].get_title().get_text()
+
+
+def test_nothing_is_drawn_before_the_first_measurement() -> None:
+    runs = [curve("lstm", seed)._replace(steps=np.linspace(5e5, 2e6, 50)) for seed in range(3)]
+    figure = Figure()
+    plot_panels(figure, {"jsb": runs}, {})
+    (line,) = (line for line in figure.axes[0].lines if line.get_label() == "lstm")
+    assert line.get_xdata()[0] == 5e5
 
 
 @pytest.mark.parametrize(("number", "lines"), [(1, 1), (3, 1), (4, 2), (5, 3)])
 def test_panels_in_lines(number: int, lines: int, tmp_path: Path) -> None:
     draw_panels({str(k): [curve("none", 0)] for k in range(number)}, tmp_path / "p.png", {})
     height, width = imread(tmp_path / "p.png").shape[:2]
-    assert height == pytest.approx(160 * (0.8 + 3.4 * lines), abs=2)
-    assert width == pytest.approx(160 * (1 + 4.6 * (number if lines == 1 else 2)), abs=2)
+    assert height == pytest.approx(160 * (1.1 + 3.4 * lines), abs=2)
+    columns = number if lines == 1 else 2
+    assert width == pytest.approx(160 * (7.5 if columns == 1 else 1 + 4.6 * columns), abs=2)
 
 
 def test_the_table_of_the_readme() -> None:

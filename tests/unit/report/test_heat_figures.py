@@ -84,6 +84,9 @@ def drawn(rows: list[Row], points: list[Row], folder: Path, patch: Any) -> list[
 def test_a_panel_for_each_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (figure,) = drawn(ROWS, POINTS, tmp_path, monkeypatch)
     lstm, gru, _ = figure.axes
+    assert [axes.get_xlabel() for axes in (lstm, gru)] == ["learning rate"] * 2
+    assert [axes.get_ylabel() for axes in (lstm, gru)] == ["units"] * 2
+    assert "Nottingham folk tunes: lowest loss" in figure.get_suptitle()
     words = {text.get_position(): text.get_text() for text in gru.texts}
     assert words == {
         (0, 0): "3.20\n1", (1, 0): "3.00\n1.2 k", (0, 1): "5.00\n1.2 k", (1, 1): "–",
@@ -120,13 +123,13 @@ def test_the_study_has_it_in_place_of_curves(tmp_path: Path) -> None:
     assert [path.name for path in written] == ["rate_size.md", *heats]
     text = written[0].read_text().splitlines()
     assert text[:4] == [
-        "| nottingham | lowest loss | updates to it | rate | size | nll on test | diverged "
-        "| missing |",
+        "| Nottingham folk tunes | lowest loss | updates to it | rate | size | nll on test "
+        "| diverged | missing |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
         "| `lstm` | 2.0000 | 1,200 | 0.001 | 48 | 1.5 | 0 of 1 runs | 2 |",
         "| `gru` | 3.0000 | 1,200 | 0.001 | 32 | 2.9 | 1 of 5 runs | 1 |",
     ]
-    assert text[5].startswith("| jsb | lowest loss | updates to it | rate | size | loss on test |")
+    assert text[5].startswith("| Bach chorales | lowest loss | updates to it | rate | size | loss")
     assert "seed 0" in text[-1]
     end = " 8 runs took 2 min 40 s in all. `rlgates sweep rate_size`, commit 0123456."
     assert text[-1].endswith(end)

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
-from support.tiny import figures_of
+from support.tiny import assert_readable, figures_of
 
 from rlgates.experiments.plots import curves
-from rlgates.experiments.plots.curves import MUTED, STYLES
+from rlgates.experiments.plots.styles import MUTED, style
 from rlgates.experiments.report.rows import to_frame
 from rlgates.experiments.report.studies.lengths import (
     BACKGROUND,
     MAX_TOGETHER,
+    ROW_CORES,
     LengthScores,
     draw_env_lengths,
     draw_stretched,
@@ -28,6 +29,7 @@ from rlgates.experiments.report.study import redraw_study
 from rlgates.experiments.runs.files import Row
 from rlgates.experiments.runs.logs import write_rows
 from rlgates.experiments.studies import STUDIES, Study
+from rlgates.registry import core_names
 
 # IQM of five values: the mean of those in the middle.
 FIVE = (0.1, 0.4, 0.5, 0.6, 1.0)
@@ -69,33 +71,40 @@ def test_means_and_levels(figures: list[Figure], tmp_path: Path) -> None:
 
 
 def test_a_row_of_panels_for_every_few_cores(figures: list[Figure], tmp_path: Path) -> None:
-    cores = [*map(str, range(len(STYLES) + 2)), "none"]
-    plot_grid([panel(cores, "a"), panel(cores[3:], "b")], tmp_path / "a.png", "score")
+    cores = [*[*core_names()][: ROW_CORES + 2], "none"]
+    plot_grid([panel(cores, "jsb"), panel(cores[3:], "b")], tmp_path / "a.png", "score")
     first, _, last, right = axes = figures[0].axes
     assert len(axes) == 4
+    assert_readable(figures[0])
+    assert [one.get_title("left") for one in axes] == ["Bach chorales", "b"] * 2
     assert colors(first).count(BACKGROUND) == 2
-    assert colors(last).count(BACKGROUND) == len(STYLES)
-    assert [text.get_text() for text in right.get_legend().get_texts()] == cores[-3:]
+    assert colors(last).count(BACKGROUND) == ROW_CORES
+    legend = right.get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == cores[-3:]
+    for words in ("band: its 95 % interval", "grey: the other cores"):
+        assert words in legend.get_title().get_text()
     shown = [(line.get_color(), str(line._dash_pattern)) for line in (*lines(first), *lines(last))]
     named = [one for one in shown if one[0] not in (BACKGROUND, MUTED)]
-    assert len(set(named)) == len(STYLES) + 2
+    assert len(set(named)) == ROW_CORES + 2
     assert imread(tmp_path / "a.png").shape[:2] == (160 * 6.7, 160 * 9.6)
 
 
 @pytest.mark.parametrize("number", [2, MAX_TOGETHER, MAX_TOGETHER + 1])
 def test_many_lines_have_small_panels(number: int, figures: list[Figure], tmp_path: Path) -> None:
-    cores = [*map(str, range(number - 1)), "none"]
+    cores = [*[*core_names()][: number - 1], "none"]
     plot_one(panel(cores), tmp_path / "a.png", "success rate")
-    shown = [axes for axes in figures[0].axes if axes.get_visible()]
+    shown = figures[0].axes
+    assert_readable(figures[0])
     if number <= MAX_TOGETHER:
         assert len(shown) == 1
-        assert len(set(colors(shown[0]))) == min(number, len(STYLES) + 1)
+        assert len(set(colors(shown[0]))) == number
         assert BACKGROUND not in colors(shown[0])
+        assert "band" in figures[0].legends[0].get_title().get_text()
         return
     assert [axes.get_title("left") for axes in shown] == cores
     for axes in shown:
         assert colors(axes).count(BACKGROUND) == number - 1
-    assert MUTED in colors(shown[-1])
+        assert style(axes.get_title("left")).color in colors(axes)
     assert "0.25 chance" in figures[0].get_suptitle()
 
 
@@ -141,14 +150,14 @@ def test_the_table_of_the_horizon(tmp_path: Path) -> None:
     written = draw_stretched(tmp_path, "some", to_frame(rows))
     assert [path.name for path in written] == ["some_horizon.png", "some_horizon.md"]
     text = written[1].read_text().splitlines()
-    heads = ("copy, delay 25: delay, ×1 as trained", "×1, 25", "×2, 50", "×4, 100", "×16, 400")
+    heads = ("Copy, delay 25: delay, ×1 as trained", "×1, 25", "×2, 50", "×4, 100", "×16, 400")
     assert text[0] == f"| {' | '.join(heads)} |"
     assert [line.split("`")[1] for line in text[2:5]] == ["lstm", "gru", "none"]
     for cell in ("| 0.50 [0.", "| 0.25 [0.", "| 0.12 [0.", "| 0.03 [0."):
         assert cell in text[3]
     assert "on 256 fresh episodes" in text[-1]
     assert "seeds 0 to 4" in text[-1]
-    assert "Without memory 0.12 on copy, delay 25." in text[-1]
+    assert "Without memory 0.12 on Copy, delay 25." in text[-1]
     assert "`rlgates sweep some`, commit 0123456." in text[-1]
     assert imread(written[0]).std() > 0.05
 
@@ -176,7 +185,7 @@ def test_success_against_the_one_setting_that_differs(
     picture, text = draw_env_lengths(tmp_path, "some", to_frame(rows))
     assert (picture.name, text.name) == ("some_lengths.png", "some_lengths.md")
     (axes,) = figures[0].axes
-    assert axes.get_title("left") == "PassiveMatch, explore steps 15, reward steps 15"
+    assert axes.get_title("left") == "Passive Match, explore steps 15, reward steps 15"
     assert axes.get_xlabel() == "distractor steps"
     for line in lines(axes):
         assert list(line.get_xdata()) == [30, 60]

@@ -412,3 +412,21 @@ def test_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     printed = capsys.readouterr()
     assert "copy: gru seed 0: 5 of 20 updates, epoch 1/3, loss 0.2500" in printed.out
     assert "copy: gru seed 0" in printed.err
+
+
+def test_time_left(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the budget or the limit of time, whichever comes first."""
+    monkeypatch.setattr("rlgates.experiments.runs.progress.LINE_EVERY", 0.0)
+    clock = iter([0.0, 60.0] * 4)
+    monkeypatch.setattr("rlgates.experiments.runs.progress.time.monotonic", lambda: next(clock))
+    for total, minutes in ((20, None), (20, 9), (2_000, 9), (None, None)):
+        progress = Progress("run", "updates", total, False, minutes)
+        progress.begin(0)
+        progress.update(10)
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.partition("at most ")[2] for line in printed] == [
+        "1 min 0 s left",
+        "1 min 0 s left",
+        "8 min 0 s left",
+        "",
+    ]

@@ -102,7 +102,7 @@ def test_the_tables_that_are_no_studies_are_known() -> None:
         ),
         (
             "laptop=(Arm(COPY, ('lstm',), {'lstm': {'forget_bais': 1}}),)",
-            "ValueError: unknown option for core 'lstm' 'forget_bais'. Did you mean 'forget_bias'?",
+            "ValueError: unknown option of core 'lstm': 'forget_bais'. Did you mean 'forget_bias'?",
         ),
         (
             "laptop=(Published('copy-gu', changes={'updats': 3}),)",

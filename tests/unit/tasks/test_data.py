@@ -18,6 +18,7 @@ from support.archives import tar_gz_of, zip_of
 from rlgates.experiments.tasks.data import files as data
 from rlgates.experiments.tasks.data.files import File, archive_members, find_file, read_file
 from rlgates.experiments.tasks.data.hub import HubDataset
+from rlgates.experiments.tasks.sets import icu, images, music, reviews, speech, text
 
 CONTENT = b"one two three\n" * 1000
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -241,6 +242,46 @@ def test_a_digest_beside_a_file_does_not_replace_the_published_one(tmp_path: Pat
     path.with_name("words.sha256").write_text(hashlib.sha256(b"others").hexdigest())
     with pytest.raises(ValueError, match=f"expected {DIGEST}"):
         read_file(File("set", "words", DIGEST), tmp_path)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_a_file_without_a_published_digest_must_stay_as_it_was_first_read(
+    suffix: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "set" / f"words{suffix}"
+    path.parent.mkdir()
+    pack = gzip.compress if suffix else bytes
+    path.write_bytes(pack(CONTENT))
+    file = File("set", "words")
+    assert read_file(file, tmp_path) == read_file(file, tmp_path) == CONTENT
+    path.write_bytes(pack(CONTENT[:-1] + b"?"))
+    with pytest.raises(
+        ValueError, match=f"{path.name} is not .* {DIGEST}.* read at first"
+    ) as error:
+        read_file(file, tmp_path)
+    kept = Path(str(error.value).rpartition("remove ")[2].removesuffix("."))
+    kept.unlink()
+    assert read_file(file, tmp_path) == CONTENT[:-1] + b"?"
+
+
+def test_files_without_a_digest_are_listed() -> None:
+    """The first paragraph about digests in docs/guides/tasks.md names them."""
+    modules = (icu, images, music, reviews, speech, text)
+    values = [value for module in modules for value in vars(module).values()]
+    found = [
+        file
+        for value in values
+        for one in (value.values() if isinstance(value, dict) else (value,))
+        for file in (one.values() if isinstance(one, dict) else (one,))
+        if isinstance(file, File)
+    ]
+    assert len(found) == 15
+    without = {f"{file.folder}/{file.name}" for file in found if not file.digest}
+    assert without == {
+        *(f"wikitext103/wiki.{split}.tokens" for split in ("train", "valid", "test")),
+        "cifar10/cifar10.npz",  # its images and labels are held against CIFAR_DIGESTS
+        "speech_commands/sc10.npz",  # made of an archive that has one
+    }
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".zip"])

@@ -9,6 +9,7 @@
 
 #include "simd/vectors.h"
 #include "simd/functions.h"
+#include "simd/rows.h"
 #include "simd/activations.h"
 #include "cells/gates.h"
 #include "gemm/tiles.h"
@@ -19,6 +20,7 @@
 #include "drivers/layer.h"
 #include "drivers/scan.h"
 #include "drivers/grid.h"
+#include "drivers/heads.h"
 #include "cells/stacked.h"
 #include "kernels.h"
 
@@ -27,7 +29,7 @@ template <bool back> static bool run(const LayerArgs &c) {
 }
 
 static const Kernels kernels = {run<false>, run<true>, scan<false>, scan<true>, grid_forward,
-                                grid_backward};
+                                grid_backward, heads<false>, heads<true>};
 
 #undef INLINE
 #undef NOINLINE

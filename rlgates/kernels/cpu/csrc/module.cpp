@@ -7,9 +7,12 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <algorithm>
+#include <climits>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "layout.h"
@@ -23,6 +26,8 @@ struct Kernels {
   bool (*scan_backward)(const ScanArgs &);
   bool (*grid_forward)(const GridArgs &);
   bool (*grid_backward)(const GridArgs &);
+  bool (*heads_forward)(const HeadsArgs &);
+  bool (*heads_loss)(const HeadsArgs &);
 };
 
 // Functions between these two are compiled for another instruction set than the rest of the file.
@@ -143,6 +148,10 @@ static PyObject *grid_forward(PyObject *, PyObject *args) {
 static PyObject *grid_backward(PyObject *, PyObject *args) {
   return run(args, chosen->grid_backward);
 }
+static PyObject *heads_forward(PyObject *, PyObject *args) {
+  return run(args, chosen->heads_forward);
+}
+static PyObject *heads_loss(PyObject *, PyObject *args) { return run(args, chosen->heads_loss); }
 
 static PyObject *use(PyObject *, PyObject *args) {
   const char *name;
@@ -160,6 +169,8 @@ static PyMethodDef METHODS[] = {
     {"scan_backward", scan_backward, METH_VARARGS, "Compute its gradients."},
     {"grid_forward", grid_forward, METH_VARARGS, "Compute features of images of few colours."},
     {"grid_backward", grid_backward, METH_VARARGS, "Compute gradients of the weights."},
+    {"heads_forward", heads_forward, METH_VARARGS, "Compute log-probabilities and values."},
+    {"heads_loss", heads_loss, METH_VARARGS, "Compute PPO's loss and its gradients."},
     {"use", use, METH_VARARGS, "Choose an instruction set, the best one for ''; its name."},
     {nullptr, nullptr, 0, nullptr}};
 

@@ -82,7 +82,7 @@ struct Nru : CellDefaults {
       const float *input = ctx.inputs.row(ctx.t, row);
       for (long i = 0, n = units; n > 0; i += LANES, n -= LANES)
         store(z + i, load(z + i, n) + load(input + i, n), n);
-      if (c.weights[GAIN]) *ctx.saved[SCALE].row(ctx.t, row) = normalize(z);
+      if (c.weights[GAIN]) *ctx.saved[SCALE].row(ctx.t, row) = normalize(z, units);
       for (long i = 0, n = units; n > 0; i += LANES, n -= LANES) {
         vec x = load(z + i, n);
         if (c.weights[GAIN])
@@ -108,19 +108,6 @@ struct Nru : CellDefaults {
     }
   }
 
-  // Normalize a row to mean 0 and variance 1, in place; returns the scale.
-  float normalize(float *z) const {
-    vec sum = {}, squares = {};
-    for (long i = 0, n = units; n > 0; i += LANES, n -= LANES) sum += load(z + i, n);
-    const float mean = total(sum) / units;
-    for (long i = 0; i < units; i++) z[i] -= mean;
-    for (long i = 0, n = units; n > 0; i += LANES, n -= LANES)
-      squares += load(z + i, n) * load(z + i, n);
-    const float scale = 1.0f / __builtin_sqrtf(total(squares) / units + 1e-5f);
-    for (long i = 0; i < units; i++) z[i] *= scale;
-    return scale;
-  }
-
   void backward(const Context &ctx) const {
     const Rows<float> maps = ctx.saved[MAPPED].rows(ctx.t), after = ctx.saved[AFTER].rows(ctx.t);
     const Rows<float> d_z = d_maps.rows(ctx.t), d_wide = d_read.rows(0);
@@ -141,8 +128,9 @@ struct Nru : CellDefaults {
       }
       add(d_m, d + units, memory);
       if (ctx.c.weights[GAIN])
-        normalize_backward(ctx, ctx.saved[NORMAL].row(ctx.t, row),
-                            *ctx.saved[SCALE].row(ctx.t, row), d_input);
+        normalize_backward(ctx.saved[NORMAL].row(ctx.t, row), *ctx.saved[SCALE].row(ctx.t, row),
+                           ctx.c.weights[GAIN], d_input, units, ctx.d_weights.of[GAIN],
+                           ctx.d_weights.of[OFFSET]);
     }
     if (!ctx.needs_d_state()) return;
     ctx.product(0, ctx.d_inputs.rows(ctx.t), d_wide, SET);
@@ -181,23 +169,6 @@ struct Nru : CellDefaults {
       }
       d.first[i] = sum;
     }
-  }
-
-  // The gradients d of the layer normalization's output become those of its input.
-  void normalize_backward(const Context &ctx, const float *normal, float scale,
-                          float *d) const {
-    const float *gain = ctx.c.weights[GAIN];
-    float *d_gain = ctx.d_weights.of[GAIN], *d_offset = ctx.d_weights.of[OFFSET];
-    float sum = 0.0f, along = 0.0f;
-    for (long i = 0; i < units; i++) {
-      d_gain[i] += d[i] * normal[i];
-      d_offset[i] += d[i];
-      d[i] *= gain[i];
-      sum += d[i];
-      along += d[i] * normal[i];
-    }
-    for (long i = 0; i < units; i++)
-      d[i] = scale * (d[i] - (sum + along * normal[i]) / units);
   }
 
   void weights(const Context &ctx, long steps) const {

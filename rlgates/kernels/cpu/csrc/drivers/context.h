@@ -40,7 +40,8 @@ struct Context {
   SequenceView d_given;           // the gradients of the outputs; `d_outputs` is what the cell reads
   float *d_kept;                  // of zoneout: gradients that skip the cell, (S) for each row
   float *zeros;                   // (output_size)
-  long offset[LayerArgs::PARTS];  // of each part in a row of the state
+  long offset[LayerArgs::PARTS];  // of each part in a row of `states`
+  long whole[LayerArgs::PARTS];   // and in a row of the whole state, with the table
   float *outer_workspace = nullptr;
   long t = 0;
 
@@ -60,12 +61,14 @@ struct Context {
       place += steps * c.batch_size * width;
       return saved;
     };
-    states = next_saved(c.steps + 1, c.state_size, 2);
+    states = next_saved(c.steps + 1, c.state_size - c.table_size, 2);
     for (long i = 0; i < LayerArgs::SAVED; i++)
       saved[i] = next_saved(c.steps, c.saved_width[i], i == projection ? slab : 1);
     if (width) inputs = projection < 0 ? slab_view(width, workspace) : saved[projection];
-    for (long part = 0, next = 0; part < LayerArgs::PARTS; next += c.part_width[part++])
-      offset[part] = next;
+    for (long part = 0, next = 0; part < LayerArgs::PARTS; next += c.part_width[part++]) {
+      whole[part] = next;
+      offset[part] = next > c.table_at ? next - c.table_size : next;
+    }
     if (!back) return;
     zeros = workspace.take(c.output_size);
     if (width) d_inputs = slab_view(width, workspace);
@@ -94,15 +97,27 @@ struct Context {
       product(matrix, x.rows(from), inputs.rows(from), SET, projection_bias, steps);
   }
 
-  bool starts_episode(long row) const {
-    return c.episode_starts && c.episode_starts[t * c.batch_size + row];
+  bool starts_episode(long row) const { return starts_episode(row, t); }
+  bool starts_episode(long row, long step) const {
+    return c.episode_starts && c.episode_starts[step * c.batch_size + row];
+  }
+  // The two stretches of a state beside the table, as `visit(offset, place, size)`.
+  template <class Visitor> void for_stretches(const Visitor &visit) const {
+    const long end = c.table_at + c.table_size;
+    if (c.table_at) visit(0l, 0l, c.table_at);
+    if (end < c.state_size) visit(c.table_at, end, c.state_size - end);
+  }
+  void take_state(float *to, const float *whole) const {
+    for_stretches([=](long offset, long place, long size) {
+      memcpy(to + offset, whole + place, size * sizeof(float));
+    });
   }
   // The state before the step, part by part, and the one after it.
   Rows<float> part(long part) const { return states.rows(t).from(offset[part]); }
   const float *state(long part, long row) const { return states.row(t, row) + offset[part]; }
   float *next(long part, long row) const { return states.row(t + 1, row) + offset[part]; }
   // The gradients of the state after the step, which become those of the state before it.
-  Rows<float> d_state(long part) const { return {c.d_state + offset[part], c.state_size, 0}; }
+  Rows<float> d_state(long part) const { return {c.d_state + whole[part], c.state_size, 0}; }
   bool needs_d_state() const { return t || c.needs_state_grad; }
 
   // out (+)= a * matrix, for the thread's rows.

@@ -29,16 +29,24 @@ struct GridTable {
       }
   }
   void fill(const GridArgs &g) const {
-    for (long o = 0; o < g.place_dim; o++)
-      for (long p = 0; p < g.num_places; p++) {
-        const float *weights = g.place_weight + (o * g.num_places + p) * g.cell_dim;
-        for (long k = 0; k < colours; k++) {
-          vec sum = {};
-          for (long d = 0, n = g.cell_dim; n > 0; d += LANES, n -= LANES)
-            sum += load(weights + d, n) * load(cell(k) + d);
-          place(p, k)[o] = total(sum);
+    for (long p = 0; p < g.num_places; p++)
+      for (long o = 0; o < g.place_dim; o += LANES)
+        for (long d = 0; d < g.cell_dim; d += LANES) {
+          // LANES outputs by LANES parts of a cell, then turned: one output in each lane.
+          vec weights[LANES];
+          for (long i = 0; i < LANES; i++)
+            weights[i] = o + i < g.place_dim
+                             ? load(g.place_weight + ((o + i) * g.num_places + p) * g.cell_dim + d,
+                                    g.cell_dim - d)
+                             : vec{};
+          transpose(weights);
+          const long parts = g.cell_dim - d < LANES ? g.cell_dim - d : LANES;
+          for (long k = 0; k < colours; k++) {
+            vec sum = d ? load(place(p, k) + o) : vec{};
+            for (long i = 0; i < parts; i++) sum += cell(k)[d + i] * weights[i];
+            store(place(p, k) + o, sum);
+          }
         }
-      }
   }
 };
 
@@ -82,7 +90,6 @@ static bool grid_forward(const GridArgs &g) {
   workspace = {buffer.data, 0};
   const GridTable table(g, count, workspace);
   table.embed(g);
-  memset(table.places, 0, g.num_places * count * table.place_stride * sizeof(float));
   table.fill(g);
   const long width = g.place_dim + g.cell_dim;
   parallel_for(g.images, grid_threads(g), [&](long first, long last, long) {

@@ -31,9 +31,8 @@ template <class Cell> static void forward(Context &ctx, Workspace &workspace) {
   const LayerArgs &c = ctx.c;
   Cell cell(ctx, workspace);
   if (!workspace.data) return;
-  const size_t size = c.state_size * sizeof(float);
-  for (long row = ctx.first; row < ctx.last && size; row++)
-    memcpy(ctx.states.row(0, row), c.state_0 + row * c.state_stride, size);
+  for (long row = ctx.first; row < ctx.last; row++)
+    ctx.take_state(ctx.states.row(0, row), c.state_0 + row * c.state_stride);
   const bool zones_out = ctx.zones_out();
   for (; ctx.t < c.steps; ctx.t++) {
     ctx.project(Cell::matrix_count(c), ctx.t);
@@ -41,14 +40,17 @@ template <class Cell> static void forward(Context &ctx, Workspace &workspace) {
       if (!ctx.starts_episode(row)) continue;
       // The old state is not read, rather than multiplied by zero: it may be NaN.
       float *state = ctx.states.row(ctx.t, row);
-      if (c.initial) memcpy(state, c.initial + row * c.initial_stride, size);
-      else memset(state, 0, size);
+      if (c.initial) ctx.take_state(state, c.initial + row * c.initial_stride);
+      else memset(state, 0, (c.state_size - c.table_size) * sizeof(float));
     }
     cell.forward(ctx);
     if (zones_out) ctx.zone_out();
   }
-  for (long row = ctx.first; row < ctx.last && size; row++)
-    memcpy(c.state_n + row * c.state_size, ctx.states.row(c.steps, row), size);
+  for (long row = ctx.first; row < ctx.last; row++)
+    ctx.for_stretches([&](long offset, long place, long size) {
+      memcpy(c.state_n + row * c.state_size + place, ctx.states.row(c.steps, row) + offset,
+             size * sizeof(float));
+    });
 }
 
 template <class Cell> static void backward(Context &ctx, Workspace &workspace) {
@@ -72,9 +74,11 @@ template <class Cell> static void backward(Context &ctx, Workspace &workspace) {
     if (zones_out) ctx.add_zoned_gradients();
     for (long row = ctx.first; row < ctx.last; row++) {
       if (!ctx.starts_episode(row)) continue;
-      float *d = c.d_state + row * c.state_size;
-      if (c.d_initial) add(c.d_initial + row * c.state_size, d, c.state_size);
-      memset(d, 0, c.state_size * sizeof(float));
+      ctx.for_stretches([&](long, long place, long size) {
+        float *d = c.d_state + row * c.state_size + place;
+        if (c.d_initial) add(c.d_initial + row * c.state_size + place, d, size);
+        memset(d, 0, size * sizeof(float));
+      });
     }
     const long steps = ctx.slab_length(ctx.t);
     if (!steps) continue;

@@ -44,12 +44,6 @@ struct Workspace {
   }
 };
 
-INLINE float total(vec x) {
-  float sum = 0.0f;
-  for (int lane = 0; lane < LANES; lane++) sum += x[lane];
-  return sum;
-}
-
 INLINE float largest(vec x) {
   float most = x[0];
   for (int lane = 1; lane < LANES; lane++) most = x[lane] > most ? x[lane] : most;
@@ -105,3 +99,6 @@ template <int direction, int by = 1> INLINE vec prefix_sum(vec x) {
   if constexpr (2 * by < LANES) return prefix_sum<direction, 2 * by>(x);
   else return x;
 }
+
+// The sum of all lanes, in pairs, pairs of pairs, ...
+INLINE float total(vec x) { return prefix_sum<-1>(x)[0]; }

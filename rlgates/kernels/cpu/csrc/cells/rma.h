@@ -1,0 +1,403 @@
+// The RMA: a latent z drives two LSTM layers and is written to a table of the last latents, of which
+// some heads read the rows that are most similar to their keys.
+
+struct Rma : CellDefaults {
+  // Weights: of z (Hd, I + 2 d + H L), (Hd), (L, Hd), (L); of the layers (C, L), (C), (C, d) and
+  // (C, L + d), (C), (C, d); of keys and strengths (H L + H, 2 d), (H L + H).
+  enum {
+    LOW, LOW_BIAS, LATENT, LATENT_BIAS, INPUT_1, BIAS_1, STATE_1, INPUT_2, BIAS_2, STATE_2, READ,
+    READ_BIAS
+  };
+  // Saved: [x ; h1 ; h2 ; reads] before; its tanh layer; [z ; h1]; the maps of both layers; [h1 ;
+  // h2]; keys and strengths; and of each row that a head reads (H, K each): where it came from, its
+  // weight, its cosine, and 1 / its length.
+  enum { INPUTS, HIDDEN, MIDDLE, MAPS_1, MAPS_2, TOP, QUERY, READ_ROWS };
+  enum { H_1, C_1, H_2, C_2, TABLE, READS, STEP };  // parts of the state
+  static constexpr float SHORTEST = 1e-6f;
+  const long units, latent, hidden, slots, heads, count, columns, low, reads;
+  const Gate gate;
+  const GateRows values, gradients;
+  float *const keys, *const d_keys, *const cosines, *const scratch;
+  uint64_t *const ranks;
+  // Of each row of the batch: 1 / length of the table's rows; which rows are not zero, and the
+  // place of a row among them, from 1 on; how many they are; the step that wrote a row, from 1 on;
+  // and whether the others are of an episode's start.
+  float *const inverses;
+  int *const listed, *const places, *const counts, *const written, *const restarted;
+  const SequenceView d_top, d_middle, d_low;
+  const SequenceView d_hidden, d_latent, d_maps_1, d_maps_2, d_query;
+
+  static long matrix_count(const LayerArgs &) { return 7; }
+  static PackedMatrix matrix(const LayerArgs &c, long i, bool back) {
+    const long d = c.sizes[0], latent = c.sizes[1], hidden = c.sizes[2], reads = c.sizes[4] * latent;
+    const long columns = c.saved_width[MAPS_1];
+    switch (i) {
+      case 0: return weight_matrix(c.weights[LOW], hidden, c.input_size + 2 * d + reads, back);
+      case 1: return weight_matrix(c.weights[LATENT], latent, hidden, back);
+      case 2: return weight_matrix(c.weights[INPUT_1], columns, latent, back);
+      case 3: return weight_matrix(c.weights[STATE_1], columns, d, back);
+      case 4: return weight_matrix(c.weights[INPUT_2], columns, latent + d, back);
+      case 5: return weight_matrix(c.weights[STATE_2], columns, d, back);
+      default: return weight_matrix(c.weights[READ], reads + c.sizes[4], 2 * d, back);
+    }
+  }
+
+  static int *integers(Workspace &workspace, long count) { return (int *)workspace.take(count); }
+  static long all(const Context &ctx, long each) { return (ctx.last - ctx.first) * each; }
+
+  Rma(const Context &ctx, Workspace &workspace)
+      : units(ctx.c.sizes[0]), latent(ctx.c.sizes[1]), hidden(ctx.c.sizes[2]),
+        slots(ctx.c.sizes[3]), heads(ctx.c.sizes[4]), count(ctx.c.sizes[5]),
+        columns(ctx.c.saved_width[MAPS_1]), low(ctx.c.saved_width[INPUTS]), reads(heads * latent),
+        gate(ctx.c, units), values(workspace, units), gradients(workspace, units),
+        keys(workspace.take(reads)), d_keys(workspace.take(latent)),
+        cosines(workspace.take(heads * slots)), scratch(workspace.take(count)),
+        ranks((uint64_t *)workspace.take(2 * slots)), inverses(workspace.take(all(ctx, slots))),
+        listed(integers(workspace, all(ctx, slots))), places(integers(workspace, all(ctx, slots))),
+        counts(integers(workspace, all(ctx, 1))), written(integers(workspace, all(ctx, slots))),
+        restarted(integers(workspace, all(ctx, 1))),
+        d_top(SequenceView(workspace, 2 * units, ctx.first, ctx.last, 1)),
+        d_middle(SequenceView(workspace, latent + units, ctx.first, ctx.last, 1)),
+        d_low(SequenceView(workspace, low, ctx.first, ctx.last, 1)),
+        d_hidden(ctx.slab_view(hidden, workspace)), d_latent(ctx.slab_view(latent, workspace)),
+        d_maps_1(ctx.slab_view(columns, workspace)), d_maps_2(ctx.slab_view(columns, workspace)),
+        d_query(ctx.slab_view(reads + heads, workspace)) {}
+
+  void forward(const Context &ctx) const {
+    const LayerArgs &c = ctx.c;
+    const long t = ctx.t;
+    const Rows<float> inputs = ctx.saved[INPUTS].rows(t), inner = ctx.saved[HIDDEN].rows(t);
+    const Rows<float> middle = ctx.saved[MIDDLE].rows(t), top = ctx.saved[TOP].rows(t);
+    for (long row = ctx.first; row < ctx.last; row++) {
+      float *to = inputs.row(row);
+      memcpy(to, ctx.x.row(t, row), c.input_size * sizeof(float));
+      memcpy(to += c.input_size, ctx.state(H_1, row), units * sizeof(float));
+      memcpy(to += units, ctx.state(H_2, row), units * sizeof(float));
+      memcpy(to + units, ctx.state(READS, row), reads * sizeof(float));
+    }
+    ctx.product(0, inputs, inner, SET, c.weights[LOW_BIAS]);
+    for (long row = ctx.first; row < ctx.last; row++)
+      for (long i = 0, n = hidden; n > 0; i += LANES, n -= LANES)
+        store(inner.row(row) + i, hyperbolic_tangent(load(inner.row(row) + i, n)), n);
+    ctx.product(1, inner, middle, SET, c.weights[LATENT_BIAS]);
+    ctx.product(2, middle, ctx.saved[MAPS_1].rows(t), SET, c.weights[BIAS_1]);
+    layer(ctx, 3, ctx.saved[MAPS_1], H_1, middle.from(latent));
+    ctx.product(4, middle, ctx.saved[MAPS_2].rows(t), SET, c.weights[BIAS_2]);
+    layer(ctx, 5, ctx.saved[MAPS_2], H_2, top.from(units));
+    for (long row = ctx.first; row < ctx.last; row++)
+      memcpy(top.row(row), middle.row(row) + latent, units * sizeof(float));
+    if (heads) ctx.product(6, top, ctx.saved[QUERY].rows(t), SET, c.weights[READ_BIAS]);
+    for (long row = ctx.first; row < ctx.last; row++) {
+      const float *z = middle.row(row);
+      if (heads) {
+        if (!t || ctx.starts_episode(row)) begin(ctx, row);
+        read(ctx, row);
+        const long slot = slot_of(ctx, t, row);
+        memcpy(table(ctx, row) + slot * latent, z, latent * sizeof(float));
+        enlist(ctx, row, slot, dot(z, z, latent));
+        written[at(ctx, row) + slot] = t + 1;
+        *ctx.next(STEP, row) = *ctx.state(STEP, row) + 1.0f;
+      }
+      float *output = ctx.outputs.row(t, row);
+      memcpy(output, z, latent * sizeof(float));
+      memcpy(output += latent, top.row(row), 2 * units * sizeof(float));
+      memcpy(output + 2 * units, ctx.next(READS, row), reads * sizeof(float));
+    }
+  }
+
+  // A layer whose projected input is in `maps`; h is also written to `to`.
+  void layer(const Context &ctx, long matrix, const SequenceView &maps, long part,
+             Rows<float> to) const {
+    ctx.product(matrix, ctx.part(part), maps.rows(ctx.t), ADD);
+    for (long row = ctx.first; row < ctx.last; row++) {
+      float *map = maps.row(ctx.t, row);
+      gate_forward(gate, map, false, values);
+      lstm_forward(gate, values, map + columns - 2 * units, ctx.state(part + 1, row),
+                   ctx.next(part + 1, row), ctx.next(part, row), to.row(row));
+    }
+  }
+
+  // ---- the table ---------------------------------------------------------------------------------
+
+  // It changes in place, in the final state.
+  float *table(const Context &ctx, long row) const {
+    return ctx.c.state_n + row * ctx.c.state_size + ctx.c.table_at;
+  }
+  const float *first_table(const Context &ctx, long row) const {
+    return ctx.c.state_0 + row * ctx.c.state_stride + ctx.c.table_at;
+  }
+  const float *initial_table(const Context &ctx, long row) const {
+    return ctx.c.initial ? ctx.c.initial + row * ctx.c.initial_stride + ctx.c.table_at : nullptr;
+  }
+  long at(const Context &ctx, long row) const { return (row - ctx.first) * slots; }
+
+  // The slot that step t writes.
+  long slot_of(const Context &ctx, long t, long row) const {
+    const float step = ctx.states.row(t, row)[ctx.offset[STEP]];
+    // Others become the least integer, as in PyTorch on x86.
+    const long whole = step > -9e18f && step < 9e18f ? (long)step : LONG_MIN;
+    const long slot = whole % slots;
+    return slot < 0 ? slot + slots : slot;
+  }
+
+  // Note the length of a row, and that it is not zero.
+  void enlist(const Context &ctx, long row, long slot, float squares) const {
+    const float length = __builtin_sqrtf(squares);
+    inverses[at(ctx, row) + slot] = length > SHORTEST ? 1.0f / length : 0.0f;
+    int &place = places[at(ctx, row) + slot], &used = counts[row - ctx.first];
+    if (place) return;
+    place = used + 1;
+    listed[at(ctx, row) + used++] = slot;
+  }
+  bool is_zero(const float *from) const {
+    vec most = {};
+    for (long i = 0, n = latent; n > 0; i += LANES, n -= LANES) {
+      const vec x = load(from + i, n);
+      most = x == 0.0f ? most : vec{} + 1.0f;  // NaN is not zero
+    }
+    return largest(most) == 0.0f;
+  }
+
+  // The table before the first step, or where an episode starts.
+  void begin(const Context &ctx, long row) const {
+    const bool restarts = ctx.starts_episode(row);
+    const float *from = restarts ? initial_table(ctx, row) : first_table(ctx, row);
+    float *to = table(ctx, row);
+    int *list = listed + at(ctx, row), &used = counts[row - ctx.first];
+    restarted[row - ctx.first] = restarts;
+    const size_t size = latent * sizeof(float);
+    if (!ctx.t && !from) memset(to, 0, slots * size);
+    for (long i = 0; ctx.t && i < used; i++) memset(to + list[i] * latent, 0, size);
+    used = 0;
+    memset(places + at(ctx, row), 0, slots * sizeof(int));
+    memset(written + at(ctx, row), 0, slots * sizeof(int));
+    if (!from) return;
+    memcpy(to, from, slots * size);
+    for (long slot = 0; slot < slots; slot++) {
+      const float *here = to + slot * latent, squares = dot(here, here, latent);
+      if (squares != 0.0f || !is_zero(here)) enlist(ctx, row, slot, squares);
+    }
+  }
+
+  // Numbers that are in the order of cosines, NaN the largest.
+  static uint64_t rank_of(float cosine, long place) {
+    unsigned bits;
+    memcpy(&bits, &cosine, sizeof bits);
+    bits = cosine != cosine ? ~0u : bits >> 31 ? ~bits : bits | 1u << 31;
+    return (uint64_t)bits << 32 | (unsigned)place;
+  }
+
+  // What is saved of the rows that a head reads: the step that wrote one, or, of a table from before,
+  // -1 minus twice its slot, and 1 less if that is the table of an episode's start.
+  struct ReadRows {
+    float *source, *weight, *cosine, *inverse;
+  };
+  ReadRows read_rows(const Context &ctx, long row, long head) const {
+    float *from = ctx.saved[READ_ROWS].row(ctx.t, row) + head * count;
+    const long each = heads * count;
+    return {from, from + each, from + 2 * each, from + 3 * each};
+  }
+
+  void unit_key(const float *query, long head, float *key, float *inverse) const {
+    const float *from = query + head * latent;
+    const float length = __builtin_sqrtf(dot(from, from, latent));
+    *inverse = length > SHORTEST ? 1.0f / length : 0.0f;
+    for (long i = 0, n = latent; n > 0; i += LANES, n -= LANES)
+      store(key + i, load(from + i, n) * *inverse, n);
+  }
+
+  void read(const Context &ctx, long row) const {
+    const float *query = ctx.saved[QUERY].row(ctx.t, row), *rows = table(ctx, row);
+    const float *inverse = inverses + at(ctx, row);
+    const int *list = listed + at(ctx, row);
+    const long used = counts[row - ctx.first];
+    float *to = ctx.next(READS, row), unused;
+    for (long head = 0; head < heads; head++) unit_key(query, head, keys + head * latent, &unused);
+    for (long i = 0; i < used; i++)
+      for (long head = 0; head < heads; head++)
+        cosines[head * slots + i] =
+            dot(keys + head * latent, rows + list[i] * latent, latent) * inverse[list[i]];
+    for (long head = 0; head < heads; head++, to += latent) {
+      const float *cosine = cosines + head * slots;
+      const float strength = softplus(vec{} + query[reads + head])[0];
+      const ReadRows into = read_rows(ctx, row, head);
+      const long above = choose(cosine, used);
+      // Rows of zeros have cosine 0: they come after those of positive cosine.
+      const long left = count - above, empty = left < slots - used ? left : slots - used;
+      const long below = left - empty;
+      if (below && above + below < used)
+        std::nth_element(ranks + above, ranks + above + below, ranks + used,
+                         std::greater<uint64_t>());
+      for (long i = 0; i < above + below; i++) {
+        const long place = (unsigned)ranks[i], slot = list[place];
+        const int step = written[at(ctx, row) + slot];
+        into.source[i] = step ? step - 1 : ~(2 * slot + restarted[row - ctx.first]);
+        into.cosine[i] = cosine[place];
+        into.inverse[i] = inverse[slot];
+        into.weight[i] = strength * cosine[place];
+      }
+      for (long i = above + below, slot = 0; i < count; i++, slot++) {
+        while (places[at(ctx, row) + slot]) slot++;
+        into.source[i] = ~(2 * slot + restarted[row - ctx.first]);
+        into.cosine[i] = into.inverse[i] = 0.0f;
+        into.weight[i] = strength * 0.0f;
+      }
+      softmax(into.weight, count, scratch);
+      memset(to, 0, latent * sizeof(float));
+      for (long i = 0; i < above + below; i++)
+        add_scaled(to, into.weight[i], rows + list[(unsigned)ranks[i]] * latent, latent);
+    }
+  }
+
+  // Rank places by their cosines, those of positive cosine first; how many of these may be read.
+  long choose(const float *cosine, long used) const {
+    for (long i = 0; i < used; i++) ranks[i] = rank_of(cosine[i], i);
+    auto positive = [](uint64_t rank) { return rank >> 32 > 1u << 31; };
+    const long above = std::partition(ranks, ranks + used, positive) - ranks;
+    if (above <= count) return above;
+    std::nth_element(ranks, ranks + count, ranks + above, std::greater<uint64_t>());
+    return count;
+  }
+
+  // ---- backward ----------------------------------------------------------------------------------
+
+  // The gradient of the final table: that of the rows which no step wrote.
+  void begin_backward(const Context &ctx, long row) const {
+    const LayerArgs &c = ctx.c;
+    float *d = c.d_state + row * c.state_size + c.table_at;
+    for (long t = c.steps - 1; t >= 0; t--) {
+      memset(d + slot_of(ctx, t, row) * latent, 0, latent * sizeof(float));
+      if (!ctx.starts_episode(row, t)) continue;
+      if (c.d_initial) add(c.d_initial + row * c.state_size + c.table_at, d, slots * latent);
+      memset(d, 0, slots * latent * sizeof(float));
+      return;
+    }
+  }
+
+  void backward(const Context &ctx) const {
+    const LayerArgs &c = ctx.c;
+    const long t = ctx.t;
+    const Rows<float> inner = ctx.saved[HIDDEN].rows(t), d_inner = d_hidden.rows(t);
+    if (heads) {
+      for (long row = ctx.first; row < ctx.last; row++) {
+        if (t == c.steps - 1 && c.needs_state_grad) begin_backward(ctx, row);
+        read_backward(ctx, row);
+      }
+      ctx.product(6, d_query.rows(t), d_top.rows(0), SET);
+    } else {
+      for (long row = ctx.first; row < ctx.last; row++)
+        memset(d_top.row(0, row), 0, 2 * units * sizeof(float));
+    }
+    for (long row = ctx.first; row < ctx.last; row++)
+      add(d_top.row(0, row), ctx.d_outputs.row(t, row) + latent, 2 * units);
+    layer_backward(ctx, 5, ctx.saved[MAPS_2], d_maps_2, H_2, d_top.rows(0).from(units));
+    ctx.product(4, d_maps_2.rows(t), d_middle.rows(0), SET);
+    for (long row = ctx.first; row < ctx.last; row++)
+      add(d_top.row(0, row), d_middle.row(0, row) + latent, units);
+    layer_backward(ctx, 3, ctx.saved[MAPS_1], d_maps_1, H_1, d_top.rows(0));
+    ctx.product(2, d_maps_1.rows(t), d_latent.rows(t), SET);
+    for (long row = ctx.first; row < ctx.last; row++) {
+      add(d_latent.row(t, row), d_middle.row(0, row), latent);
+      add(d_latent.row(t, row), ctx.d_outputs.row(t, row), latent);
+    }
+    ctx.product(1, d_latent.rows(t), d_inner, SET);
+    for (long row = ctx.first; row < ctx.last; row++)
+      for (long i = 0, n = hidden; n > 0; i += LANES, n -= LANES) {
+        const vec y = load(inner.row(row) + i, n);
+        store(d_inner.row(row) + i, load(d_inner.row(row) + i, n) * (1.0f - y * y), n);
+      }
+    ctx.product(0, d_inner, d_low.rows(0), SET);
+    for (long row = ctx.first; row < ctx.last; row++) {
+      const float *d = d_low.row(0, row);
+      memcpy(ctx.d_x.row(t, row), d, c.input_size * sizeof(float));
+      add(ctx.d_state(H_1).row(row), d += c.input_size, units);
+      add(ctx.d_state(H_2).row(row), d += units, units);
+      memcpy(ctx.d_state(READS).row(row), d + units, reads * sizeof(float));
+    }
+  }
+
+  void layer_backward(const Context &ctx, long matrix, const SequenceView &maps,
+                      const SequenceView &d_maps, long part, Rows<float> d_h) const {
+    const long left = columns - 2 * units;
+    for (long row = ctx.first; row < ctx.last; row++) {
+      float *map = maps.row(ctx.t, row), *d = d_maps.row(ctx.t, row);
+      gate_forward(gate, map, true, values);
+      lstm_backward(gate, values, map + left, ctx.state(part + 1, row), ctx.d_state(part).row(row),
+                    d_h.row(row), gradients, d + left, ctx.d_state(part + 1).row(row));
+      gate_backward(gate, map, values, gradients, d);
+    }
+    ctx.product(matrix, d_maps.rows(ctx.t), ctx.d_state(part), SET);
+  }
+
+  void read_backward(const Context &ctx, long row) const {
+    const float *query = ctx.saved[QUERY].row(ctx.t, row);
+    const float *d_output = ctx.d_outputs.row(ctx.t, row) + latent + 2 * units;
+    float *d_reads = ctx.d_state(READS).row(row), *d = d_query.row(ctx.t, row);
+    add(d_reads, d_output, reads);
+    for (long head = 0; head < heads; head++, d_reads += latent) {
+      const ReadRows of = read_rows(ctx, row, head);
+      const vec raw = vec{} + query[reads + head];
+      const float strength = softplus(raw)[0];
+      float inverse, mean = 0.0f, d_strength = 0.0f;
+      unit_key(query, head, keys, &inverse);
+      // Rows of zeros, or nearly so, have no product with anything: they only share the weight.
+      auto is_empty = [&of](long i) { return of.inverse[i] == 0.0f && of.cosine[i] == 0.0f; };
+      for (long i = 0; i < count; i++) {
+        const int source = (int)of.source[i];
+        scratch[i] = is_empty(i) ? 0.0f : dot(d_reads, source_row(ctx, row, source), latent);
+        mean += of.weight[i] * scratch[i];
+      }
+      memset(d_keys, 0, latent * sizeof(float));
+      for (long i = 0; i < count; i++) {
+        const int source = (int)of.source[i];
+        float *d_row = d_source_row(ctx, row, source);
+        if (d_row) add_scaled(d_row, of.weight[i], d_reads, latent);
+        if (is_empty(i)) continue;
+        const float *from = source_row(ctx, row, source);
+        const float d_logit = of.weight[i] * (scratch[i] - mean);
+        const float slope = d_logit * strength * of.inverse[i];
+        d_strength += d_logit * of.cosine[i];
+        add_scaled(d_keys, slope, from, latent);
+        if (!d_row) continue;
+        add_scaled(d_row, slope, keys, latent);
+        add_scaled(d_row, -slope * of.cosine[i] * of.inverse[i], from, latent);
+      }
+      const float along = dot(keys, d_keys, latent);
+      for (long i = 0, n = latent; n > 0; i += LANES, n -= LANES)
+        store(d + head * latent + i,
+              inverse * (load(d_keys + i, n) - along * load(keys + i, n)), n);
+      d[reads + head] = d_strength * sigmoid(raw)[0];
+    }
+  }
+
+  // A row that was read, and its gradient: null for rows that a step wrote, which get none.
+  const float *source_row(const Context &ctx, long row, int source) const {
+    if (source >= 0) return ctx.saved[MIDDLE].row(source, row);
+    const float *from = ~source & 1 ? initial_table(ctx, row) : first_table(ctx, row);
+    return from + (~source >> 1) * latent;
+  }
+  float *d_source_row(const Context &ctx, long row, int source) const {
+    const LayerArgs &c = ctx.c;
+    if (source >= 0 || !c.needs_state_grad) return nullptr;
+    float *d = ~source & 1 ? c.d_initial : c.d_state;
+    return d ? d + row * c.state_size + c.table_at + (~source >> 1) * latent : nullptr;
+  }
+
+  void weights(const Context &ctx, long steps) const {
+    float *const *d_weights = ctx.d_weights.of;
+    const long t = ctx.t;
+    const Rows<float> middle = ctx.saved[MIDDLE].rows(t);
+    ctx.add(d_hidden, 0, hidden, ctx.saved[INPUTS].rows(t), low, steps, d_weights[LOW],
+            d_weights[LOW_BIAS]);
+    ctx.add(d_latent, 0, latent, ctx.saved[HIDDEN].rows(t), hidden, steps, d_weights[LATENT],
+            d_weights[LATENT_BIAS]);
+    ctx.add(d_maps_1, 0, columns, middle, latent, steps, d_weights[INPUT_1], d_weights[BIAS_1]);
+    ctx.add(d_maps_1, 0, columns, ctx.part(H_1), units, steps, d_weights[STATE_1], nullptr);
+    ctx.add(d_maps_2, 0, columns, middle, latent + units, steps, d_weights[INPUT_2],
+            d_weights[BIAS_2]);
+    ctx.add(d_maps_2, 0, columns, ctx.part(H_2), units, steps, d_weights[STATE_2], nullptr);
+    if (heads)
+      ctx.add(d_query, 0, reads + heads, ctx.saved[TOP].rows(t), 2 * units, steps, d_weights[READ],
+              d_weights[READ_BIAS]);
+  }
+};

@@ -1,0 +1,194 @@
+"""The site in a browser: every page and link, the search, the filter of the ledger."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import shutil
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urldefrag
+
+import pytest
+from support.site import ROOT, build_site
+
+pytest.importorskip("selenium", reason="needs the extra [browser]")
+pytest.importorskip("sphinx", reason="needs the extra [docs]")
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    # Whatever a page asks of another host fails, and is an error in its console.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+)
+WIDE, NARROW = (1280, 900), (390, 844)
+SHOWN = (
+    *("index", "cores/lstm", "gates/ur", "environments/ActiveMatch", "studies/match"),
+    *("tables/LEDGER", "api/rlgates.nn", "api/command_line"),
+)
+# What a page shows and where it leads, as the browser sees it.
+LOOK = """
+return {
+  anchors: [...document.querySelectorAll("[id]")].map((element) => element.id),
+  links: [...document.querySelectorAll("a[href]")].map((link) => link.href),
+  outside: performance.getEntriesByType("resource").map((entry) => entry.name)
+    .filter((name) => !name.startsWith(location.origin) && !name.startsWith("data:")),
+  overflow: document.documentElement.scrollWidth - window.innerWidth,
+  broken: [...document.images].filter((image) => !image.naturalWidth).map((image) => image.src),
+};
+"""
+ROWS = """
+return [...document.querySelectorAll("table.filterable tbody tr")]
+  .filter((row) => row.checkVisibility()).map((row) => row.innerText);
+"""
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None or DRIVER is None, reason="needs chromium and chromium-driver"
+)
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Serves files, and does not say so."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_site(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def url(site: Path) -> Iterator[str]:
+    """Where the site is served, on this machine alone."""
+    handler = functools.partial(QuietHandler, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver.set_page_load_timeout(60)
+    yield driver
+    driver.quit()
+
+
+def resize(browser: Any, size: tuple[int, int]) -> None:
+    """Set the size of the page; a window cannot be as narrow as a telephone."""
+    metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+
+def test_every_page_and_link(browser: Any, url: str, site: Path) -> None:
+    """From the front page on a telephone: nothing is broken, too wide, or from elsewhere."""
+    resize(browser, NARROW)
+    queue, pages, faults = [f"{url}index.html"], dict[str, dict[str, Any]](), list[str]()
+    while queue:
+        address = queue.pop()
+        if address in pages:
+            continue
+        browser.get(address)
+        page = pages[address] = browser.execute_script(LOOK)
+        name = address.removeprefix(url)
+        faults += [f"{name}: {entry['message']}" for entry in browser.get_log("browser")]
+        faults += [f"{name} fetches {what}" for what in page["outside"]]
+        faults += [f"{name} has a broken image {what}" for what in page["broken"]]
+        if page["overflow"] > 0:
+            faults.append(f"{name} is {page['overflow']} pixels too wide")
+        for link in page["links"]:
+            target = urldefrag(link).url
+            if target.startswith(url) and target.endswith(".html"):
+                queue.append(target)
+    assert faults == []
+    assert {unquote(page.removeprefix(url)) for page in pages} >= {
+        str(path.relative_to(site)) for path in site.rglob("*.html")
+    } - {"search.html"}  # which the search box opens
+    links = [(page, link) for page in pages for link in pages[page]["links"]]
+    internal = [(page, urldefrag(link)) for page, link in links if link.startswith(url)]
+    assert len(internal) > 5_000
+    for page, (target, anchor) in internal:
+        if target in pages:
+            assert not anchor or unquote(anchor) in pages[target]["anchors"], (page, target, anchor)
+        else:
+            assert (site / unquote(target.removeprefix(url))).is_file(), (page, target)
+
+
+def test_the_search_box_finds_a_core(browser: Any, url: str) -> None:
+    resize(browser, WIDE)
+    browser.get(f"{url}index.html")
+    browser.find_element(By.NAME, "q").send_keys("mogrifier", Keys.ENTER)
+    results = WebDriverWait(browser, 30).until(
+        lambda page: page.find_elements(By.CSS_SELECTOR, "#search-results a[href*='cores/mogrif']")
+    )
+    results[0].click()
+    WebDriverWait(browser, 30).until(lambda page: "Mogrifier" in page.title)
+    assert "cores/mogrifier.html" in browser.current_url
+
+
+def test_the_ledger_is_filtered(browser: Any, url: str) -> None:
+    ledger = (ROOT / "experiments" / "results" / "LEDGER.md").read_text()
+    claims, contradicted = ledger.count("| **"), ledger.count("| **contradicted** |")
+    assert 0 < contradicted < claims
+
+    def rows() -> list[str]:
+        found: list[str] = browser.execute_script(ROWS)
+        return found
+
+    for size in (WIDE, NARROW):
+        resize(browser, size)
+        browser.get(f"{url}tables/LEDGER.html")
+        assert len(rows()) == claims
+        menus = browser.find_elements(By.CSS_SELECTOR, ".filter select")
+        assert len(menus) == 2  # verdict and paper
+        Select(menus[0]).select_by_visible_text("contradicted")
+        assert len(rows()) == contradicted
+        assert browser.find_element(By.CSS_SELECTOR, ".filter output").text == (
+            f"{contradicted} of {claims}"
+        )
+        Select(menus[0]).select_by_visible_text("all")
+        browser.find_element(By.CSS_SELECTOR, ".filter input").send_keys("REFINE ohno")
+        assert 0 < len(rows()) < claims
+        assert all("refine" in row.lower() and "ohno" in row.lower() for row in rows())
+
+
+def test_the_ledger_is_whole_without_javascript(browser: Any, url: str) -> None:
+    resize(browser, WIDE)
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        browser.get(f"{url}tables/LEDGER.html")
+        rows = browser.find_elements(By.CSS_SELECTOR, "table.filterable tbody tr")
+        assert len(rows) > 50
+        assert all(row.is_displayed() for row in rows[::10])
+        assert browser.find_elements(By.CSS_SELECTOR, ".filter") == []
+    finally:
+        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
+
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_screenshots(browser: Any, url: str, size: tuple[int, int], tmp_path: Path) -> None:
+    """Of one page of each kind, in pytest's temporary folder: for a look, and none is empty."""
+    resize(browser, size)
+    for page in SHOWN:
+        browser.get(f"{url}{page}.html")
+        image = base64.b64decode(browser.get_screenshot_as_base64())
+        (tmp_path / f"{page.replace('/', '_')}.png").write_bytes(image)
+        assert len(image) > 10_000, page

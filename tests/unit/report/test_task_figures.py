@@ -1,0 +1,98 @@
+"""The figures of supervised tasks: the ends of runs, the order of panels, and none empty."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from support.tiny import assert_readable, figures_of
+
+from rlgates.experiments.plots import curves
+from rlgates.experiments.plots.curves import ALARM
+from rlgates.experiments.plots.styles import MUTED, style
+from rlgates.experiments.report.rows import read_frame
+from rlgates.experiments.report.studies.tasks import Line, draw_tasks, plot_losses
+
+RESULTS = Path(__file__).parents[3] / "experiments" / "results"
+LONG = [0, 100, 200, 300], [0.2, 0.15, 0.1, 0.05]
+CURVES = {
+    "nru": [Line([0], [9e9], "diverged"), Line([0, 100], [0.2, 0.19], "diverged")],
+    "gru, tied": [Line(*LONG, "budget"), Line([0, 100], [70.0, 60.0], "budget")],
+    "lstm": [Line(*LONG, "budget"), Line([0, 100], [0.2, 0.01], "goal")],
+    "none": [Line([0, 100], [0.2, math.nan], "diverged")],
+    "gru": [Line([0, 50], [0.2, 0.1], "patience")],
+}
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """What is drawn while the test runs."""
+    return figures_of(curves, monkeypatch)
+
+
+def marks(axes: Axes, marker: str) -> list[tuple[float, float, str]]:
+    """Where a marker is, and its colour."""
+    lines = [line for line in axes.lines if line.get_marker() == marker]
+    return [(*line.get_xydata()[0], line.get_color()) for line in lines]  # type: ignore[index,misc]
+
+
+def words(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.texts]
+
+
+def test_runs_that_ended_before_their_budget(figures: list[Figure], tmp_path: Path) -> None:
+    plot_losses("adding, steps 200", CURVES, 0.17, tmp_path / "a.png")
+    (figure,) = figures
+    assert_readable(figure)
+    assert figure.get_suptitle() == "Adding, 200 steps"
+    panels = {axes.get_title("left"): axes for axes in figure.axes}
+    assert list(panels) == ["lstm", "gru", "gru, tied", "nru", "none"]
+    assert {axes.get_xlabel() for axes in figure.axes} == {"updates"}
+    assert {axes.get_ylabel() for axes in figure.axes} == {"squared error"}
+    assert marks(panels["lstm"], "o") == [(100, 0.01, style("lstm").color)]
+    assert marks(panels["gru"], "s") == [(50, 0.1, style("gru").color)]
+    assert marks(panels["nru"], "x") == [(100, 0.19, ALARM)]
+    assert marks(panels["none"], "x") == [(0, 0.2, ALARM)]
+    assert words(panels["nru"]) == ["diverged: 2 of 2"]
+    assert words(panels["none"]) == ["diverged: 1 of 1"]
+    assert words(panels["gru, tied"]) == ["1 of 2 beyond the axis"]
+    assert words(panels["lstm"]) == []
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == [
+        "a seed, on held-out sequences",
+        "the best without memory",
+        "ended early: solved",
+        "ended early: nothing gained for a while",
+        "diverged",
+    ]
+
+
+def test_a_legend_says_only_what_there_is(figures: list[Figure], tmp_path: Path) -> None:
+    some = {core: [Line(*LONG, "budget")] for core in ("lstm", "gru")}
+    plot_losses("jsb", some, None, tmp_path / "a.png")
+    (figure,) = figures
+    assert figure.get_suptitle() == "Bach chorales"
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["a seed, on held-out sequences", "the other cores"]
+    for axes in figure.axes:
+        colors = [line.get_color() for line in axes.lines]
+        assert colors == [MUTED, MUTED, style(axes.get_title("left")).color]
+
+
+@pytest.mark.parametrize(("study", "number"), [("all_cores", 2), ("music", 2), ("icu", 1)])
+def test_no_panel_of_a_committed_study_is_empty(
+    study: str, number: int, figures: list[Figure], tmp_path: Path
+) -> None:
+    for end in ("", "_curves"):
+        (tmp_path / f"{study}{end}.csv").write_bytes((RESULTS / f"{study}{end}.csv").read_bytes())
+    rows = read_frame(RESULTS / f"{study}.csv")
+    draw_tasks(tmp_path, study, rows)
+    assert len(figures) == number
+    for figure in figures:
+        assert_readable(figure)
+    diverged = rows[rows["diverged_at"] != ""]["core"].nunique()
+    panels = [axes for figure in figures for axes in figure.axes]
+    assert sum("diverged" in " ".join(words(axes)) for axes in panels) == diverged
