@@ -34,6 +34,12 @@ def _row_starts(rows: int, width: int) -> Array:
     return first
 
 
+def entry(values: Array, columns: Array) -> Array:
+    """One entry of each row of `values` (B, n): `values[row, columns[row]]`, (B,)."""
+    rows, width = values.shape
+    return look_up(values.reshape(-1), row_starts(rows, width, columns) + columns)
+
+
 def look_up(table: Array, index: Array) -> Array:
     """`table[index]`: rows of `table`, for an `index` of any shape."""
     if isinstance(table, np.ndarray):

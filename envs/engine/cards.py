@@ -36,7 +36,9 @@ class CardOrder(EpisodeParameter):
         counts = np.bincount(cards, minlength=kinds).tolist()
         if counts != [count // kinds] * kinds:
             one = self.mark.removesuffix("s")
-            raise ValueError(f"{name} must have {count // kinds} cards of each {one}, got {counts}.")
+            raise ValueError(
+                f"{name} must have {count // kinds} cards of each {one}, got {counts}."
+            )
         return cards
 
 

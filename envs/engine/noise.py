@@ -35,7 +35,7 @@ def add_noise(observations: Array, t: Array, levels: Array, settings: NoiseSetti
         settings: of the game.
     """
     xp, width = namespace(observations), observations.shape[1]
-    first = row_starts(*levels.shape, t) + width * t
+    first = row_starts(levels.shape[0], levels.shape[1], t) + width * t
     columns = xp.arange(width, device=t.device)
     noise = normal(look_up(levels.reshape(-1), first[:, None] + columns))
     low = xp.asarray(settings.space.low, device=t.device)

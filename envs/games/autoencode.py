@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rlgates.envs.engine.arrays import Array, Tables, look_up, namespace, row_starts
+from rlgates.envs.engine.arrays import Array, Tables, entry, look_up, namespace
 from rlgates.envs.engine.cards import DECK, MAX_DECKS, SUIT_NAMES, SUITS, CardOrder, shuffled
 from rlgates.envs.engine.parameters import EpisodeParameter
 from rlgates.envs.engine.philox import Key
@@ -120,20 +120,15 @@ class Autoencode(EnvSpec):
 
     def step(self, state: State, actions: Array) -> tuple[State, Array, Array]:
         t, tables = state["t"], self._tables.on_device_of(actions)
-        is_right = actions == self._suit(state, look_up(tables.asked, t))
+        is_right = actions == entry(state["suits"], look_up(tables.asked, t))
         counts = look_up(tables.counts, t)
         reward = look_up(tables.reward, counts * (1 + is_right))
         state = {**state, "t": t + 1, "num_right": state["num_right"] + counts * is_right}
         return state, reward, state["t"] == self.max_episode_length
 
-    def _suit(self, state: State, number: Array) -> Array:
-        """The suit of one card per environment, by its number (B,)."""
-        rows, width = state["suits"].shape
-        return look_up(state["suits"].reshape(-1), row_starts(rows, width, number) + number)
-
     def observe(self, state: State) -> Array:
         t, tables = state["t"], self._tables.on_device_of(state["t"])
-        suit = self._suit(state, look_up(tables.shown, t)) * look_up(tables.is_shown, t)
+        suit = entry(state["suits"], look_up(tables.shown, t)) * look_up(tables.is_shown, t)
         observation: Array = namespace(t).stack([look_up(tables.mark, t), suit], axis=1)
         return observation
 

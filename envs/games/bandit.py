@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rlgates.envs.engine.arrays import Array, Tables, look_up, namespace, row_starts
+from rlgates.envs.engine.arrays import Array, Tables, entry, look_up, namespace
 from rlgates.envs.engine.parameters import EpisodeParameter, Numbers
 from rlgates.envs.engine.philox import Key, fractions
 from rlgates.envs.engine.settings import check_range, set_fields
@@ -101,7 +101,10 @@ class MultiarmedBandit(EnvSpec):
 
     @cached_property
     def parameters(self) -> Mapping[str, EpisodeParameter]:
-        return {"chances": Numbers(0.0, 1.0, self.num_bandits), "draws": Numbers(0.0, 1.0, self.episode_length)}
+        return {
+            "chances": Numbers(0.0, 1.0, self.num_bandits),
+            "draws": Numbers(0.0, 1.0, self.episode_length),
+        }
 
     @property
     def state_bounds(self) -> Mapping[str, tuple[int, int]]:
@@ -120,9 +123,8 @@ class MultiarmedBandit(EnvSpec):
 
     def step(self, state: State, actions: Array) -> tuple[State, Array, Array]:
         xp, t, chances, draws = namespace(actions), state["t"], state["chances"], state["draws"]
-        chance = look_up(chances.reshape(-1), row_starts(*chances.shape, actions) + actions)
-        draw = look_up(draws.reshape(-1), row_starts(*draws.shape, t) + t)
-        paid = xp.astype(draw < chance, xp.int64)
+        chance = entry(chances, actions)
+        paid = xp.astype(entry(draws, t) < chance, xp.int64)
         is_best = xp.astype(chance == xp.max(chances, axis=1), xp.int64)
         state = {
             **state,
@@ -180,7 +182,8 @@ class BanditMemoryPlayer:
         rows = np.arange(len(self._last))
         self._counts[1 - observations, rows, self._last] += 1
         self._counts[:, episode_starts] = 1
-        self._last = self._rng.beta(*self._counts).argmax(axis=1)
+        paid, unpaid = self._counts
+        self._last = self._rng.beta(paid, unpaid).argmax(axis=1)
         return self._last
 
 

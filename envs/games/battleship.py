@@ -100,7 +100,7 @@ class Battleship(EnvSpec):
         "hard": {"board_size": 12},
     }
     metric_names: ClassVar[tuple[str, ...]] = ("is_success", "accuracy")
-    fixed_length: ClassVar[bool] = False  # type: ignore[assignment]
+    fixed_length: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         size = check_range("board_size", self.board_size, 2, 100)
@@ -176,7 +176,7 @@ class Battleship(EnvSpec):
     def step(self, state: State, actions: Array) -> tuple[State, Array, Array]:
         xp, board = namespace(actions), state["board"]
         square = actions[:, 0] * self.board_size + actions[:, 1]
-        index = row_starts(*board.shape, square) + square
+        index = row_starts(board.shape[0], board.shape[1], square) + square
         hit = look_up(board.reshape(-1), index) * (1 - look_up(state["shot"].reshape(-1), index))
         shot = xp.asarray(state["shot"], copy=True)
         shot.reshape(-1)[index] = 1

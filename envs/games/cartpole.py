@@ -88,7 +88,7 @@ class StatelessCartPole(EnvSpec):
     }
     action_space: ClassVar[spaces.Discrete] = spaces.Discrete(2)
     action_names: ClassVar[tuple[str, ...]] = ("left", "right")
-    fixed_length: ClassVar[bool] = False  # type: ignore[assignment]
+    fixed_length: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         set_fields(self, max_steps=check_range("max_steps", self.max_steps, 1, _MAX_STEPS))
@@ -179,7 +179,8 @@ class NoisyStatelessCartPole(StatelessCartPole):
 
     ## Observations
     `Box(-high, high, (2,), float32)` with high = (4.8, 0.4189): the position of the cart in m and
-    the angle of the pole in radians, each with normal noise of `noise_sigma`, clipped to the bounds.
+    the angle of the pole in radians, each with normal noise of `noise_sigma`, clipped to the
+    bounds.
 
     ## Rewards
     As in `StatelessCartPole`.
@@ -203,8 +204,8 @@ class NoisyStatelessCartPole(StatelessCartPole):
     * v0: first version.
 
     ## Sources and differences
-    As `StatelessCartPole`; envs/noisy_position_only_cartpole.py. The noise has 65,536 equally likely
-    values, the largest of 4.17 standard deviations.
+    As `StatelessCartPole`; envs/noisy_position_only_cartpole.py. The noise has 65,536 equally
+    likely values, the largest of 4.17 standard deviations.
 
     Raises:
         ValueError: a setting out of range. TypeError: a setting of the wrong type.
@@ -259,7 +260,9 @@ class CartPoleMemoryPlayer:
         last = np.where(episode_starts[:, None], observations, self._last)
         self._last = observations
         speed = (observations - last) / _STEP_SECONDS
-        motion = np.stack([observations[:, 0], speed[:, 0], observations[:, 1], speed[:, 1]], axis=1)
+        motion = np.stack(
+            [observations[:, 0], speed[:, 0], observations[:, 1], speed[:, 1]], axis=1
+        )
         return _push(motion)
 
 

@@ -73,9 +73,9 @@ class Concentration(EnvSpec):
     ## Sources and differences
     Morad et al., "POPGym: Benchmarking partially observable reinforcement learning", 2023;
     github.com/proroklab/popgym, version 1.0.7, envs/concentration.py. Its `deck_type` is `mark`
-    here. L is as there, where its formula is meant for N pairs instead of N cards. There the episode
-    ends by `truncated` after L actions; here by `terminated`, and everything random follows from
-    the seed.
+    here. L is as there, where its formula is meant for N pairs instead of N cards. There the
+    episode ends by `truncated` after L actions; here by `terminated`, and everything random
+    follows from the seed.
 
     Raises:
         ValueError: a setting out of range. TypeError: a setting of the wrong type.
@@ -91,7 +91,7 @@ class Concentration(EnvSpec):
         "hard": {"num_decks": 1, "mark": "ranks"},
     }
     metric_names: ClassVar[tuple[str, ...]] = ("is_success", "accuracy")
-    fixed_length: ClassVar[bool] = False  # type: ignore[assignment]
+    fixed_length: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         set_fields(self, num_decks=check_range("num_decks", self.num_decks, 1, MAX_DECKS))
@@ -184,11 +184,12 @@ class Concentration(EnvSpec):
     def observe(self, state: State) -> Array:
         visible = namespace(state["up"]).asarray(state["up"], copy=True)
         flat, cards = visible.reshape(-1), state["cards"].reshape(-1)
-        rows = row_starts(*visible.shape, state["first"])
+        rows = row_starts(visible.shape[0], visible.shape[1], state["first"])
         for name in ("seen_first", "seen_second"):
             index = rows + state[name]
             flat[index] = look_up(cards, index)
-        return visible[:, :-1]
+        observation: Array = visible[:, :-1]
+        return observation
 
     def metrics(self, state: State) -> dict[str, Array]:
         num_up = state["num_up"]
@@ -259,7 +260,7 @@ class ConcentrationMemoryPlayer:
             choice = partners[0] if len(partners) else unknown[0]
         else:
             left = np.flatnonzero((known != down) & ~up)
-            kinds, where, counts = np.unique(known[left], return_index=True, return_counts=True)
+            _, where, counts = np.unique(known[left], return_index=True, return_counts=True)
             pairs = where[counts >= 2]
             choice = left[pairs[0]] if len(pairs) else unknown[0]
         self._last[row] = choice
@@ -281,4 +282,5 @@ class ConcentrationReactivePlayer:
 
     def act(self, observations: Array, episode_starts: Array) -> Array:
         order = self._rng.random(observations.shape)
-        return np.where(observations == self.kinds, order, -1).argmax(axis=1)
+        choice: Array = np.where(observations == self.kinds, order, -1).argmax(axis=1)
+        return choice

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from gymnasium import spaces
 
-from rlgates.envs.engine.arrays import Array, Tables, look_up, namespace, row_starts
+from rlgates.envs.engine.arrays import Array, Tables, entry, look_up, namespace
 from rlgates.envs.engine.cards import DECK, KINDS, MAX_DECKS, CardOrder, shuffled
 from rlgates.envs.engine.parameters import EpisodeParameter
 from rlgates.envs.engine.philox import Key
@@ -146,20 +146,16 @@ class CountRecall(EnvSpec):
         return {**state, "answers": answers, "num_right": zeros}
 
     def step(self, state: State, actions: Array) -> tuple[State, Array, Array]:
-        is_right = actions == self._now(state, "answers")
+        is_right = actions == entry(state["answers"], state["t"])
         numbers = namespace(actions).astype(is_right, state["t"].dtype)
         reward = look_up(self._tables.on_device_of(actions).reward, numbers)
         state = {**state, "t": state["t"] + 1, "num_right": state["num_right"] + numbers}
         return state, reward, state["t"] == self.max_episode_length
 
-    def _now(self, state: State, name: str) -> Array:
-        """One column (B,) of an array of the state: that of the visible card."""
-        t, values = state["t"], state[name]
-        return look_up(values.reshape(-1), row_starts(*values.shape, t) + t)
-
     def observe(self, state: State) -> Array:
-        both = [self._now(state, "cards"), self._now(state, "queries")]
-        observation: Array = namespace(state["t"]).stack(both, axis=1)
+        t = state["t"]
+        both = [entry(state["cards"], t), entry(state["queries"], t)]
+        observation: Array = namespace(t).stack(both, axis=1)
         return observation
 
     def metrics(self, state: State) -> dict[str, Array]:
@@ -234,12 +230,13 @@ class CountRecallReactivePlayer(Player):
 
     def act(self, observations: Array, episode_starts: Array) -> Array:
         same = observations[:, 0] == observations[:, 1]
-        return self.guesses[same.astype(np.int64)]
+        guesses: Array = self.guesses[same.astype(np.int64)]
+        return guesses
 
 
 def _hypergeometric(total: int, marked: int, drawn: int, count: int) -> float:
     """The chance of `count` marked ones among `drawn` of `total`."""
-    ways = math.comb(marked, count) * math.comb(total - marked, drawn - count) if (
-        count <= drawn
-    ) else 0
+    if count > drawn:
+        return 0.0
+    ways = math.comb(marked, count) * math.comb(total - marked, drawn - count)
     return ways / math.comb(total, drawn)

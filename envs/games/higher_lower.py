@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rlgates.envs.engine.arrays import Array, Tables, look_up, namespace, row_starts
+from rlgates.envs.engine.arrays import Array, Tables, entry, look_up, namespace
 from rlgates.envs.engine.cards import DECK, MAX_DECKS, RANKS, CardOrder, shuffled
 from rlgates.envs.engine.parameters import EpisodeParameter
 from rlgates.envs.engine.philox import Key
@@ -120,7 +120,8 @@ class HigherLower(EnvSpec):
 
     def step(self, state: State, actions: Array) -> tuple[State, Array, Array]:
         xp, t = namespace(actions), state["t"] + 1
-        rise = xp.sign(self._rank(state, t) - self._rank(state, state["t"]))
+        ranks = state["ranks"]
+        rise = xp.sign(entry(ranks, t) - entry(ranks, state["t"]))
         result = rise * (1 - 2 * actions)  # 1: right, -1: wrong, 0: equal ranks
         state = {
             **state,
@@ -131,13 +132,8 @@ class HigherLower(EnvSpec):
         reward = look_up(self._tables.on_device_of(actions).reward, result + 1)
         return state, reward, t == self.max_episode_length
 
-    def _rank(self, state: State, number: Array) -> Array:
-        """The rank of one card per environment, by its number (B,)."""
-        ranks = state["ranks"]
-        return look_up(ranks.reshape(-1), row_starts(*ranks.shape, number) + number)
-
     def observe(self, state: State) -> Array:
-        return self._rank(state, state["t"])
+        return entry(state["ranks"], state["t"])
 
     def metrics(self, state: State) -> dict[str, Array]:
         right, wrong = state["num_right"], state["num_wrong"]

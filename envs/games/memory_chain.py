@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rlgates.envs.engine.arrays import Array, Tables, look_up, namespace, row_starts
+from rlgates.envs.engine.arrays import Array, Tables, entry, look_up, namespace
 from rlgates.envs.engine.parameters import EpisodeParameter, Integer, Integers
 from rlgates.envs.engine.philox import Key, below
 from rlgates.envs.engine.settings import check_range, set_fields
@@ -150,12 +150,11 @@ class MemoryChain(EnvSpec):
 
     def initial_state(self, parameters: dict[str, Array]) -> State:
         context, query = parameters["context"], parameters["query"]
-        bit = row_starts(query.shape[0], self.num_bits, query) + query
         return {
             "t": query * 0,
             "context": context,
             "query": query,
-            "asked": look_up(context.reshape(-1), bit),
+            "asked": entry(context, query),
             "is_right": query < 0,
         }
 

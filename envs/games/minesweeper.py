@@ -88,7 +88,7 @@ class MineSweeper(EnvSpec):
         "hard": {"size": 8, "num_mines": 10},
     }
     metric_names: ClassVar[tuple[str, ...]] = ("is_success", "accuracy")
-    fixed_length: ClassVar[bool] = False  # type: ignore[assignment]
+    fixed_length: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         size = check_range("size", self.size, 2, 100)
@@ -132,14 +132,16 @@ class MineSweeper(EnvSpec):
         xp, tables = namespace(mines), self._tables.on_device_of(mines)
         zeros = xp.zeros_like(mines[:, 0])
         squares = xp.zeros((mines.shape[0], self.size**2), dtype=xp.int64, device=mines.device)
-        squares.reshape(-1)[row_starts(*squares.shape, mines)[:, None] + mines] = _MINE
+        rows = row_starts(mines.shape[0], self.size**2, mines)
+        squares.reshape(-1)[rows[:, None] + mines] = _MINE
         near = xp.sum(look_up(tables.neighbours, mines), axis=1)
         return {"t": zeros, "squares": squares, "near": near, "seen": zeros, "num_open": zeros}
 
     def step(self, state: State, actions: Array) -> tuple[State, Array, Array]:
-        xp, tables, squares = namespace(actions), self._tables.on_device_of(actions), state["squares"]
+        xp, tables = namespace(actions), self._tables.on_device_of(actions)
+        squares = state["squares"]
         square = actions[:, 0] * self.size + actions[:, 1]
-        index = row_starts(*squares.shape, square) + square
+        index = row_starts(squares.shape[0], self.size**2, square) + square
         was = look_up(squares.reshape(-1), index)
         squares = xp.asarray(squares, copy=True)
         squares.reshape(-1)[index] = xp.where(was == _FREE, _OPEN, was)

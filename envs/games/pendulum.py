@@ -67,10 +67,10 @@ class StatelessPendulum(EnvSpec):
 
     ## Sources and differences
     Morad et al., "POPGym: Benchmarking partially observable reinforcement learning", 2023;
-    github.com/proroklab/popgym, version 1.0.7, envs/position_only_pendulum.py (the paper's Stateless
-    Pendulum). Different here: the episode ends by `terminated`, there by `truncated`; everything
-    random follows from the seed. Sine and cosine are the same on every device, and differ from
-    those of a C library by less than 1e-15.
+    github.com/proroklab/popgym, version 1.0.7, envs/position_only_pendulum.py (the paper's
+    Stateless Pendulum). Different here: the episode ends by `terminated`, there by `truncated`;
+    everything random follows from the seed. Sine and cosine are the same on every device, and
+    differ from those of a C library by less than 1e-15.
 
     Raises:
         ValueError: a setting out of range. TypeError: a setting of the wrong type.
@@ -191,8 +191,8 @@ class NoisyStatelessPendulum(StatelessPendulum):
     * v0: first version.
 
     ## Sources and differences
-    As `StatelessPendulum`; envs/noisy_position_only_pendulum.py. The noise has 65,536 equally likely
-    values, the largest of 4.17 standard deviations.
+    As `StatelessPendulum`; envs/noisy_position_only_pendulum.py. The noise has 65,536 equally
+    likely values, the largest of 4.17 standard deviations.
 
     Raises:
         ValueError: a setting out of range. TypeError: a setting of the wrong type.
@@ -284,7 +284,8 @@ class PendulumMemoryPlayer:
         energy = velocity**2 / 6 + 5 * (np.cos(angle) - 1)
         pump = -_MAX_TORQUE * np.sign(np.where(velocity == 0, 1, velocity) * energy)
         torque = np.where(abs(angle) < 0.5, -(15 * angle + 4 * velocity), pump)
-        return np.clip(torque, -_MAX_TORQUE, _MAX_TORQUE)
+        clipped: Array = np.clip(torque, -_MAX_TORQUE, _MAX_TORQUE)
+        return clipped
 
 
 class PendulumReactivePlayer(Player):

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rlgates.envs.engine.arrays import Array, Tables, look_up, namespace, row_starts
+from rlgates.envs.engine.arrays import Array, Tables, entry, look_up, namespace
 from rlgates.envs.engine.cards import (
     DECK,
     MAX_DECKS,
@@ -100,19 +100,14 @@ class Repeat(EnvSpec):
 
     def step(self, state: State, actions: Array) -> tuple[State, Array, Array]:
         t, tables = state["t"], self._tables.on_device_of(actions)
-        is_right = actions == self._cards(state, look_up(tables.target, t))
+        is_right = actions == entry(state["suits"], look_up(tables.target, t))
         counts = look_up(tables.counts, t)
         reward = look_up(tables.reward, counts * (1 + is_right))
         state = {**state, "t": t + 1, "num_right": state["num_right"] + counts * is_right}
         return state, reward, state["t"] == self.max_episode_length
 
-    def _cards(self, state: State, number: Array) -> Array:
-        """The suit of one card per environment, by its number (B,)."""
-        rows, width = state["suits"].shape
-        return look_up(state["suits"].reshape(-1), row_starts(rows, width, number) + number)
-
     def observe(self, state: State) -> Array:
-        return self._cards(state, state["t"])
+        return entry(state["suits"], state["t"])
 
     def metrics(self, state: State) -> dict[str, Array]:
         num_right = state["num_right"]

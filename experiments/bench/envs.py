@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from rlgates.envs import ENVS, BatchedEnv, make_env_spec
+from rlgates.envs.engine.actions import random_actions
 from rlgates.envs.sb3 import make_vec_env
 from rlgates.envs.torch import make_torch_env
 from rlgates.errors import check_choice, check_size
@@ -69,8 +70,8 @@ def measure(env_id: str, front_end: str, num_envs: int, repeats: int) -> Any:
     """
     length = make_env_spec(env_id).max_episode_length
     steps = length * max(1, round(200_000 / (length * num_envs)))
-    count = int(make_env_spec(env_id).action_space.n)
-    actions: Any = np.random.default_rng(0).integers(count, size=(steps, num_envs))
+    space = make_env_spec(env_id).action_space
+    actions: Any = random_actions(space, np.random.default_rng(0), steps, num_envs)
     finish: Callable[[], object] = torch.cuda.synchronize if front_end == "cuda" else lambda: None
     env: Any
     if front_end == "native":
