@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -47,8 +48,9 @@ def check_actions(
         raise TypeError(
             f"{noun} must be {many}, got {str(actions)[:100]} ({type(actions).__name__})."
         ) from error
-    kinds = (*_INTEGERS, *_FLOATS) if box else _INTEGERS
-    if array.dtype not in {xp.empty(0, dtype=getattr(xp, name)).dtype for name in kinds}:
+    if not batch and not shape and array.ndim:
+        raise ValueError(f"action must be one integer, got shape {tuple(array.shape)}.")
+    if array.dtype not in _dtypes(xp, box):
         expected = f"{kind}s" if batch else f"{'a' if box else 'an'} {kind}"
         raise TypeError(f"{noun} must be {expected}, got dtype {array.dtype}.")
     if tuple(array.shape) != shape:
@@ -56,6 +58,13 @@ def check_actions(
     if values:
         _check_values(space, array, xp, noun)
     return array if array.dtype == (dtype := _dtype(space, xp)) else xp.astype(array, dtype)
+
+
+@lru_cache(maxsize=8)
+def _dtypes(xp: Any, box: bool) -> frozenset[Any]:
+    """The types of the numbers that are taken."""
+    kinds = (*_INTEGERS, *_FLOATS) if box else _INTEGERS
+    return frozenset(xp.empty(0, dtype=getattr(xp, name)).dtype for name in kinds)
 
 
 def _check_values(space: ActionSpace, array: Array, xp: Any, noun: str) -> None:

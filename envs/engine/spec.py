@@ -68,6 +68,14 @@ class EnvSpec(ABC):
     """What the actions are called; those without a name have a number."""
 
     @property
+    def actions_can_keep_the_cue(self) -> bool:
+        """Whether actions are so free that repeating the last one keeps the cue.
+
+        With `add_previous_action`, such a game needs no memory.
+        """
+        return False
+
+    @property
     @abstractmethod
     def observation_space(self) -> spaces.Space[Any]:
         """The observations of one environment."""

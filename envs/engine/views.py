@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,11 +47,18 @@ class View(EnvSpec):
     | `scale_frames` | False | images as float32 in [0, 1] instead of uint8 |
     | `reward_scale` | 1.0 | factor on rewards and return, but not on metrics |
 
+    In Repeat First and Memory Chain `add_previous_action` makes memory superfluous: a player
+    without any names the cue at once and then repeats its last action, which succeeds always. A
+    view of them warns of that. `time` and `previous_reward` hold nothing of a cue.
+
     Policies of Stable-Baselines3 and rlgates: `CnnLstmPolicy` takes uint8 images, which it divides
     by 255; `MlpLstmPolicy` takes numbers, and flattens images; any `add_...` needs
     `MultiInputLstmPolicy`, which treats uint8 entries like `CnnLstmPolicy`. `scale_frames` is for
     other libraries: no policy treats float32 as an image, so `CnnLstmPolicy` refuses it and the
     others flatten it.
+
+    Warns:
+        UserWarning: `add_previous_action` makes memory superfluous.
 
     Raises:
         ValueError: the spec has no phases, or no images, or is a view itself, or the scale is 0
@@ -77,6 +85,12 @@ class View(EnvSpec):
             )
         for name in _EXTRAS:
             check_flag(f"add_{name}", getattr(self, f"add_{name}"))
+        if self.add_previous_action and self.spec.actions_can_keep_the_cue:
+            warnings.warn(
+                f"add_previous_action: {type(self.spec).__name__} then needs no memory, because a "
+                "player can name the cue at once and repeat its last action from then on.",
+                stacklevel=3,
+            )
         if self.add_phase and not self.spec.phase_names:
             raise ValueError(f"add_phase: {type(self.spec).__name__} has no phases.")
         space = self.spec.observation_space

@@ -241,7 +241,11 @@ class PassiveMatch(VisualMatch):
 
     Presets: `short` (the defaults), `long` (75 / 450 / 75 steps), each alone or with apples
     that pay 1 (`short_small`, `long_small`) or 5 (`short_large`, `long_large`); `released`, the
-    released games: 10 apples that pay 1 or 10, pads sampled once per environment.
+    released games: 10 apples that pay 1 or 10, pads sampled once per environment; `memory_rl`,
+    that of Memory-RL: 15 / 60 / 15 steps, 10 apples that pay 1, the right pad 5, pads as there.
+
+    Pads sampled once per environment reveal nothing: the cue is sampled for each episode all the
+    same, so that going to one place always is right in 1 of `num_colors` episodes.
 
     ## Version history
     * v0: first version.
@@ -260,6 +264,17 @@ class PassiveMatch(VisualMatch):
     """
 
     env_id: ClassVar[str] = "rlgates/PassiveMatch-v0"
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        **VisualMatch.presets,
+        "memory_rl": {
+            "distractor_steps": 60,
+            "num_apples": 10,
+            "apple_reward": 1.0,
+            "choice_reward": 5.0,
+            "shuffle_pads": "env",
+        },
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,7 +313,7 @@ class ActiveMatch(VisualMatch):
     reward_steps actions, or at the choice with `end_on_choice`; `truncated` is never true.
 
     ## Arguments
-    Those of `PassiveMatch`, and its presets.
+    Those of `PassiveMatch`, and its presets but `memory_rl`.
 
     ## Version history
     * v0: first version.

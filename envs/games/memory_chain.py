@@ -69,7 +69,8 @@ class MemoryChain(EnvSpec):
     ## Rewards
     The reward is 1 if the answer is the bit asked for, else -1; all other actions get 0. A perfect
     memory gets 1, guesses 0 on average. The number to report is `is_success` in the info of the
-    last step: the answer was right.
+    last step: the answer was right. With one bit and `add_previous_action` no memory is needed:
+    naming the bit at once and then repeating the last action gets 1.
 
     ## Start
     With the context visible. `reset(options=...)` overrides parameters of the episode: `context`
@@ -127,6 +128,10 @@ class MemoryChain(EnvSpec):
     @property
     def max_episode_length(self) -> int:
         return self.memory_length + 1
+
+    @property
+    def actions_can_keep_the_cue(self) -> bool:
+        return self.num_bits == 1
 
     @cached_property
     def observation_space(self) -> spaces.Box:

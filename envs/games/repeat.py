@@ -173,7 +173,9 @@ class RepeatFirst(Repeat):
     With N cards in all, the reward of an action is 1 / (N - 1) if it is right, else -1 / (N - 1).
     That holds for the first action too, with the first card still visible; no action follows
     the last card. A perfect memory gets 1, guesses -0.5 on average. Without memory the best is
-    to name the visible card: right at once, and later in (N / 4 - 1) of (N - 1) cases.
+    to name the visible card: right at once, and later in (N / 4 - 1) of (N - 1) cases. With
+    `add_previous_action` no memory is needed: naming the first card and then repeating the last
+    action gets 1.
 
     The numbers to report are in the info of the last step: `accuracy`, the share of right
     answers (float32, 1/4 for guesses), and `is_success`: all were right.
@@ -210,6 +212,7 @@ class RepeatFirst(Repeat):
 
     env_id: ClassVar[str] = "rlgates/RepeatFirst-v0"
     chance: ClassVar[float] = 0.25  # of always naming the same suit
+    actions_can_keep_the_cue: ClassVar[bool] = True
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "easy": {"num_decks": 1},

@@ -31,7 +31,7 @@ _SHORT: dict[str, list[dict[str, Any]]] = {
     "rlgates/MineSweeper-v0": [{}, {"size": 7, "num_mines": 12}],
     "rlgates/Battleship-v0": [
         {"board_size": 3, "ship_sizes": (2, 1)},
-        {"board_size": 8},
+        {"board_size": 3, "ship_sizes": (1,)},
     ],
     "rlgates/StatelessPendulum-v0": [{"max_steps": 40}],
     "rlgates/NoisyStatelessPendulum-v0": [{"max_steps": 40}],
@@ -45,6 +45,8 @@ VIEWS = {
     "add_time": True,
     "reward_scale": 0.1,
 }
+NEVER_EARLY = ("rlgates/Concentration-v0",)
+"""Games that random actions never win, so that all their episodes have the greatest length."""
 CASES: list[tuple[str, dict[str, Any]]] = [
     (env_id, settings)
     for env_id in ENVS
