@@ -15,6 +15,7 @@ from rlgates.envs.games.concentration import Concentration
 from rlgates.envs.games.count_recall import CountRecall
 from rlgates.envs.games.higher_lower import HigherLower
 from rlgates.envs.games.key_to_door import KeyToDoor
+from rlgates.envs.games.labyrinth import LabyrinthEscape, LabyrinthExplore
 from rlgates.envs.games.match import ActiveMatch, PassiveMatch
 from rlgates.envs.games.memory_chain import MemoryChain
 from rlgates.envs.games.minesweeper import MineSweeper
@@ -35,6 +36,8 @@ __all__ = [
     "EnvSpec",
     "HigherLower",
     "KeyToDoor",
+    "LabyrinthEscape",
+    "LabyrinthExplore",
     "MemoryChain",
     "MineSweeper",
     "MultiarmedBandit",

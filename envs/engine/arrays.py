@@ -62,6 +62,13 @@ def row_of(values: Any, row: int) -> Any:
     return values[row]
 
 
+def rows_of(values: Any, rows: Array) -> Any:
+    """The `rows` (n,) of an array, or of each array of a dict."""
+    if isinstance(values, dict):
+        return {name: rows_of(part, rows) for name, part in values.items()}
+    return look_up(values, rows)
+
+
 def put(rows: Array, chosen: Any, other: Any) -> Any:
     """A copy of `other` with `chosen` in its `rows` (n,); arrays or dicts of arrays."""
     if isinstance(chosen, dict):

@@ -96,6 +96,14 @@ class EnvSpec(ABC):
         return True
 
     @property
+    def sampling_is_costly(self) -> bool:
+        """Whether `sample` takes so long that it is called for new episodes alone.
+
+        On a GPU, that synchronizes in every step.
+        """
+        return False
+
+    @property
     def metric_names(self) -> tuple[str, ...]:
         """The names of `metrics`."""
         return ("is_success",)

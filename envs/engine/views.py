@@ -116,6 +116,7 @@ class View(EnvSpec):
     action_space = _of_spec("action_space")
     max_episode_length = _of_spec("max_episode_length")
     fixed_length = _of_spec("fixed_length")
+    sampling_is_costly = _of_spec("sampling_is_costly")
     metric_names = _of_spec("metric_names")
     phase_names = _of_spec("phase_names")
     chance = _of_spec("chance")

@@ -33,6 +33,8 @@ _SHORT: dict[str, list[dict[str, Any]]] = {
         {"board_size": 3, "ship_sizes": (2, 1)},
         {"board_size": 3, "ship_sizes": (1,)},
     ],
+    "rlgates/LabyrinthEscape-v0": [{"size": 6}, {"size": 6, "episode_length": 40}],
+    "rlgates/LabyrinthExplore-v0": [{"size": 6}, {"size": 6, "episode_length": 40}],
     "rlgates/StatelessPendulum-v0": [{"max_steps": 40}],
     "rlgates/NoisyStatelessPendulum-v0": [{"max_steps": 40}],
     "rlgates/NoisyStatelessCartPole-v0": [{"max_steps": 30, "noise_sigma": 0.3}],

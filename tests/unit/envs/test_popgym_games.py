@@ -50,6 +50,12 @@ def _pendulum(game: Any, spec: EnvSpec) -> dict[str, Any]:
     return {"angle": [angle], "velocity": [velocity]}
 
 
+def _maze(game: Any, spec: EnvSpec) -> dict[str, Any]:
+    grid, start, goal = game.maze.grid.copy(), game.maze.start, game.maze.end
+    grid[start] = grid[goal] = 1
+    return {"maze": grid.reshape(-1), "start": start, "goal": goal}
+
+
 PARAMETERS: dict[str, Callable[[Any, EnvSpec], dict[str, Any]]] = {
     "RepeatFirst": lambda game, spec: {"suits": _dealt(game.deck, game.deck.suits_idx)},
     "RepeatPrevious": lambda game, spec: {"suits": _dealt(game.deck, game.deck.suits_idx)},
@@ -63,6 +69,8 @@ PARAMETERS: dict[str, Callable[[Any, EnvSpec], dict[str, Any]]] = {
     "MultiarmedBandit": _bandits,
     "MineSweeper": lambda game, spec: {"mines": np.flatnonzero(game.hidden_grid == 1)},
     "Battleship": lambda game, spec: {"board": game.board.reshape(-1)},
+    "LabyrinthEscape": _maze,
+    "LabyrinthExplore": _maze,
     "StatelessCartPole": lambda game, spec: {"start": game.unwrapped.state},
     "StatelessPendulum": _pendulum,
 }
@@ -83,6 +91,8 @@ def _flat(observation: Any) -> Any:
 
 @pytest.mark.parametrize(("name", "level", "noisy"), CASES)
 def test_every_step_is_that_of_popgym(name: str, level: str, noisy: bool) -> None:
+    if name.startswith("Labyrinth"):
+        pytest.importorskip("mazelib")
     game = _original(name, level, noisy)
     spec = make_env_spec(f"rlgates/{'Noisy' if noisy else ''}{name}-v0", preset=level)
     steps = 0
