@@ -72,12 +72,18 @@ def _check_values(space: ActionSpace, array: Array, xp: Any, noun: str) -> None:
         if not bool(xp.all(xp.isfinite(array))):
             raise ValueError(f"{noun} must be finite, got {float(array[~xp.isfinite(array)][0])}.")
         return
-    counts = space.nvec.tolist() if isinstance(space, spaces.MultiDiscrete) else [int(space.n)]
+    if isinstance(space, spaces.MultiDiscrete):
+        counts, bound = space.nvec.tolist(), xp.asarray(space.nvec, device=array.device)
+    else:
+        counts, bound = [int(space.n)], int(space.n)
+    if bool(xp.all((array >= 0) & (array < bound))):
+        return
     columns = array.reshape((-1, len(counts)))
     for column, count in enumerate(counts):
         numbers = columns[:, column]
-        if not (numbers.min() >= 0 and numbers.max() < count):
-            wrong = int(numbers[(numbers < 0) | (numbers >= count)][0])
+        wrong_ones = (numbers < 0) | (numbers >= count)
+        if xp.any(wrong_ones):
+            wrong = int(numbers[wrong_ones][0])
             which = f"{noun}[{'..., ' if noun == 'actions' else ''}{column}]"
             where = which if len(counts) > 1 else noun
             raise ValueError(f"{where} must be in [0, {count}), got {wrong}.")

@@ -31,28 +31,38 @@ _COSINE = (
     2.08757232129817482790e-09,
     -1.13596475577881948265e-11,
 )
+_POLYNOMIALS = Tables(coefficients=np.array([_SINE, _COSINE]).T[::-1, :, None].copy())
+_QUARTERS = Tables(
+    is_odd=np.array([False, True, False, True]),
+    sine=np.array([1.0, 1.0, -1.0, -1.0]),
+    cosine=np.array([1.0, -1.0, -1.0, 1.0]),
+)
 _HALF_PI = (1.57079632673412561417e00, 6.07710050650619224932e-11)
 
 
 def sin_cos(angle: Array) -> tuple[Array, Array]:
-    """The sine and the cosine of angles in radians, float64, of any shape."""
+    """The sine and the cosine of angles in radians, float64 (B,)."""
     xp = namespace(angle)
-    quarter = xp.round(angle * (2 / np.pi))
+    quarter = xp.floor(angle * (2 / np.pi) + 0.5)
     rest = (angle - quarter * _HALF_PI[0]) - quarter * _HALF_PI[1]
-    square = rest * rest
-    sine = rest + rest * square * _polynomial(square, _SINE)
-    cosine = 1.0 - (0.5 * square - square * square * _polynomial(square, _COSINE))
-    turns = xp.astype(quarter, xp.int64) & 3
-    odd = (turns & 1) == 1
-    sine, cosine = xp.where(odd, cosine, sine), xp.where(odd, sine, cosine)
-    return xp.where(turns >= 2, -sine, sine), xp.where((turns == 1) | (turns == 2), -cosine, cosine)
+    sine, cosine = sin_cos_of_small(rest)
+    tables, turns = _QUARTERS.on_device_of(angle), xp.astype(quarter, xp.int64) & 3
+    is_odd = look_up(tables.is_odd, turns)
+    sine, cosine = xp.where(is_odd, cosine, sine), xp.where(is_odd, sine, cosine)
+    return sine * look_up(tables.sine, turns), cosine * look_up(tables.cosine, turns)
 
 
-def _polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
-    total: Any = coefficients[-1]
-    for coefficient in reversed(coefficients[:-1]):
-        total = total * x + coefficient
-    return total  # type: ignore[no-any-return]
+def sin_cos_of_small(angle: Array) -> tuple[Array, Array]:
+    """The same, bit for bit, for angles (B,) of at most pi / 4 in magnitude."""
+    square = angle * angle
+    # Both polynomials at once: (6, 2, 1) coefficients, the highest power first.
+    total: Any = _POLYNOMIALS.on_device_of(angle).coefficients
+    total, *rest = total
+    for coefficient in rest:
+        total = total * square + coefficient
+    sine = angle + angle * square * total[0]
+    cosine = 1.0 - (0.5 * square - square * square * total[1])
+    return sine, cosine
 
 
 NORMAL_LEVELS = 2**16

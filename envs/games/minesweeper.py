@@ -118,8 +118,7 @@ class MineSweeper(EnvSpec):
     @property
     def state_bounds(self) -> Mapping[str, tuple[int, int]]:
         return {
-            "squares": (_FREE, _OPEN),
-            "near": (0, 9),
+            "board": (0, 3 * 9 + _OPEN),
             "seen": (0, 9),
             "num_open": (0, self._num_free),
         }
@@ -131,30 +130,26 @@ class MineSweeper(EnvSpec):
         mines = parameters["mines"]
         xp, tables = namespace(mines), self._tables.on_device_of(mines)
         zeros = xp.zeros_like(mines[:, 0])
+        # Three times the number of mines near a square, and what is on it.
         squares = xp.zeros((mines.shape[0], self.size**2), dtype=xp.int64, device=mines.device)
         rows = row_starts(mines.shape[0], self.size**2, mines)
         squares.reshape(-1)[rows[:, None] + mines] = _MINE
-        near = xp.sum(look_up(tables.neighbours, mines), axis=1)
-        return {"t": zeros, "squares": squares, "near": near, "seen": zeros, "num_open": zeros}
+        board = squares + 3 * xp.sum(look_up(tables.neighbours, mines), axis=1)
+        return {"t": zeros, "board": board, "seen": zeros, "num_open": zeros}
 
     def step(self, state: State, actions: Array) -> tuple[State, Array, Array]:
         xp, tables = namespace(actions), self._tables.on_device_of(actions)
-        squares = state["squares"]
+        board = xp.asarray(state["board"], copy=True)
         square = actions[:, 0] * self.size + actions[:, 1]
-        index = row_starts(squares.shape[0], self.size**2, square) + square
-        was = look_up(squares.reshape(-1), index)
-        squares = xp.asarray(squares, copy=True)
-        squares.reshape(-1)[index] = xp.where(was == _FREE, _OPEN, was)
-        num_open = state["num_open"] + (was == _FREE)
-        state = {
-            **state,
-            "t": state["t"] + 1,
-            "squares": squares,
-            "seen": look_up(state["near"].reshape(-1), index),
-            "num_open": num_open,
-        }
-        ended = (was == _MINE) | (num_open == self._num_free) | (state["t"] == self._num_free)
-        return state, look_up(tables.reward, was), ended
+        index = row_starts(board.shape[0], self.size**2, square) + square
+        code = look_up(board.reshape(-1), index)
+        board.reshape(-1)[index] = look_up(tables.opened, code)
+        t, num_open = state["t"] + 1, state["num_open"] + look_up(tables.is_free, code)
+        seen = look_up(tables.near, code)
+        ended = look_up(tables.is_mine, code) | (num_open == self._num_free)
+        ended = ended | (t == self._num_free)
+        state = {"t": t, "board": board, "seen": seen, "num_open": num_open}
+        return state, look_up(tables.reward, code), ended
 
     def observe(self, state: State) -> Array:
         return state["seen"]
@@ -175,9 +170,15 @@ class MineSweeper(EnvSpec):
     @cached_property
     def _tables(self) -> Tables:
         free = self._num_free
+        near, what = np.divmod(np.arange(30), 3)
+        reward = np.array([1 / free, -0.5 - 1 / free, -0.5 / (free - 2)], dtype=np.float32)
         return Tables(
             neighbours=neighbours(self.size),
-            reward=np.array([1 / free, -0.5 - 1 / free, -0.5 / (free - 2)], dtype=np.float32),
+            near=near,
+            opened=3 * near + np.where(what == _FREE, _OPEN, what),
+            is_free=(what == _FREE).astype(np.int64),
+            is_mine=what == _MINE,
+            reward=reward[what],
             accuracy=(np.arange(free + 1) / free).astype(np.float32),
         )
 

@@ -13,9 +13,9 @@ from gymnasium import spaces
 
 from rlgates.envs.engine.arrays import Array, namespace
 from rlgates.envs.engine.elementary import NORMAL_LEVELS, sin_cos
-from rlgates.envs.engine.noise import NoiseSettings, add_noise, check_sigma
+from rlgates.envs.engine.noise import Noise, check_sigma, sample_levels
 from rlgates.envs.engine.parameters import EpisodeParameter, Integers, Numbers
-from rlgates.envs.engine.philox import Key, below, fractions
+from rlgates.envs.engine.philox import Key, fractions
 from rlgates.envs.engine.settings import check_range, set_fields
 from rlgates.envs.engine.spec import EnvSpec, Player, State
 
@@ -105,36 +105,35 @@ class StatelessPendulum(EnvSpec):
     def initial_state(self, parameters: dict[str, Array]) -> State:
         angle = parameters["angle"][:, 0]
         xp = namespace(angle)
+        sine, cosine = sin_cos(angle)
         return {
             "t": xp.zeros(angle.shape[0], dtype=xp.int64, device=angle.device),
             "angle": angle,
             "velocity": parameters["velocity"][:, 0],
+            "sine": sine,
+            "cosine": cosine,
         }
 
     def step(self, state: State, actions: Array) -> tuple[State, Array, Array]:
         xp, angle, velocity = namespace(actions), state["angle"], state["velocity"]
-        torque = xp.clip(actions[:, 0], -_MAX_TORQUE, _MAX_TORQUE)
+        torque = actions[:, 0].clip(-_MAX_TORQUE, _MAX_TORQUE)
         # As gymnasium does: torques are float32, the rest is float64.
         effort = xp.astype(0.001 * (torque * torque), xp.float64)
         from_upright = _from_upright(angle)
         cost = from_upright * from_upright + 0.1 * (velocity * velocity) + effort
         reward = (1.0 - cost * (1 / _HALF_RANGE)) * (1 / self.max_steps)
-        sine, _ = sin_cos(angle)
-        pull = _GRAVITY_TERM * sine + xp.astype(3.0 * torque, xp.float64)
-        velocity = xp.clip(velocity + pull * _STEP_SECONDS, -_MAX_SPEED, _MAX_SPEED)
-        t = state["t"] + 1
-        state = {
-            **state,
-            "t": t,
-            "angle": angle + velocity * _STEP_SECONDS,
-            "velocity": velocity,
-        }
+        pull = _GRAVITY_TERM * state["sine"] + xp.astype(3.0 * torque, xp.float64)
+        velocity = (velocity + pull * _STEP_SECONDS).clip(-_MAX_SPEED, _MAX_SPEED)
+        t, angle = state["t"] + 1, angle + velocity * _STEP_SECONDS
+        sine, cosine = sin_cos(angle)
+        moved = {"t": t, "angle": angle, "velocity": velocity, "sine": sine, "cosine": cosine}
+        state = {**state, **moved}
         return state, xp.astype(reward, xp.float32), t == self.max_steps
 
     def observe(self, state: State) -> Array:
-        xp = namespace(state["t"])
-        sine, cosine = sin_cos(state["angle"])
-        seen: Array = xp.astype(xp.stack([cosine, sine], axis=1), xp.float32)
+        xp, cosine = namespace(state["t"]), state["cosine"]
+        seen: Array = xp.empty((cosine.shape[0], 2), dtype=xp.float32, device=cosine.device)
+        seen[:, 0], seen[:, 1] = cosine, state["sine"]
         return seen
 
     def metrics(self, state: State) -> dict[str, Array]:
@@ -211,9 +210,9 @@ class NoisyStatelessPendulum(StatelessPendulum):
         super().__post_init__()
         set_fields(self, noise_sigma=check_sigma(self.noise_sigma))
 
-    @property
-    def _noise(self) -> NoiseSettings:
-        return NoiseSettings(self.noise_sigma, self.observation_space)
+    @cached_property
+    def _noise(self) -> Noise:
+        return Noise(self.noise_sigma, self.observation_space)
 
     @cached_property
     def parameters(self) -> Mapping[str, EpisodeParameter]:
@@ -224,14 +223,13 @@ class NoisyStatelessPendulum(StatelessPendulum):
         return {"noise": (0, NORMAL_LEVELS - 1)}
 
     def sample(self, key: Key) -> dict[str, Array]:
-        words = key.words(2 * (self.max_steps + 1), stream=1)
-        return {**super().sample(key), "noise": below(words, NORMAL_LEVELS)}
+        return {**super().sample(key), "noise": sample_levels(key, 2 * (self.max_steps + 1))}
 
     def initial_state(self, parameters: dict[str, Array]) -> State:
         return {**super().initial_state(parameters), "noise": parameters["noise"]}
 
     def observe(self, state: State) -> Array:
-        return add_noise(super().observe(state), state["t"], state["noise"], self._noise)
+        return self._noise.add(super().observe(state), state["t"], state["noise"])
 
     def memory_player(self) -> Player:
         return PendulumMemoryPlayer(self.noise_sigma)
