@@ -15,7 +15,12 @@ from rlgates.envs.engine.philox import Key
 _PHASES = {"explore_steps": 3, "distractor_steps": 9, "reward_steps": 8, "apple_reward": (1, 3)}
 _EARLY = {**_PHASES, "end_on_choice": True, "apple_respawn": 2, "crop": 7}
 _SHORT: dict[str, list[dict[str, Any]]] = {
-    "rlgates/PassiveMatch-v0": [_PHASES, _EARLY, {"num_colors": 2, "reward_steps": 9}],
+    "rlgates/PassiveMatch-v0": [
+        _PHASES,
+        _EARLY,
+        {"num_colors": 2, "reward_steps": 9},
+        {**_PHASES, "apple_reward": ("pickup", 1, 3)},
+    ],
     "rlgates/ActiveMatch-v0": [_PHASES, {**_EARLY, "shuffle_pads": "env"}],
     "rlgates/PassiveTMaze-v0": [{"corridor_length": 3}, {"corridor_length": 1}],
     "rlgates/ActiveTMaze-v0": [{"corridor_length": 3, "oracle_length": 2, "distract_reward": 0.1}],
