@@ -47,6 +47,9 @@ class GateTrace(NamedTuple):
         return [timescale(forget, decay) for forget in self.forget]
 
 
+_OF_A_CELL = ("input_size", "output_size", "state_shapes")  # what its constructor sets
+
+
 class Core(nn.Module):
     """A stack of cells run over time, with episode starts inside the sequence.
 
@@ -59,9 +62,10 @@ class Core(nn.Module):
         backend: what runs the core. "plain" is the loop over time in PyTorch. "native" is C++
             for float32 on the CPU, for all cores with memory. "triton" runs the gated LSTMs, GRUs
             and JANETs and the cores that are linear in their state (minGRU, GILR, minLSTM, LRU)
-            in float32 on a GPU. "scan" runs the linear ones in log2(T) PyTorch operations, for
-            any dtype and device. "auto" tries native, triton and scan,
-            takes the first that supports the call and pays off, and else runs the loop.
+            in float32 on a GPU. "scan" runs the linear ones in log2(T) PyTorch operations, and
+            those that look back a bounded number of steps in a few, for any dtype and device.
+            "auto" tries native, triton and scan, takes the first that supports the call and pays
+            off, and else runs the loop.
         skip_connections: every layer above the first also reads the input, and the output is
             the outputs of all layers side by side (otherwise that of the last layer).
         learned_state: the initial state is a parameter, which starts at the cells' own initial
@@ -96,6 +100,11 @@ class Core(nn.Module):
         self.skip_connections = check_flag("skip_connections", skip_connections)
         self.debug = check_flag("debug", debug)
         check_size("num_layers", len(cells))
+        for cell in cells:
+            if missing := [name for name in _OF_A_CELL if not hasattr(cell, name)]:
+                raise TypeError(
+                    f"the constructor of {type(cell).__name__} must set {', '.join(missing)}."
+                )
         width = cells[0].input_size
         for layer, cell in enumerate(cells):
             if cell.input_size != width:

@@ -14,10 +14,12 @@ import torch
 from rlgates.cell import Cell, check_device, factory_kwargs, option_names
 from rlgates.core import BackendName, Core
 from rlgates.cores.dnc import DNC
+from rlgates.cores.elman import Elman, IndRNN
 from rlgates.cores.feedforward import FeedForward
 from rlgates.cores.gato import GATO
 from rlgates.cores.gru import GRU
 from rlgates.cores.janet import JANET
+from rlgates.cores.lmu import LMU
 from rlgates.cores.lru import LRU
 from rlgates.cores.lstm import LSTM
 from rlgates.cores.minimal import GILR, MinGRU, MinLSTM
@@ -26,6 +28,8 @@ from rlgates.cores.nru import NRU
 from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
+from rlgates.cores.window import FrameConv, FrameStack, Positional
+from rlgates.cores.xlstm import MLSTM, SLSTM
 from rlgates.errors import (
     MAX_DEPTH,
     MAX_WIDTH,
@@ -202,6 +206,54 @@ CORES: dict[str, CoreRow] = {
         "Hung et al. 2019",
         _every_gate,
     ),
+    "elman": CoreRow(
+        Elman,
+        "Elman network",
+        "h' = tanh(W x + b + U h)",
+        "Elman 1990",
+    ),
+    "indrnn": CoreRow(
+        IndRNN,
+        "IndRNN",
+        "h' = relu(W x + b + u h), a number u for each unit",
+        "Li et al. 2018",
+    ),
+    "lmu": CoreRow(
+        LMU,
+        "LMU (Legendre memory unit)",
+        "m' = A m + B u, h' = tanh(W_x x + W_h h + W_m m')",
+        "Voelker et al. 2019",
+    ),
+    "slstm": CoreRow(
+        SLSTM,
+        "sLSTM",
+        "c' = f c + exp(L_i) tanh(L_u), n' = f n + exp(L_i), h' = o c' / n'",
+        "Beck et al. 2024",
+    ),
+    "mlstm": CoreRow(
+        MLSTM,
+        "mLSTM",
+        "C' = f C + exp(i) v k, h' = o C' q / max(n' q, 1), gates of x alone",
+        "Beck et al. 2024",
+    ),
+    "frame_stack": CoreRow(
+        FrameStack,
+        "frame stack",
+        "y = mlp(C x of the last inputs)",
+        "Mnih et al. 2015, Morad et al. 2023",
+    ),
+    "frame_conv": CoreRow(
+        FrameConv,
+        "frame convolution",
+        "y = sum of W_k x_(t-k) over the last inputs",
+        "Bai et al. 2018, Morad et al. 2023",
+    ),
+    "positional": CoreRow(
+        Positional,
+        "positional MLP",
+        "y = tanh(W x + U p(step) + b)",
+        "Vaswani et al. 2017, Morad et al. 2023",
+    ),
     "none": CoreRow(FeedForward, "no memory (the floor)", "h' = tanh(W x + b)", ""),
 }
 
@@ -270,9 +322,11 @@ def register_core(
 def _check_factory(cell: CoreFactory, needed: list[str]) -> None:
     """Raise unless `make_core` can call it with these parameters too."""
     usable = issubclass(cell, Cell | Core) if inspect.isclass(cell) else callable(cell)
-    if not usable or inspect.isabstract(cell):
+    absent = sorted(getattr(cell, "__abstractmethods__", ()))
+    if not usable or absent:
+        lacks = f", which lacks the methods {', '.join(absent)}" if absent else ""
         raise TypeError(
-            f"cell must be a concrete subclass of rlgates.Cell or a factory, got {cell!r}."
+            f"cell must be a concrete subclass of rlgates.Cell or a factory, got {cell!r}{lacks}."
         )
     parameters = inspect.signature(cell).parameters
     required = ["input_size", "hidden_size", *needed]

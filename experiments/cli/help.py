@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.base import RunConfig, options_text
 from rlgates.experiments.configs.docs import field_docs
+from rlgates.experiments.configs.gym import GymConfig
 
 WIDTH = 100
 MAIN: Mapping[str, tuple[str, ...]] = {
@@ -54,24 +56,31 @@ def short_help(command: str, config: RunConfig) -> str:
     words, options = USAGE[command]
     docs = field_docs(type(config))
     known = {item.name for item in fields(config)}
-    rows = dict(options)
+    rows = {option: (text, "") for option, text in options.items()}
     for name in MAIN[command]:
         if name in known:
-            value = _text(getattr(config, name))
-            rows[f"--{name.replace('_', '-')}"] = f"{_first(docs[name])} [{value}]"
+            default = _shorten(_text(getattr(config, name)), WIDTH // 3)
+            rows[f"--{name.replace('_', '-')}"] = _first(docs[name]), f" [{default}]"
     width = max(map(len, rows)) + 4
     lines = [f"usage: rlgates {command} [OPTIONS]", "", words, ""]
-    for option, text in rows.items():
-        text = textwrap.shorten(text, WIDTH - width, placeholder=" ...]")
-        lines.append(f"  {option:<{width - 2}}{text}")
-    count = len(known)
-    lines += ["", f"In brackets: the default. rlgates {command} --help-all: all {count} settings."]
+    for option, (text, default) in rows.items():
+        text = _shorten(text, WIDTH - width - len(default))
+        lines.append(f"  {option:<{width - 2}}{text}{default}")
+    defaults = "the default"
+    if isinstance(config, AgentConfig | GymConfig):
+        defaults += f" for {config.env}"
+    everything = f"rlgates {command} --help-all: all {len(known)} settings."
+    lines += ["", f"In brackets: {defaults}. {everything}"]
     return "\n".join(lines)
 
 
 def _first(doc: str) -> str:
     """The first sentence, without what follows a semicolon."""
     return doc.partition(". ")[0].partition(";")[0].rstrip(".")
+
+
+def _shorten(text: str, width: int) -> str:
+    return textwrap.shorten(text, width, placeholder=" ...")
 
 
 def _text(value: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -166,11 +165,6 @@ def film(
     """
     from rlgates.experiments.show.film import film
 
-    print(
-        f"filming {episodes} episode{'s' * (episodes > 1)} of {run} ...",
-        file=sys.stderr,
-        flush=True,
-    )
     print(film(run, out, episodes, fps, best))
     return FINISHED
 

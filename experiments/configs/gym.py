@@ -32,6 +32,7 @@ from rlgates.experiments.configs.gym_env import (
     POLICIES,
     WRAPPERS,
     check_wrappers,
+    find_env_id,
     full_settings,
     make_env,
     pick_policy,
@@ -210,6 +211,8 @@ class GymConfig(RunConfig):
     def check(self) -> None:
         check_choice("algo", self.algo, ALGOS)
         check_choice("vec_env", self.vec_env, ("dummy", "subproc"))
+        if not self.is_batched:
+            find_env_id(self.env)  # its module may register the core
         check_options(self.core, self.core_options)
         make_core(self.core, 1, self.hidden_size, **self.core_options)
         if self.algo == "sb3-contrib" and (

@@ -75,6 +75,14 @@ FAMILIES = {
     "gato": ("#AA4499", 12),
     "lru": ("#56B4E9", 10),
     "minlstm": ("#661100", 1),
+    "elman": ("#AAAA00", 0),
+    "indrnn": ("#6699CC", 5),
+    "lmu": ("#4477AA", 9),
+    "slstm": ("#228833", 3),
+    "mlstm": ("#AA3377", 4),
+    "frame_stack": ("#CC6677", 1),
+    "frame_conv": ("#997700", 2),
+    "positional": ("#994455", 8),
 }
 SERIES = tuple(Style(color, *line) for color, line in zip(GATE_COLORS.values(), LINES, strict=True))
 """For what is no core, in order: the styles of the LSTM's gates."""

@@ -258,7 +258,9 @@ def read_config(folder: Path) -> tuple[RunConfig, int]:
     """
     manifest = read_manifest(folder)
     if manifest is None or "config" not in manifest:
-        raise ValueError(f"{folder} holds no run: it has no manifest.json with a config.")
+        inside = sorted(path.parent for path in folder.glob("*/manifest.json"))
+        hint = f" Did you mean {inside[0]}?" if inside else ""
+        raise ValueError(f"{folder} holds no run: it has no manifest.json with a config.{hint}")
     try:
         return CONFIGS[manifest["kind"]](**_immutable(manifest["config"])), manifest["seed"]
     except (KeyError, TypeError) as error:

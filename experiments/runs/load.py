@@ -11,6 +11,7 @@ from rlgates.agents import PolicyEvaluation, evaluate_policy, load_vec_normalize
 from rlgates.errors import check_size
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.gym import GymConfig
+from rlgates.experiments.configs.gym_env import find_env_id
 from rlgates.experiments.runs.agent.build import AGENTS, Agent, agent_file
 from rlgates.experiments.runs.agent.evaluate import MAX_ENVS, evaluation_seed, fresh_env
 from rlgates.experiments.runs.folder import read_config
@@ -88,4 +89,6 @@ def load_run(folder: Path, best: bool = False) -> LoadedRun:
             f"If you trust it: rlgates convert {folder / 'model.zip'} --trust."
         )
     file = agent_file(folder, best)
+    if isinstance(config, GymConfig) and not config.is_batched:
+        find_env_id(config.env)  # its module may register the core
     return LoadedRun(config, seed, file, AGENTS[config.algo].load(file, device="cpu", safe=True))

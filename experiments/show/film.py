@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,8 @@ def film(
     check_number("fps", fps, above=0)
     check_folder("out", out.parent)
     run = load_run(folder, best)
+    plural = "s" * (episodes > 1)
+    print(f"filming {episodes} episode{plural} of {folder} ...", file=sys.stderr, flush=True)
     config = run.config
     film_frames: list[Pixels] = []
     seconds: list[float] = []

@@ -19,6 +19,7 @@ HEIGHT = 128  # of the strip at most
 DECADES = 3  # range of the colour map in timescales, 1 / (1 - f)
 _DOT = 2
 _LINE = 5 * _DOT
+_GAP = 6  # between the image and the text below it
 _LEFT = MARGIN + length("slow", _DOT) + 8  # left edge of the strip
 _MARK_HEIGHT = 6  # of rewards, in pixels
 _BAR = 24  # pixels of a decade in the colour legend
@@ -64,12 +65,12 @@ def frames(episode: Episode, title: str = "", most: int = 250) -> Iterator[Pixel
     for t, image in enumerate(episode.images):
         if t % stride and t < steps and not rewards[t]:
             continue
-        line = np.full((_LINE + MARGIN, image.shape[1], 3), BACKGROUND, dtype=np.uint8)
+        line = np.full((_GAP + _LINE + MARGIN, image.shape[1], 3), BACKGROUND, dtype=np.uint8)
         caption, color = (episode.result, BRIGHT)
         if t < steps:
             caption, color = (f"action {episode.actions[t]}", TEXT)
-        write(line, caption, MARGIN, 0, color, _DOT)
-        write(line, title, line.shape[1] - MARGIN - length(title, _DOT), 0, FAINT, _DOT)
+        write(line, caption, MARGIN, _GAP, color, _DOT)
+        write(line, title, line.shape[1] - MARGIN - length(title, _DOT), _GAP, FAINT, _DOT)
         below = [] if panel is None else [panel.at(t)]
         yield np.concatenate([image, line, *below])
 
@@ -99,7 +100,6 @@ class _Panel:
     def _label(self, units: int, height: int) -> None:
         """Label the rows and the colours."""
         image, width = self._background, self._background.shape[1]
-        write(image, f"forget gates of {units} units", MARGIN, 0, FAINT, _DOT)
         write(image, "slow", MARGIN, self._top, FAINT, _DOT)
         write(image, "fast", MARGIN, self._top + height - _LINE, FAINT, _DOT)
         x = width - MARGIN
@@ -111,6 +111,10 @@ class _Panel:
                 x -= _BAR + 6
                 image[:_LINE, x : x + _BAR] = _colors(decade - 1 + np.arange(_BAR) / _BAR)
                 x -= 6
+        for words in (f"forget gates of {units} units", "forget gates", "gates"):
+            if MARGIN + length(words, _DOT) + 6 <= x:
+                write(image, words, MARGIN, 0, FAINT, _DOT)
+                break
 
     def _name_phases(self, phases: Sequence[str], y: int) -> None:
         """Write the name of each phase below its first step, if it fits."""

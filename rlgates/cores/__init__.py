@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from rlgates.cores.dnc import DNC
+from rlgates.cores.elman import Elman, IndRNN
 from rlgates.cores.feedforward import FeedForward
 from rlgates.cores.gato import GATO
 from rlgates.cores.gru import GRU
 from rlgates.cores.janet import JANET
+from rlgates.cores.lmu import LMU
 from rlgates.cores.lru import LRU
 from rlgates.cores.lstm import LSTM
 from rlgates.cores.minimal import GILR, MinGRU, MinLSTM
@@ -15,6 +17,8 @@ from rlgates.cores.nru import NRU
 from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
+from rlgates.cores.window import FrameConv, FrameStack, Positional
+from rlgates.cores.xlstm import MLSTM, SLSTM
 from rlgates.deprecation import renamed
 
 __all__ = [
@@ -23,16 +27,24 @@ __all__ = [
     "GILR",
     "GRU",
     "JANET",
+    "LMU",
     "LRU",
     "LSTM",
+    "MLSTM",
     "NRU",
     "RMA",
     "RMC",
     "RRU",
+    "SLSTM",
+    "Elman",
     "FeedForward",
+    "FrameConv",
+    "FrameStack",
+    "IndRNN",
     "MinGRU",
     "MinLSTM",
     "MogrifierLSTM",
+    "Positional",
 ]
 
 _MOVED = (

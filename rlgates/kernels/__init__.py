@@ -19,10 +19,11 @@ from rlgates.kernels.dispatch import (
     run_together,
     supports_heads,
 )
-from rlgates.kernels.spec import CellSpec, LayerSpec, LinearScan, LinearStep
+from rlgates.kernels.spec import AllSteps, CellSpec, LayerSpec, LinearScan, LinearStep
 
 __all__ = [
     "BACKENDS",
+    "AllSteps",
     "CellSpec",
     "Explanation",
     "Heads",

@@ -17,12 +17,12 @@ from rlgates.kernels.cpu import heads as cpu_heads
 from rlgates.kernels.cpu import layer as cpu_layer
 from rlgates.kernels.cpu import scan as cpu_scan
 from rlgates.kernels.cpu.heads import Heads, LossSettings, Taken
-from rlgates.kernels.spec import CellSpec, Layer, LinearScan
+from rlgates.kernels.spec import AllSteps, CellSpec, Layer, LinearScan
 from rlgates.kernels.triton import op as triton
 
 BACKENDS = ("auto", "plain", "native", "scan", "triton")
 
-_NOT_BUILT = "the extension rlgates.kernels.cpu._native was not built at installation"
+_NOT_BUILT = "the extension rlgates.kernels.cpu._native was not built for this version"
 _logger = logging.getLogger(__name__)
 
 
@@ -207,6 +207,13 @@ _BACKENDS: dict[type, dict[str, Backend]] = {
         "triton": Backend(_triton_scan_unsupported_reason, _triton_scan),
         "scan": Backend(lambda call: None, _scan, _torch_scan_is_worthwhile),
     },
+    AllSteps: {
+        "scan": Backend(
+            lambda call: None,
+            lambda call: call.spec.run(*call[1:5]),
+            lambda call: len(call.x) > 1,
+        ),
+    },
 }
 
 
@@ -245,7 +252,8 @@ def _call(request: LayerRequest) -> LayerCall:
     if x.is_cpu and torch.is_autocast_enabled("cpu"):  # the kernels compute in float32 all the same
         with torch.autocast("cpu", enabled=False):
             spec = layer.recurrence()
-        x = x if isinstance(spec, LinearScan) else x.to(torch.promote_types(x.dtype, torch.float32))
+        if isinstance(spec, CellSpec):
+            x = x.to(torch.promote_types(x.dtype, torch.float32))
     else:
         spec = layer.recurrence()
     weights = spec.weights if isinstance(spec, CellSpec) else ()

@@ -8,6 +8,7 @@ before anything is installed.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -233,6 +234,16 @@ def _rma(
     )
 
 
+def _elman(inputs: int, gate: GateKey, units: int, rectified: int) -> Shapes:
+    weights = (units, inputs), (units,), (units, units)
+    return Shapes(output_size=units, parts=(units,), weights=weights, saved=(units,))
+
+
+def _indrnn(inputs: int, gate: GateKey, units: int, rectified: int) -> Shapes:
+    weights = (units, inputs), (units,), (units,)
+    return Shapes(output_size=units, parts=(units,), weights=weights, saved=(units,))
+
+
 class NativeCell(NamedTuple):
     """A cell of native code.
 
@@ -256,6 +267,8 @@ CELLS = {
     "rru": NativeCell("rru", "Rru", _rru),
     "mogrifier": NativeCell("mogrifier", "Mogrifier", _mogrifier),
     "nru": NativeCell("nru", "Nru", _nru),
+    "elman": NativeCell("elman", "Elman", _elman),
+    "indrnn": NativeCell("elman", "IndRnn", _indrnn),
     "rmc": NativeCell("rmc", "Rmc", _rmc),
     "dnc": NativeCell("dnc", "Dnc", _dnc),
     "rma": NativeCell("rma", "Rma", _rma),
@@ -443,8 +456,17 @@ def _tensors(fields: Fields) -> list[str]:
     return [_declarations(_KINDS.get(f[0], "float *"), [f])[0] for f in fields]
 
 
+def digest() -> int:
+    """A number of this table: native code that was built from another one has another number."""
+    return zlib.crc32((_contract() + kernels()).encode()) & 0x7FFFFFFF
+
+
 def header() -> str:
-    """Gates, cells and arguments as C++."""
+    """Gates, cells and arguments as C++, and the `digest`."""
+    return f"{_contract()}enum {{ LAYOUT_DIGEST = {digest()} }};\n"
+
+
+def _contract() -> str:
     layer_length = sum(map(length, (CALL, LAYER, PROBABILITIES, TENSORS))) + 1
     scan_length = length(SCAN_CALL) + length(SCAN_TENSORS) + 1
     heads_length = sum(map(length, (HEADS_CALL, HEADS_NUMBERS, HEADS_TENSORS)))

@@ -68,7 +68,19 @@ class LinearScan(NamedTuple):
     is_complex: bool = False
 
 
-LayerSpec = CellSpec | LinearScan
+class AllSteps(NamedTuple):
+    """A cell whose steps need no loop: a few operations of PyTorch compute all of them.
+
+    Attributes:
+        run: gives the outputs (T, B, O) and the final state (B, S) from x (T, B, I), the state
+            before the first step (B, S), `episode_starts` (T, B) or None, and the state at
+            episode starts (B, S), or None for zeros.
+    """
+
+    run: Callable[[Tensor, Tensor, Tensor | None, Tensor | None], tuple[Tensor, Tensor]]
+
+
+LayerSpec = CellSpec | LinearScan | AllSteps
 
 
 class Layer(Protocol):

@@ -91,6 +91,8 @@ OTHER_VALUES: dict[str, Any] = {
 def other_than(default: Any) -> Any:
     if isinstance(default, bool):
         return not default
+    if isinstance(default, str):  # a nonlinearity
+        return {"tanh": "relu", "relu": "tanh"}[default]
     return default + 1 if isinstance(default, int) else 0.25
 
 

@@ -8,7 +8,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.cases import FAMILY_OF, LIGHT, build, every_core, every_family, every_setting, small
+from support.cases import (
+    FAMILY_OF,
+    FORGETFUL,
+    LIGHT,
+    build,
+    every_core,
+    every_family,
+    every_setting,
+    small,
+)
 from support.equivalence import (
     assert_close,
     inputs_and_state,
@@ -187,4 +196,4 @@ def test_every_other_core_remembers(name: str) -> None:
     changed = x.clone()
     changed[0] += 1
     late = (core(x)[0][1:] - core(changed)[0][1:]).abs().amax()
-    assert (late > 1e-4) == (name != "none")
+    assert (late > 1e-4) == (name not in FORGETFUL)

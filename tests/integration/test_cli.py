@@ -91,6 +91,10 @@ def test_help_fits_a_screen(line: str, capsys: pytest.CaptureFixture[str]) -> No
     assert len(printed.splitlines()) <= 30
     assert max(map(len, printed.splitlines())) <= 100
     assert f"rlgates {command} --help-all" in printed
+    rows = [row for row in printed.splitlines() if row.startswith("  --")]
+    own = ("--preset", "--config", "--list", "--tier")
+    for row in rows:
+        assert re.search(r" \[.*\]$", row) or row.split()[0] in own
     with pytest.raises(SystemExit):
         cli.main([*line.split(), "--help-all"])
     everything = capsys.readouterr().out

@@ -33,6 +33,7 @@ from rlgates.experiments.runs.gym.envs import Replay, SavedEnvs, make_envs
 from rlgates.experiments.runs.gym.train import GymResult, train
 from rlgates.experiments.runs.load import load_run
 from rlgates.experiments.runs.stopping import InterruptedRun
+from rlgates.registry import CORES
 
 TINY = GymConfig(
     hidden_size=8,
@@ -292,6 +293,33 @@ def test_success_is_reported_where_the_environment_tells_it(
     assert result["success"] == result["mean_return"]
     assert f"success {result['success']:.2f}" in printed
     assert "eval/success_rate" in (folder / "progress.csv").read_text()
+
+
+def test_a_core_that_the_module_of_the_environment_registers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    row = "\nfrom rlgates import register_core\nfrom rlgates.cores import GRU\n"
+    Path("guess_module.py").write_text(MODULE + row + 'register_core("my_gru", GRU)\n')
+    words = ["--env", "guess_module:Guess-v0", "--core", "my_gru"]
+    folder = "runs/guess_module-Guess-v0-ppo-my_gru/seed-0"
+    try:
+        assert main(["train", *words, *WORDS]) == 0
+        # As in a new process: nobody has imported the module yet.
+        del CORES["my_gru"], sys.modules["guess_module"]
+        gymnasium.registry.pop("Guess-v0")
+        assert main(["eval", folder, "--episodes", "2"]) == 0
+        assert "2 episodes" in capsys.readouterr().out
+    finally:
+        CORES.pop("my_gru", None)
+
+
+def test_what_a_folder_of_a_run_is_mistaken_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--env", "guess_module:Guess-v0", *WORDS]) == 0
+    folder = Path("runs/guess_module-Guess-v0-ppo-ur_lstm")
+    assert main(["eval", str(folder)]) == 2
+    assert f"Did you mean {folder / 'seed-0'}?" in capsys.readouterr().err
+    assert main(["gates", str(folder / "seed-0")]) == 2
+    assert "holds a run in guess_module:Guess-v0, and this is for" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--env", "CartPole-v1"], ["--preset", "pendulum_novel"], []])

@@ -73,6 +73,21 @@ def test_what_a_run_leaves(config: GymConfig) -> None:
         RunFolder(replace(config, gamma=0.9), 3).result(GymResult)
 
 
+def test_the_curve_has_one_evaluation_at_a_step(
+    config: GymConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(
+        "rlgates.experiments.runs.gym.train.draw_returns", lambda *words: drawn.append(words[0])
+    )
+    result = train(config, 0, bar=False)
+    steps, returns = drawn[0]["evaluations on fresh episodes"]
+    known = ~np.isnan(returns)
+    assert read_evaluations(config.run_folder(0))[0].tolist()[-1] == result.steps
+    assert steps[known].tolist() == sorted(set(steps[known])) == [result.steps / 2, result.steps]
+    assert returns[-1] == result.mean_return
+
+
 def test_statistics_of_the_agent_are_those_of_its_environments(config: GymConfig) -> None:
     train(config, 0, bar=False)
     saved = read_json(config.run_folder(0) / "model.json")

@@ -22,12 +22,17 @@ SMALL: dict[str, dict[str, Any]] = {
     "nru": {"memory_size": 3, "num_heads": 3},
     "rru": {"output_size": 4},
     "gato": {"depth": 2, "inner_size": 2},
+    "lmu": {"memory_size": 4, "theta": 8.0},
+    "slstm": {"num_heads": 2},
+    "mlstm": {"num_heads": 2},
 }
 # A memory does not depend on the gate of its controller: most of the gates are slow tests.
 HEAVY = ("rmc", "dnc", "rma")
 LIGHT_GATES = ("", "ur", "om")
 # Cores and twins that stop a gradient, which finite differences do not.
 STOPPED = ("dnc", "rma")
+# Cores that keep nothing of their inputs.
+FORGETFUL = ("none", "positional")
 # A cell of several gated layers numbers their weights.
 NUMBERED = {"rma": ("_1", "_2")}
 # Biases besides those of the gate that are not initialized to zero.

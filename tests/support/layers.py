@@ -72,6 +72,8 @@ FUSED_OPTIONS: dict[str, list[dict[str, Any]]] = {
     ],
     "mogrifier": [{"rounds": 0}, {"rounds": 1}, {"rounds": 4, "rank": 2}, {"cap_input": False}],
     "nru": [{}, {"num_heads": 3, "layer_norm": True}, {"num_heads": 1, "relu": True}],
+    "elman": [{}, {"nonlinearity": "relu"}],
+    "indrnn": [{}, {"nonlinearity": "tanh", "max_recurrent": 0.7}],
     "rmc": [
         {},
         {"num_heads": 2, "num_blocks": 2, "mlp_layers": 3},
@@ -97,7 +99,10 @@ FUSED: list[Layer] = [
 ]
 # One of each of these cells.
 SOME_FUSED: list[Layer] = [
-    *(FUSED[i] for i in (0, 2, 7, 16)),
+    *((name, FUSED_OPTIONS[name][i]) for name, i in (("gato", 0), ("gato", 2), ("rru", 1))),
+    ("nru", {"num_heads": 3, "layer_norm": True}),
+    ("elman", {}),
+    ("indrnn", {}),
     ("om_mogrifier", {}),
     ("ur_rmc", {"num_heads": 2}),
     ("ur_rma", {"latent_size": 4, "num_slots": 6, "top_k": 6}),

@@ -21,12 +21,14 @@ from support.twin_harness import (
 
 from rlgates.gates import GATES
 from rlgates.registry import CORES
-from twins import linear, rru
+from twins import linear, rru, ungated, window
 from twins.gated import gru, janet, lstm, mogrifier
 from twins.gates import MAIN
 from twins.gato import gato
+from twins.lmu import lmu
 from twins.nru import nru
 from twins.sequence import Initial, Step, zeros
+from twins.xlstm import mlstm, slstm
 
 Options = dict[str, Any]
 BEFORE, LINEAR, TWO = {"reset": "before"}, {"candidate": "linear"}, {"num_layers": 2}
@@ -102,6 +104,38 @@ TWINS = {
         each("lru", {}, TWO, NO_GAMMA, NO_GAMMA | TWO),
         each("lru", {}),
     ),
+    "elman": Twin(
+        ungated.elman,
+        each("elman", {}, TWO, {"nonlinearity": "relu"}),
+        each("elman", {}),
+    ),
+    "indrnn": Twin(
+        ungated.indrnn,
+        each("indrnn", {}, TWO, {"nonlinearity": "tanh", "max_recurrent": 0.3}),
+        each("indrnn", {"nonlinearity": "tanh"}),
+    ),
+    "lmu": Twin(
+        lmu,
+        each("lmu", {"memory_size": 4}, {"memory_size": 7, "theta": 9.5} | TWO),
+        each("lmu", {"memory_size": 3}),
+    ),
+    "slstm": Twin(slstm, each("slstm", {}, TWO, LARGE | {"num_heads": 3}), each("slstm", {})),
+    "mlstm": Twin(
+        mlstm,
+        each("mlstm", {}, TWO, LARGE | {"num_heads": 3}, LARGE | {"num_heads": 2, "key_size": 5}),
+        each("mlstm", {}),
+    ),
+    "frame_stack": Twin(
+        window.frame_stack,
+        each("frame_stack", {}, TWO, {"window": 2}, {"window": 8}),
+        each("frame_stack", {}),
+    ),
+    "frame_conv": Twin(
+        window.frame_conv,
+        each("frame_conv", {}, TWO, {"window": 2}, {"window": 8}),
+        each("frame_conv", {}),
+    ),
+    "positional": Twin(window.positional, each("positional", {}, TWO), []),
     "none": Twin(linear.memoryless, each("none", {}, TWO), []),
     "gato": Twin(
         gato,

@@ -13,6 +13,7 @@ from rlgates.agents.ranks import ALONE, Ranks
 from rlgates.envs import BatchedEnv
 from rlgates.envs.sb3 import BatchedVecEnv
 from rlgates.experiments.configs.agent import AgentConfig
+from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.runs.agent.callbacks import ScaledReward
 from rlgates.experiments.runs.folder import read_config
 
@@ -79,6 +80,11 @@ def read_agent_config(folder: Path) -> tuple[AgentConfig, int]:
         ValueError: there is no run, one of a task, or one of another version of rlgates.
     """
     config, seed = read_config(folder)
+    if isinstance(config, GymConfig):
+        raise ValueError(
+            f"{folder} holds a run in {config.env}, and this is for runs in the environments of "
+            "rlgates. `rlgates film` shows the gates of an agent in any that renders images."
+        )
     if not isinstance(config, AgentConfig):
         raise ValueError(f"{folder} does not hold a run of `rlgates train`.")
     return config, seed

@@ -354,10 +354,11 @@ def _draw(folder: Path, config: GymConfig, result: GymResult) -> None:
     else:
         label, names = "success rate", ("rollout/success_rate", SUCCESS)
         final = result.success
-    evaluations = np.append(logs.column(rows, names[1]), final)
+    earlier = steps < result.steps  # one after the last update has fewer episodes than the final
+    evaluations = np.append(logs.column(rows, names[1])[earlier], final)
     lines = {
         "in training": (steps, logs.column(rows, names[0])),
-        "evaluations on fresh episodes": (np.append(steps, result.steps), evaluations),
+        "evaluations on fresh episodes": (np.append(steps[earlier], result.steps), evaluations),
     }
     draw_returns(lines, folder / "curve.png", f"{config.title}, {config.core}", label)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import warnings
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -16,6 +17,15 @@ try:
     from rlgates.kernels.cpu import _native as _native
 except ImportError:  # no compiler when the package was installed
     _native = None  # type: ignore[assignment]
+else:
+    # Addresses and sizes would be taken for others: a checkout may be newer than its build.
+    if getattr(_native, "LAYOUT_DIGEST", None) != layout.digest():
+        warnings.warn(
+            "rlgates.kernels.cpu._native was built from another version of rlgates and is left "
+            "out, which makes cores several times slower: install rlgates again.",
+            stacklevel=2,
+        )
+        _native = None  # type: ignore[assignment]
 
 _Number = TypeVar("_Number", int, float)
 _forked = False
@@ -32,7 +42,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def built() -> bool:
-    """Whether the extension was built when the package was installed."""
+    """Whether the extension was built when this version of the package was installed."""
     return _native is not None
 
 

@@ -33,7 +33,7 @@ def test_tables() -> None:
     assert get_args(BackendName) == kernels.BACKENDS
     assert get_args(Init) == tuple(INITS)
     assert {name for _, name, _ in CHOICES} == {
-        "reset", "candidate", "input_start", "s_update", "gate_style",
+        "reset", "candidate", "input_start", "s_update", "gate_style", "nonlinearity",
     }  # fmt: skip
 
 

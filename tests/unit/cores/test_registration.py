@@ -217,6 +217,11 @@ def stacked(input_size: int, hidden_size: int, num_layers: int = 1) -> Core:
     raise NotImplementedError
 
 
+class NoStep(Cell):
+    def project(self, x: Tensor) -> Tensor:
+        return x
+
+
 class NoSizes(Leaky):
     def __init__(self, hidden_size: int) -> None:
         super().__init__(1, hidden_size)
@@ -231,6 +236,7 @@ class NoSizes(Leaky):
         ("Leaky", Leaky, ValueError, "lower-case"),
         ("leaky", nn.LSTM, TypeError, "must be a concrete subclass of rlgates.Cell or a factory"),
         ("leaky", Cell, TypeError, "must be a concrete subclass"),
+        ("leaky", NoStep, TypeError, r"NoStep.*, which lacks the methods reset_parameters, step"),
         ("leaky", nn.Sigmoid(), ValueError, "Sigmoid.* lacks input_size, hidden_size"),
         ("leaky", 3, TypeError, "or a factory, got 3"),
         ("leaky", NoSizes, ValueError, "NoSizes lacks input_size"),
@@ -242,6 +248,17 @@ def test_cores_are_checked(name: str, cell: Any, error: type[Exception], message
     with pytest.raises(error, match=message):
         register_core(name, cell)
     assert "leaky" not in CORES
+
+
+def test_what_the_constructor_of_a_cell_must_set_is_named() -> None:
+    class Forgetful(Leaky):
+        def __init__(self, input_size: int, hidden_size: int) -> None:
+            nn.Module.__init__(self)
+            self.input_size = input_size
+
+    register_core("forgetful", Forgetful)
+    with pytest.raises(TypeError, match="of Forgetful must set output_size, state_shapes"):
+        make_core("forgetful", 3, 4)
 
 
 def test_a_factory_must_return_a_cell() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -131,6 +133,16 @@ def test_weights_of_the_wrong_size_are_refused() -> None:
     core.cells[0].recurrent = nn.Parameter(torch.ones(3, 1))
     with pytest.raises(ValueError, match=r"must be torch.float32 of shape \(3, 2\) on cpu, got"):
         core(torch.ones(2, 3, 5))
+
+
+def test_native_code_of_another_version_is_left_out() -> None:
+    code = (
+        "import zlib; right = zlib.crc32; zlib.crc32 = lambda data: right(data) ^ 1\n"
+        "from rlgates.kernels.cpu import abi; print(abi.built())"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "False\n"
+    assert "was built from another version of rlgates" in run.stderr
 
 
 def test_every_cell_is_tested() -> None:

@@ -15,12 +15,14 @@ from support.tiny import SETTINGS
 from rlgates import RecurrentPPO
 from rlgates.agents import trace_gates
 from rlgates.envs.render.frames import BACKGROUND, BRIGHT
+from rlgates.envs.render.lettering import length
 from rlgates.envs.sb3 import make_vec_env
 from rlgates.experiments.cli import main as cli
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.runs.agent.evaluate import evaluation_seed
 from rlgates.experiments.runs.folder import RunFolder
 from rlgates.experiments.runs.load import LoadedRun
+from rlgates.experiments.show import film_frames
 from rlgates.experiments.show.film import film, record, write_gif
 from rlgates.experiments.show.film_frames import Episode, frames
 
@@ -157,6 +159,22 @@ def test_the_strip_shows_the_gates_up_to_now() -> None:
     ahead = middle[rows[bright].min(), columns.max() + 4 : end]
     assert len(np.unique(ahead.reshape(-1, 3), axis=0)) == 1
     assert tuple(ahead[0]) not in (dark, bright, BACKGROUND)
+
+
+@pytest.mark.parametrize(
+    ("width", "words"), [(500, "forget gates of 64 units"), (320, "forget gates")]
+)
+def test_no_text_of_a_narrow_film_lies_on_another(
+    width: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[Any] = []
+    monkeypatch.setattr(film_frames, "write", lambda _, text, x, y, *__: written.append((text, x)))
+    pictures = [np.zeros((40, width, 3), np.uint8)] * 3
+    one = Episode(pictures, ["up"] * 2, [0.0] * 2, [""] * 2, "end", np.full((2, 64), 0.5))
+    next(frames(one))
+    ((text, x),) = (item for item in written if "gates" in item[0])
+    assert text == words
+    assert x + length(text, 2) < min(left for name, left in written if name == "0")
 
 
 def test_rewards_are_marked_once_they_are_paid() -> None:

@@ -179,5 +179,10 @@ static PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_native", nullptr, -1, METH
 
 PyMODINIT_FUNC PyInit__native(void) {
   choose("");
-  return PyModule_Create(&MODULE);
+  PyObject *module = PyModule_Create(&MODULE);
+  if (module && PyModule_AddIntConstant(module, "LAYOUT_DIGEST", LAYOUT_DIGEST)) {
+    Py_DECREF(module);
+    return nullptr;
+  }
+  return module;
 }

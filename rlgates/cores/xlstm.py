@@ -1,0 +1,208 @@
+"""The cells of the xLSTM: exponential gates, with a scalar and with a matrix memory."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rlgates.cell import Cell, State, factory_kwargs, full_precision, named_rows, widened
+from rlgates.errors import MAX_WIDTH, check_number, check_size
+
+
+class SLSTM(Cell):
+    """The sLSTM (Beck et al. 2024): an LSTM with an exponential input gate and a normalizer.
+
+    With L_k(x, h) = W_x_k x + b_k + W_h_k h, where W_h_k connects units of the same head alone:
+
+        f  = sigmoid(L_f),  i = exp(L_i),  o = sigmoid(L_o),  u = tanh(L_u)
+        c' = f c + i u
+        n' = f n + i
+        h' = o c' / n'                    the output
+
+    Computed as in eq. 15 to 17 and the authors' code, with c and n divided by exp(m) and
+    m' = max(log f + m, L_i), so that nothing overflows. The cell alone: the paper's block around it
+    (layer norm, convolution, group norm and a gated network) belongs to the layers around it.
+
+    Stacking order of the maps: i, f, u, o. Weights: `weight_ih` (4 d, I), `weight_hh`
+    (heads, 4 d / heads, d / heads), of each head its i, f, u and o, `bias` (4 d). Initialization:
+    weights from U[-1/sqrt(d), 1/sqrt(d)]; biases of f from forget_bias, all others zero.
+
+    The state is (h, c, n, m), initially zero; n is 0 only there, where m does not matter. It is
+    in float32 under autocast. The traced forget gate is f.
+
+    Args:
+        input_size: width of the input.
+        hidden_size: number of units d, a multiple of num_heads.
+        num_heads: groups of units that see each other.
+        forget_bias: initial bias of f.
+        input_scale: factor on the initial input weights of the lowest layer.
+        device, dtype: of the parameters, as in torch.nn; float32 or float64.
+
+    Raises:
+        ValueError, TypeError: a size below 1 or not an integer, a num_heads that does not divide
+            hidden_size, a bias that is not finite, a scale that is not positive.
+    """
+
+    first_layer_options = ("input_scale",)
+    learnable = ("h",)
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_heads: int = 1,
+        forget_bias: float = 1.0,
+        input_scale: float = 1.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.input_size = check_size("input_size", input_size)
+        self.hidden_size = self.output_size = d = check_size("hidden_size", hidden_size)
+        self.num_heads = heads = _check_heads(num_heads, d)
+        self.forget_bias = check_number("forget_bias", forget_bias)
+        self.input_scale = check_number("input_scale", input_scale, above=0)
+        self.state_shapes = {"h": (d,), "c": (d,), "n": (d,), "m": (d,)}
+        factory = factory_kwargs(device, dtype)
+        self.weight_ih = nn.Parameter(torch.empty(4 * d, input_size, **factory))
+        self.weight_hh = nn.Parameter(torch.empty(heads, 4 * d // heads, d // heads, **factory))
+        self.bias = nn.Parameter(torch.empty(4 * d, **factory))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        bound = self.hidden_size**-0.5
+        self.weight_ih.uniform_(-bound, bound, generator=generator).mul_(self.input_scale)
+        self.weight_hh.uniform_(-bound, bound, generator=generator)
+        self.bias.zero_()
+        self.gate_weights()["b_f"].fill_(self.forget_bias)
+
+    def gate_weights(self) -> dict[str, Tensor]:
+        """Views `W_x_k`, `b_k` and `W_h_k` (heads, d / heads, d / heads) of i, f, u, o."""
+        maps = dict.fromkeys("ifuo", self.hidden_size)
+        recurrent = self.weight_hh.detach().chunk(4, dim=1)
+        named = dict(zip(("W_h_i", "W_h_f", "W_h_u", "W_h_o"), recurrent, strict=True))
+        return {**named_rows(maps, W_x=self.weight_ih, b=self.bias), **named}
+
+    def project(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight_ih, self.bias)
+
+    def _maps(self, projected: Tensor, h: Tensor) -> tuple[Tensor, ...]:
+        heads = h.unflatten(-1, (self.num_heads, -1)).transpose(0, 1)
+        of_h = torch.bmm(heads.to(self.weight_hh.dtype), self.weight_hh.mT)
+        by_map = of_h.unflatten(-1, (4, -1)).permute(1, 2, 0, 3).flatten(1)
+        return widened(projected + by_map).chunk(4, dim=-1)
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        h, c, n, m = state
+        i, f, u, o = self._maps(projected, h)
+        # At the start of an episode m says nothing.
+        log_f = torch.where(n == 0, -torch.inf, nn.functional.logsigmoid(f) + m)
+        new_m = torch.maximum(log_f, i)
+        scale_f, scale_i = torch.exp(log_f - new_m), torch.exp(i - new_m)
+        c = scale_f * c + scale_i * torch.tanh(u)
+        n = scale_f * n + scale_i
+        h = torch.sigmoid(o) * c / n
+        return h, (h, c, n, new_m)
+
+    def forget_gate(self, projected: Tensor, state: State) -> Tensor:
+        return torch.sigmoid(self._maps(projected, state[0])[1])
+
+
+class MLSTM(Cell):
+    """The mLSTM (Beck et al. 2024): a matrix memory, with exponential gates of the input alone.
+
+    For each head, with q, k, v = W_q x + b_q, (W_k x + b_k) / sqrt(key_size), W_v x + b_v:
+
+        f  = sigmoid(w_f x + b_f),  i = exp(w_i x + b_i)     one number each
+        C' = f C + i v k^T
+        n' = f n + i k
+        r  = C' q / max(|n' q|, 1)
+        h  = sigmoid(W_o x + b_o) * [r of all heads]          the output
+
+    Computed as in eq. 25 to 27 and the authors' code, with C and n divided by exp(m) and
+    m' = max(log f + m, log i), so that nothing overflows. The cell alone: the paper's block around
+    it belongs to the layers around it.
+
+    Weights: `weight` and `bias`, stacked q, k, v, o, then the heads' i and f; from
+    U[-1/sqrt(I), 1/sqrt(I)] for I inputs. Biases are zero, but those of f go from 3 to 6 over the
+    heads, as in the authors' code.
+
+    The state is (C, n, m), initially zero: key_size (d + heads) + heads numbers. The traced forget
+    gate is f.
+
+    Args:
+        input_size: width of the input.
+        hidden_size: width d of the output, a multiple of num_heads.
+        num_heads: number of memories; the values of each have d / num_heads numbers.
+        key_size: width of keys and queries of a head; None: that of the values.
+        device, dtype: of the parameters, as in torch.nn; float32 or float64.
+
+    Raises:
+        ValueError, TypeError: a size below 1 or not an integer, or a num_heads that does not divide
+            hidden_size.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_heads: int = 1,
+        key_size: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.input_size = check_size("input_size", input_size)
+        self.hidden_size = self.output_size = d = check_size("hidden_size", hidden_size)
+        self.num_heads = heads = _check_heads(num_heads, d)
+        key = d // heads if key_size is None else key_size
+        self.key_size = key = check_size("key_size", key, maximum=MAX_WIDTH)
+        self.state_shapes = {"C": (heads, d // heads, key), "n": (heads, key), "m": (heads,)}
+        keys = heads * key
+        self.maps = {"q": keys, "k": keys, "v": d, "o": d, "i": heads, "f": heads}
+        factory = factory_kwargs(device, dtype)
+        self.weight = nn.Parameter(torch.empty(sum(self.maps.values()), input_size, **factory))
+        self.bias = nn.Parameter(torch.empty(sum(self.maps.values()), **factory))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        bound = self.input_size**-0.5
+        self.weight.uniform_(-bound, bound, generator=generator)
+        self.bias.zero_()
+        self.gate_weights()["b_f"].copy_(torch.linspace(3, 6, self.num_heads))
+
+    def gate_weights(self) -> dict[str, Tensor]:
+        """Views `W_k` and `b_k` of the maps q, k, v, o, i, f."""
+        return named_rows(self.maps, W=self.weight, b=self.bias)
+
+    def project(self, x: Tensor) -> Tensor:
+        return widened(nn.functional.linear(x, self.weight, self.bias))
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        memory, n, m = state
+        q, k, v, o, i, f = projected.split([*self.maps.values()], dim=-1)
+        q, k, v = (part.unflatten(-1, (self.num_heads, -1)) for part in (q, k, v))
+        k = k * self.key_size**-0.5
+        log_f = nn.functional.logsigmoid(f) + m
+        new_m = torch.maximum(log_f, i)
+        scale_f = torch.exp(log_f - new_m).unsqueeze(-1)
+        scaled_k = torch.exp(i - new_m).unsqueeze(-1) * k
+        with full_precision(memory.device.type):
+            outer = v.unsqueeze(-1) * scaled_k.unsqueeze(-2)
+            memory = scale_f.unsqueeze(-1) * memory + outer
+            n = scale_f * n + scaled_k
+            weight = torch.maximum((n * q).sum(-1).abs(), torch.exp(-new_m))
+            read = (memory @ q.unsqueeze(-1)).squeeze(-1) / weight.unsqueeze(-1)
+        return torch.sigmoid(o) * read.flatten(1), (memory, n, new_m)
+
+    def forget_gate(self, projected: Tensor, state: State) -> Tensor:
+        return torch.sigmoid(projected[:, -self.num_heads :])
+
+
+def _check_heads(num_heads: int, hidden_size: int) -> int:
+    check_size("num_heads", num_heads)
+    if hidden_size % num_heads:
+        raise ValueError(f"num_heads must divide hidden_size = {hidden_size}, got {num_heads}.")
+    return num_heads
