@@ -16,6 +16,8 @@ from rlgates.envs.engine.philox import Key, below
 from rlgates.envs.engine.settings import check_range, set_fields
 from rlgates.envs.engine.spec import EnvSpec, Player, State
 
+# Of water and of a ship, then of both where a shot went.
+_COLORS = np.array([(25, 60, 90), (120, 120, 120), (70, 170, 250), (240, 140, 50)], dtype=np.uint8)
 _DIRECTIONS = ((1, 0), (-1, 0), (0, 1), (0, -1))
 
 
@@ -189,6 +191,12 @@ class Battleship(EnvSpec):
     def observe(self, state: State) -> Array:
         return state["hit"]
 
+    def render_board(self, state: State) -> Array:
+        squares = (state["board"] + 2 * state["shot"]).reshape(
+            (-1, self.board_size, self.board_size)
+        )
+        return look_up(self._tables.on_device_of(squares).colors, squares)
+
     def metrics(self, state: State) -> dict[str, Array]:
         num_hits = state["num_hits"]
         return {
@@ -206,6 +214,7 @@ class Battleship(EnvSpec):
     def _tables(self) -> Tables:
         total, squares = self._total, self.board_size**2
         return Tables(
+            colors=_COLORS,
             reward=np.array([-1 / (squares - total), 1 / total], dtype=np.float32),
             accuracy=(np.arange(total + 1) / total).astype(np.float32),
             **{

@@ -22,6 +22,12 @@ _FREE, _WALL, _START, _GOAL, _HIDDEN = range(5)
 _MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))  # left, right, up, down
 _NO_MOVE = len(_MOVES)
 _SIDES = 4
+_PLAYER = 5
+# Of a free square, a wall, the start, the goal, what is hidden (never drawn), and the player.
+_COLORS = np.array(
+    [(204, 204, 204), (25, 25, 25), (135, 206, 235), (0, 255, 0), (0, 0, 0), (228, 148, 109)],
+    dtype=np.uint8,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +135,14 @@ class Labyrinth(EnvSpec):
         )
         return observation
 
+    def render_board(self, state: State) -> Array:
+        xp, maze, side = namespace(state["t"]), state["maze"], self._side
+        squares = xp.astype(maze, xp.int64, copy=True)
+        rows = row_starts(maze.shape[0], maze.shape[1], state["place"])
+        squares.reshape(-1)[rows + state["place"]] = _PLAYER
+        squares = squares.reshape((-1, side + 1, side + 1))[:, :side, :side]
+        return look_up(self._tables.on_device_of(squares).colors, squares)
+
     @property
     @abstractmethod
     def _extra_tables(self) -> dict[str, Array]:
@@ -148,6 +162,7 @@ class Labyrinth(EnvSpec):
         return Tables(
             next=np.stack(following, axis=1).reshape(-1),
             view=view.reshape(-1, 9),
+            colors=_COLORS,
             entrances=np.array([r * width + c for r, c in self._entrances]),
             **self._extra_tables,
         )

@@ -154,6 +154,10 @@ class MineSweeper(EnvSpec):
     def observe(self, state: State) -> Array:
         return state["seen"]
 
+    def render_board(self, state: State) -> Array:
+        squares = state["board"].reshape((-1, self.size, self.size)) % 3
+        return look_up(self._tables.on_device_of(squares).colors, squares)
+
     def metrics(self, state: State) -> dict[str, Array]:
         num_open = state["num_open"]
         return {
@@ -174,6 +178,7 @@ class MineSweeper(EnvSpec):
         reward = np.array([1 / free, -0.5 - 1 / free, -0.5 / (free - 2)], dtype=np.float32)
         return Tables(
             neighbours=neighbours(self.size),
+            colors=np.array([(90, 90, 90), (160, 40, 40), (204, 204, 204)], dtype=np.uint8),
             near=near,
             opened=3 * near + np.where(what == _FREE, _OPEN, what),
             is_free=(what == _FREE).astype(np.int64),
