@@ -28,6 +28,7 @@ from rlgates.cores.nru import NRU
 from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
+from rlgates.cores.transformer import GTrXL, Transformer
 from rlgates.cores.window import FrameConv, FrameStack, Positional
 from rlgates.cores.xlstm import MLSTM, SLSTM
 from rlgates.errors import (
@@ -235,6 +236,18 @@ CORES: dict[str, CoreRow] = {
         "mLSTM",
         "C' = f C + exp(i) v k, h' = o C' q / max(n' q, 1), gates of x alone",
         "Beck et al. 2024",
+    ),
+    "transformer": CoreRow(
+        Transformer,
+        "sliding-window transformer",
+        "attention over the last steps, then a network, each added to its input",
+        "Vaswani et al. 2017, Dai et al. 2019",
+    ),
+    "gtrxl": CoreRow(
+        GTrXL,
+        "GTrXL (gated Transformer-XL)",
+        "attention over the last steps, then a network, each gated as in a GRU",
+        "Parisotto et al. 2020",
     ),
     "frame_stack": CoreRow(
         FrameStack,

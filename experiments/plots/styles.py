@@ -80,6 +80,8 @@ FAMILIES = {
     "lmu": ("#4477AA", 9),
     "slstm": ("#228833", 3),
     "mlstm": ("#AA3377", 4),
+    "transformer": ("#EE3377", 6),
+    "gtrxl": ("#0077BB", 7),
     "frame_stack": ("#CC6677", 1),
     "frame_conv": ("#997700", 2),
     "positional": ("#994455", 8),

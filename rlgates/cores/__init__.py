@@ -17,6 +17,7 @@ from rlgates.cores.nru import NRU
 from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
+from rlgates.cores.transformer import GTrXL, Transformer
 from rlgates.cores.window import FrameConv, FrameStack, Positional
 from rlgates.cores.xlstm import MLSTM, SLSTM
 from rlgates.deprecation import renamed
@@ -40,11 +41,13 @@ __all__ = [
     "FeedForward",
     "FrameConv",
     "FrameStack",
+    "GTrXL",
     "IndRNN",
     "MinGRU",
     "MinLSTM",
     "MogrifierLSTM",
     "Positional",
+    "Transformer",
 ]
 
 _MOVED = (

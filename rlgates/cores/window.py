@@ -24,6 +24,14 @@ def episode_begins(episode_starts: Tensor) -> Tensor:
     return torch.where(episode_starts, times, -MAX_LENGTH).cummax(dim=0).values
 
 
+def sinusoids(position: Tensor, width: int) -> Tensor:
+    """Sines and cosines in turn of positions (..., 1), (..., width): Vaswani et al. 2017."""
+    number = torch.arange(width, device=position.device)
+    exponent = (number // 2).to(position.dtype) * (-2 * math.log(_LONGEST) / width)
+    angle = position * torch.exp(exponent)
+    return torch.where(number % 2 == 1, torch.cos(angle), torch.sin(angle))
+
+
 def _times(x: Tensor) -> Tensor:
     """The steps of x (T, ...), (T, 1, 1) int64."""
     return torch.arange(len(x), device=x.device).view(-1, 1, 1)
@@ -284,13 +292,8 @@ class Positional(Cell):
 
     def _read(self, projected: Tensor, step: Tensor) -> Tensor:
         """The outputs at these steps, (..., 1)."""
-        d = self.hidden_size
-        number = torch.arange(d, device=step.device)
-        exponent = (number // 2).to(step.dtype) * (-2 * math.log(_LONGEST) / d)
-        angle, is_cosine = step * torch.exp(exponent), number % 2 == 1
-        position = torch.where(is_cosine, torch.cos(angle), torch.sin(angle))
-        told = nn.functional.linear(position.to(self.weight_p.dtype), self.weight_p)
-        return torch.tanh(projected + widened(told))
+        position = sinusoids(step, self.hidden_size).to(self.weight_p.dtype)
+        return torch.tanh(projected + widened(nn.functional.linear(position, self.weight_p)))
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         (step,) = state

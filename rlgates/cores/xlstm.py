@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, factory_kwargs, full_precision, named_rows, widened
+from rlgates.cores.window import episode_begins
 from rlgates.errors import MAX_WIDTH, check_number, check_size
+from rlgates.kernels import AllSteps
+
+BLOCK = 64  # steps of an mLSTM that are computed at once
 
 
 class SLSTM(Cell):
@@ -180,14 +186,18 @@ class MLSTM(Cell):
     def project(self, x: Tensor) -> Tensor:
         return widened(nn.functional.linear(x, self.weight, self.bias))
 
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        memory, n, m = state
+    def _parts(self, projected: Tensor) -> tuple[Tensor, ...]:
+        """q, k and v by heads, (..., heads, width), the gates before them, and the output gate."""
         q, k, v, o, i, f = projected.split([*self.maps.values()], dim=-1)
         q, k, v = (part.unflatten(-1, (self.num_heads, -1)) for part in (q, k, v))
-        k = k * self.key_size**-0.5
-        log_f = nn.functional.logsigmoid(f) + m
-        new_m = torch.maximum(log_f, i)
-        scale_f = torch.exp(log_f - new_m).unsqueeze(-1)
+        return q, k * self.key_size**-0.5, v, i, nn.functional.logsigmoid(f), torch.sigmoid(o)
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        memory, n, m = state
+        q, k, v, i, log_f, o = self._parts(projected)
+        kept = log_f + m
+        new_m = torch.maximum(kept, i)
+        scale_f = torch.exp(kept - new_m).unsqueeze(-1)
         scaled_k = torch.exp(i - new_m).unsqueeze(-1) * k
         with full_precision(memory.device.type):
             outer = v.unsqueeze(-1) * scaled_k.unsqueeze(-2)
@@ -195,10 +205,88 @@ class MLSTM(Cell):
             n = scale_f * n + scaled_k
             weight = torch.maximum((n * q).sum(-1).abs(), torch.exp(-new_m))
             read = (memory @ q.unsqueeze(-1)).squeeze(-1) / weight.unsqueeze(-1)
-        return torch.sigmoid(o) * read.flatten(1), (memory, n, new_m)
+        return o * read.flatten(1), (memory, n, new_m)
+
+    def recurrence(self) -> AllSteps:
+        return AllSteps(self._all_steps)
+
+    def _all_steps(
+        self, x: Tensor, state: Tensor, episode_starts: Tensor | None, initial: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Blocks of steps, within which a step weighs the others as in attention."""
+        first = self._split(torch.zeros_like(state) if initial is None else initial)
+        parts, now = self._parts(self.project(x)), self._split(state)
+        begins = None if episode_starts is None else episode_begins(episode_starts)
+        outputs = []
+        with full_precision(x.device.type):
+            for begin in range(0, len(x), BLOCK):
+                q, k, v, i, log_f, o = (part[begin : begin + BLOCK] for part in parts)
+                since = None if begins is None else begins[begin : begin + BLOCK] - begin
+                output, now = _block(q, k, v, i, log_f, now, first, since)
+                outputs.append(o * output)
+        return torch.cat(outputs), torch.cat([part.flatten(1) for part in now], dim=-1)
+
+    def _split(self, state: Tensor) -> State:
+        """The parts of a state (B, S)."""
+        shapes = [*self.state_shapes.values()]
+        parts = state.split([math.prod(shape) for shape in shapes], dim=-1)
+        return tuple(part.unflatten(-1, shape) for part, shape in zip(parts, shapes, strict=True))
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         return torch.sigmoid(projected[:, -self.num_heads :])
+
+
+def _block(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    i: Tensor,
+    log_f: Tensor,
+    before: State,
+    first: State,
+    begins: Tensor | None,
+) -> tuple[Tensor, State]:
+    """L steps of an mLSTM: the reads (L, B, d) and the state behind them.
+
+    Args:
+        q, k, v: (L, B, heads, width).
+        i, log_f: logarithms of the gates, (L, B, heads).
+        before: the state, C, n, m.
+        first: that at the start of an episode.
+        begins: in which step of the block the episode of each began, (L, B), below 0 for an
+            earlier one; None if all are.
+    """
+    q, k, v = (part.permute(1, 2, 0, 3) for part in (q, k, v))
+    i, log_f = i.permute(1, 2, 0), log_f.permute(1, 2, 0)
+    memory, n, m = before
+    m_before = m.unsqueeze(-1)
+    read_memory, read_n = q @ memory.mT, (q @ n.unsqueeze(-1)).squeeze(-1)
+    steps = torch.arange(q.shape[2], device=q.device)
+    seen = steps <= steps.unsqueeze(-1)  # (L, L), by a step
+    if begins is not None:
+        begin = begins.t().unsqueeze(1)  # (B, 1, L)
+        seen, is_new = seen & (steps >= begin.unsqueeze(-1)), begin >= 0
+        m_before = torch.where(is_new, first[2].unsqueeze(-1), m_before)
+        read_memory = torch.where(is_new.unsqueeze(-1), q @ first[0].mT, read_memory)
+        read_n = torch.where(is_new, (q @ first[1].unsqueeze(-1)).squeeze(-1), read_n)
+        is_new = is_new[..., -1:]
+        memory = torch.where(is_new.unsqueeze(-1), first[0], memory)
+        n = torch.where(is_new, first[1], n)
+    # Nothing of another episode may count, even if it is not a number: no product by 0.
+    unseen, v = ~seen, torch.where(v.isnan(), 0, v)
+    since = log_f.unsqueeze(-2).masked_fill(unseen, 0).sum(-1)  # what is left of the state before
+    weights = since.unsqueeze(-1) - since.unsqueeze(-2) + i.unsqueeze(-2)  # of step s at step t
+    weights, old = weights.masked_fill(unseen, -torch.inf), since + m_before
+    m = torch.maximum(old, weights.amax(-1))
+    weights, old = torch.exp(weights - m.unsqueeze(-1)), torch.exp(old - m)
+    products = weights * (q @ k.mT).masked_fill(unseen, 0)
+    total = (products.sum(-1) + old * read_n).abs()
+    reads = products @ v + old.unsqueeze(-1) * read_memory
+    reads = reads / torch.maximum(total, torch.exp(-m)).unsqueeze(-1)
+    last = (weights[..., -1, :].unsqueeze(-1) * k).masked_fill(unseen[..., -1, :, None], 0)
+    left = old[..., -1].unsqueeze(-1)
+    state = v.mT @ last + left.unsqueeze(-1) * memory, last.sum(-2) + left * n, m[..., -1]
+    return reads.permute(2, 0, 1, 3).flatten(-2), state
 
 
 def _check_heads(num_heads: int, hidden_size: int) -> int:

@@ -80,6 +80,7 @@ OTHER_VALUES: dict[str, Any] = {
     "key_size": 2,
     "latent_hidden": 2,
     "memory_size": 16,
+    "mlp_size": 5,
     "output_size": 5,
     "rank": 2,
     "reset": "before",

@@ -25,6 +25,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "lmu": {"memory_size": 4, "theta": 8.0},
     "slstm": {"num_heads": 2},
     "mlstm": {"num_heads": 2},
+    "transformer": {"window": 4, "num_heads": 2},
+    "gtrxl": {"window": 4, "num_heads": 2},
 }
 # A memory does not depend on the gate of its controller: most of the gates are slow tests.
 HEAVY = ("rmc", "dnc", "rma")

@@ -22,6 +22,7 @@ from support.twin_harness import (
 from rlgates.gates import GATES
 from rlgates.registry import CORES
 from twins import linear, rru, ungated, window
+from twins.attention import gtrxl, transformer
 from twins.gated import gru, janet, lstm, mogrifier
 from twins.gates import MAIN
 from twins.gato import gato
@@ -34,6 +35,7 @@ Options = dict[str, Any]
 BEFORE, LINEAR, TWO = {"reset": "before"}, {"candidate": "linear"}, {"num_layers": 2}
 LARGE, NO_GAMMA = {"hidden_size": 6}, {"trainable_gamma": False}
 DEEP = LARGE | {"depth": 2, "inner_size": 3}
+ATTENTION = LARGE | {"window": 3, "num_heads": 2}
 NRU = {"memory_size": 8, "num_heads": 2, "hidden_size": 3}
 RRU = {"output_size": 3, "expansion": 0.7, "hidden_size": 4}
 
@@ -59,6 +61,7 @@ class Twin(NamedTuple):
     initial: Initial = zeros
     single: Callable[[str], float] = lambda name: 1e-6
     unread: Callable[[Options], tuple[str, ...]] = lambda options: ()
+    random_state: bool = True  # whether any numbers are a state
 
 
 def each(name: str, *choices: Options, sizes: Options | None = None) -> list[tuple[str, Options]]:
@@ -125,6 +128,16 @@ TWINS = {
         each("mlstm", {}, TWO, LARGE | {"num_heads": 3}, LARGE | {"num_heads": 2, "key_size": 5}),
         each("mlstm", {}),
     ),
+    **{
+        name: Twin(
+            step,
+            each(name, ATTENTION, ATTENTION | TWO, {"window": 9, "mlp_size": 3}),
+            each(name, ATTENTION),
+            single=lambda name: 1e-5,  # a layer norm divides by what may be small
+            random_state=False,
+        )
+        for name, step in {"transformer": transformer, "gtrxl": gtrxl}.items()
+    },
     "frame_stack": Twin(
         window.frame_stack,
         each("frame_stack", {}, TWO, {"window": 2}, {"window": 8}),
@@ -222,6 +235,7 @@ def test_a_core_equals_its_twin(twin: Twin, name: str, options: Options) -> None
         twin.initial,
         single=twin.single(name),
         without_gradient=twin.unread(options),
+        random_state=twin.random_state,
         **told(twin.step, name, options),
     )
 

@@ -167,7 +167,18 @@ def test_an_lstm_of_sb3_contrib_is_traced(kwargs: dict[str, Any]) -> None:
 
 
 SMALL = {"rma": {"latent_size": 6, "num_slots": 8, "top_k": 2}}
-UNGATED = ("none", "nru", "elman", "indrnn", "lmu", "frame_stack", "frame_conv", "positional")
+UNGATED = (
+    "none",
+    "nru",
+    "elman",
+    "indrnn",
+    "lmu",
+    "transformer",
+    "gtrxl",
+    "frame_stack",
+    "frame_conv",
+    "positional",
+)
 
 
 @pytest.mark.parametrize("core", CORES)
