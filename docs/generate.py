@@ -406,7 +406,7 @@ def film(spec: EnvSpec, path: Path) -> None:
         images, start, done = [Image.fromarray(np.asarray(env.render()))], np.ones(1, bool), False
         while not done:
             (action,) = player.act(np.asarray(obs)[None], start)
-            obs, _, terminated, truncated, _ = env.step(int(action))
+            obs, _, terminated, truncated, _ = env.step(action)
             start, done = np.zeros(1, bool), terminated or truncated
             images.append(Image.fromarray(np.asarray(env.render())))
     images = images[:: -(-len(images) // FRAMES)]

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.error import ResetNeeded
 
 from rlgates.deprecation import renamed, warn_renamed
+from rlgates.envs.engine.actions import check_actions
 from rlgates.envs.engine.arrays import Array, row_of
 from rlgates.envs.engine.parameters import override, report_single, reset_info
 from rlgates.envs.engine.philox import MAX_SEED, Key, check_seed
@@ -21,7 +22,7 @@ from rlgates.errors import check_choice, check_flag, check_size
 __getattr__ = renamed(__name__, {"TaskEnv": "GymEnv"})
 
 
-class GymEnv(gymnasium.Env[Any, np.int64]):
+class GymEnv(gymnasium.Env[Any, Any]):
     """One environment; `gymnasium.make(env_id, ...)` makes it.
 
     It equals environment `env_index` of a `BatchedEnv` with the same settings and seed, bit for
@@ -119,7 +120,7 @@ class GymEnv(gymnasium.Env[Any, np.int64]):
         info = reset_info(report_single(spec.parameters, parameters)) if reveal else {}
         return self._observation(), info
 
-    def step(self, action: np.int64) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One action of `action_space`.
 
         The info of an episode's last step has the metrics of the spec, such as `is_success` (bool).
@@ -143,14 +144,7 @@ class GymEnv(gymnasium.Env[Any, np.int64]):
 
     def _check(self, action: Any) -> Array:
         """`action` as a batch of one."""
-        number, count = np.asarray(action), int(self.env_spec.action_space.n)
-        if number.ndim != 0:
-            raise ValueError(f"action must be one integer, got shape {number.shape}.")
-        if number.dtype.kind not in "iu":
-            raise TypeError(f"action must be an integer, got dtype {number.dtype}.")
-        if not 0 <= number < count:
-            raise ValueError(f"action must be in [0, {count}), got {number}.")
-        return number.astype(np.int64)[None]
+        return check_actions(self.env_spec.action_space, action, np, None, (), values=True)[None]
 
     def _current_state(self) -> State:
         if self._state is None:

@@ -86,7 +86,7 @@ def make_env_spec(env_id: str, *, preset: str | None = None, **settings: Any) ->
         raise ValueError(
             f"{env_id!r} is a single environment of gymnasium and cannot be batched: make it "
             f"with gymnasium.make({env_id!r}), or several for Stable-Baselines3 with "
-            f"stable_baselines3.common.env_util.make_vec_env({env_id!r}, n_envs=8)."
+            f"rlgates.envs.sb3.make_vec_env({env_id!r}, 8)."
         )
     game: Any = ENVS[check_choice("environment id", env_id, ENVS)]
     if preset is not None:

@@ -9,10 +9,12 @@ import time
 from typing import Any, Literal, NoReturn
 
 import numpy as np
+from stable_baselines3.common.env_util import make_vec_env as several
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 
 from rlgates.deprecation import warn_renamed
+from rlgates.envs.adapters import minigrid, popgym
 from rlgates.envs.engine.arrays import Array, row_of
 from rlgates.envs.engine.batched import BatchedEnv
 from rlgates.envs.engine.parameters import reset_info
@@ -31,8 +33,11 @@ def make_vec_env(
     render_mode: Literal["rgb_array"] | None = None,
     first_index: int = 0,
     **settings: Any,
-) -> BatchedVecEnv:
+) -> VecEnv:
     """`n_envs` environments `env_id` with `settings`, stepped together as one `VecEnv`.
+
+    Those of MiniGrid and POPGym, which are no batches, are stepped one after the other in a
+    `DummyVecEnv`, each in a `Monitor`; environment k has the seed `seed + first_index + k`.
 
     Args:
         env_id: for example "rlgates/PassiveMatch-v0".
@@ -47,8 +52,20 @@ def make_vec_env(
         ValueError: unknown id or setting (the nearest known one is named), or a value out of
             range. TypeError: a value of the wrong type.
     """
+    if env_id in (*minigrid.IDS, *popgym.IDS):
+        return _one_by_one(env_id, n_envs, seed, first_index, render_mode=render_mode, **settings)
     spec, n_envs = make_env_spec(env_id, **settings), check_size("n_envs", n_envs)
     return BatchedVecEnv(BatchedEnv(spec, n_envs, seed, first_index), render_mode)
+
+
+def _one_by_one(
+    env_id: str, n_envs: int, seed: int | None, first_index: int, **settings: Any
+) -> VecEnv:
+    if settings["render_mode"] is None:
+        del settings["render_mode"]
+    n_envs, first_index = check_size("n_envs", n_envs), check_size("first_index", first_index, 0)
+    first_seed = None if seed is None else check_seed(seed) + first_index
+    return several(env_id, n_envs, first_seed, env_kwargs=settings)
 
 
 class BatchedVecEnv(VecEnv):

@@ -34,6 +34,12 @@ def _row_starts(rows: int, width: int) -> Array:
     return first
 
 
+def entry(values: Array, columns: Array) -> Array:
+    """One entry of each row of `values` (B, n): `values[row, columns[row]]`, (B,)."""
+    rows, width = values.shape
+    return look_up(values.reshape(-1), row_starts(rows, width, columns) + columns)
+
+
 def look_up(table: Array, index: Array) -> Array:
     """`table[index]`: rows of `table`, for an `index` of any shape."""
     if isinstance(table, np.ndarray):
@@ -54,6 +60,13 @@ def row_of(values: Any, row: int) -> Any:
     if isinstance(values, dict):
         return {name: part[row] for name, part in values.items()}
     return values[row]
+
+
+def rows_of(values: Any, rows: Array) -> Any:
+    """The `rows` (n,) of an array, or of each array of a dict."""
+    if isinstance(values, dict):
+        return {name: rows_of(part, rows) for name, part in values.items()}
+    return look_up(values, rows)
 
 
 def put(rows: Array, chosen: Any, other: Any) -> Any:

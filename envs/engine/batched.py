@@ -7,20 +7,36 @@ of a batch equals a batch of one with index k, for any batch size, order of rese
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import array_api_compat
 import numpy as np
 from gymnasium.error import ResetNeeded
 
 from rlgates.deprecation import renamed_arguments, warn_renamed
-from rlgates.envs.engine.arrays import Array, namespace, put, select
+from rlgates.envs.engine.actions import check_actions
+from rlgates.envs.engine.arrays import Array, namespace, put, rows_of, select
 from rlgates.envs.engine.parameters import override, report, reset_info
 from rlgates.envs.engine.philox import Key, check_seed, random_seed
 from rlgates.envs.engine.spec import EnvSpec, Observation, State
 from rlgates.errors import check_flag, check_size, unknown_choice
 
 _MAX_INDEX = 2**32 - 1
+_EPISODES_AHEAD = 1024
+"""How many episodes are begun at once where they end at different times: several times as fast."""
+
+
+class _Ahead(NamedTuple):
+    """The beginnings of the next episodes of each environment.
+
+    Attributes:
+        first: the number of the first of them, (B,).
+        state, obs: of all of them, those of an environment one after the other.
+    """
+
+    first: Array
+    state: State
+    obs: Observation
 
 
 class BatchedEnv:
@@ -60,15 +76,14 @@ class BatchedEnv:
         if self.first_index + self.num_envs - 1 > _MAX_INDEX:
             raise ValueError(f"indices must stay below 2**32, got first_index={first_index}.")
         self.xp = xp
-        self._num_actions = int(spec.action_space.n)
         self._length = spec.max_episode_length if spec.fixed_length else None
-        names = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-        self._integers = {xp.empty(0, dtype=getattr(xp, name)).dtype for name in names}
         self._seed = None if seed is None else check_seed(seed)
         self._index = self.first_index + xp.arange(self.num_envs, dtype=xp.int64, device=device)
         self.device = self._index.device
         self._on_host = xp is np or self.device.type == "cpu"
         self._checks_values = check_flag("debug", debug) or self._on_host
+        self._num_ahead = 1 if spec.fixed_length else max(1, _EPISODES_AHEAD // self.num_envs)
+        self._ahead: _Ahead | None = None
         self._episode = xp.full_like(self._index, -1)
         self._return = self._zeros(xp.float64)
         self._clock = 0  # steps since the reset; used where all episodes have the same length
@@ -76,7 +91,8 @@ class BatchedEnv:
 
     def __getstate__(self) -> dict[str, Any]:
         # A compiled step belongs to its process.
-        return {name: v for name, v in vars(self).items() if name not in ("xp", "advance")}
+        saved = {name: v for name, v in vars(self).items() if name not in ("xp", "advance")}
+        return {**saved, "_ahead": None}
 
     def __setstate__(self, saved: dict[str, Any]) -> None:
         self.__dict__.update(saved, xp=namespace(saved["_index"]))
@@ -135,7 +151,7 @@ class BatchedEnv:
         parameters = override(self.spec.parameters, parameters, overrides)
         self._state = self.spec.initial_state(parameters)
         self._seed, self._episode, self._clock = seed, episode, 0
-        self._return = self._zeros(self.xp.float64)
+        self._return, self._ahead = self._zeros(self.xp.float64), None
         info = reset_info(report(self.spec.parameters, parameters)) if reveal else {}
         return self.spec.observe(self._state), info
 
@@ -146,7 +162,7 @@ class BatchedEnv:
         is the first one of the new episode, its reward and flags belong to the old one.
 
         Args:
-            actions: integers (num_envs,) of the action space.
+            actions: (num_envs, ...) of the action space; integers (num_envs,) if it is `Discrete`.
 
         Returns:
             observation, reward float32, terminated bool, truncated bool (never true), and info.
@@ -182,30 +198,19 @@ class BatchedEnv:
         return state, reward, finished, self.spec.observe(state)
 
     def _check(self, actions: Any) -> Array:
-        """`actions` as int64 (num_envs,), within the action space."""
-        try:
-            checked: Array = self.xp.asarray(actions, device=self.device)
-        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-            raise TypeError(
-                f"actions must be {self.num_envs} integers, got {str(actions)[:100]} "
-                f"({type(actions).__name__})."
-            ) from error
-        if checked.dtype not in self._integers:
-            raise TypeError(f"actions must be integers, got dtype {checked.dtype}.")
-        if checked.shape != self._index.shape:
-            raise ValueError(
-                f"actions must have shape ({self.num_envs},), got {tuple(checked.shape)}."
-            )
-        count = self._num_actions
-        if self._checks_values and not (checked.min() >= 0 and checked.max() < count):
-            wrong = int(checked[(checked < 0) | (checked >= count)][0])
-            raise ValueError(f"actions must be in [0, {count}), got {wrong}.")
-        return checked if checked.dtype == self.xp.int64 else self.xp.astype(checked, self.xp.int64)
+        """`actions` as an array of the action space."""
+        space, batch = self.spec.action_space, (self.num_envs,)
+        return check_actions(space, actions, self.xp, self.device, batch, self._checks_values)
 
     def _may_end(self, finished: Array) -> bool:
         if self._length is not None:
             return self._clock == self._length
-        return not self._on_host or bool(self.xp.any(finished))
+        return not self._looks or bool(self.xp.any(finished))
+
+    @property
+    def _looks(self) -> bool:
+        """Whether to look which episodes ended."""
+        return self._on_host or self.spec.sampling_is_costly
 
     def _restart(
         self, state: State, obs: Observation, finished: Array
@@ -215,15 +220,35 @@ class BatchedEnv:
         self._clock = 0
         self._episode = self._episode + finished
         self._return = self.xp.where(finished, 0.0, self._return)
-        key = Key(self._seed, self._index, self._episode)
-        if self._on_host:
-            (rows,) = self.xp.nonzero(finished)
-            key = key._replace(env_index=self._index[rows], episode=self._episode[rows])
-        new_state = self.spec.initial_state(self.spec.sample(key))
-        new_obs = self.spec.observe(new_state)
-        if self._on_host:
-            return put(rows, new_state, state), put(rows, new_obs, obs)
-        return select(finished, new_state, state), select(finished, new_obs, obs)
+        if not self._looks:
+            new_state, new_obs = self._begin(Key(self._seed, self._index, self._episode))
+            return select(finished, new_state, state), select(finished, new_obs, obs)
+        (rows,) = self.xp.nonzero(finished)
+        if self._num_ahead > 1:
+            new_state, new_obs = self._from_ahead(rows, finished)
+        else:
+            new_state, new_obs = self._begin(
+                Key(self._seed, self._index[rows], self._episode[rows])
+            )
+        return put(rows, new_state, state), put(rows, new_obs, obs)
+
+    def _begin(self, key: Key) -> tuple[State, Observation]:
+        """First states and observations of the episodes of `key`."""
+        state = self.spec.initial_state(self.spec.sample(key))
+        return state, self.spec.observe(state)
+
+    def _from_ahead(self, rows: Array, finished: Array) -> tuple[State, Observation]:
+        """The same for the current episodes of `rows`, from those that are made many at a time."""
+        count, ahead = self._num_ahead, self._ahead
+        if ahead is None or bool(self.xp.any(self._episode[rows] >= ahead.first[rows] + count)):
+            first = self.xp.where(finished, self._episode, self._episode + 1)
+            numbers = self.xp.arange(count, device=self.device)
+            episodes = (first[:, None] + numbers).reshape(-1)
+            index = (self._index[:, None] + 0 * numbers).reshape(-1)
+            assert self._seed is not None
+            ahead = self._ahead = _Ahead(first, *self._begin(Key(self._seed, index, episodes)))
+        slots = rows * count + self._episode[rows] - ahead.first[rows]
+        return rows_of(ahead.state, slots), rows_of(ahead.obs, slots)
 
     def get_state(self) -> dict[str, Array]:
         """The full state as named NumPy arrays, to be saved with `numpy.savez`."""
@@ -259,7 +284,7 @@ class BatchedEnv:
         self._seed = int(arrays.pop("seed"))
         del arrays["settings"]
         self.first_index = int(arrays["index"][0])
-        self._clock = int(arrays["task/t"][0])
+        self._clock, self._ahead = int(arrays["task/t"][0]), None
         moved = {
             name: self.xp.asarray(values, device=self.device) for name, values in arrays.items()
         }

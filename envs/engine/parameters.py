@@ -15,7 +15,7 @@ import numpy as np
 
 from rlgates.envs.engine.arrays import Array, look_up, namespace
 from rlgates.envs.engine.settings import check_range, check_reward
-from rlgates.errors import unknown_choice
+from rlgates.errors import check_number, unknown_choice
 
 
 class EpisodeParameter(ABC):
@@ -57,6 +57,22 @@ class Integers(EpisodeParameter):
         numbers = [check_range(name, item, 0, self.bound - 1) for item in items]
         if self.distinct and len(set(numbers)) < len(numbers):
             raise ValueError(f"{name} must be {self.count} different numbers, got {value!r}.")
+        return np.asarray(numbers)
+
+
+@dataclass(frozen=True)
+class Numbers(EpisodeParameter):
+    """`count` numbers in [low, high], float64."""
+
+    low: float
+    high: float
+    count: int
+
+    def parse(self, name: str, value: Any) -> Array:
+        numbers = [check_number(name, item) for item in _items(name, value, self.count)]
+        for number in numbers:
+            if not self.low <= number <= self.high:
+                raise ValueError(f"{name} must be in [{self.low:g}, {self.high:g}], got {number}.")
         return np.asarray(numbers)
 
 

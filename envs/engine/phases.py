@@ -17,7 +17,15 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rlgates.envs.engine.arrays import Array, Tables, drop_alpha, look_up, namespace, row_starts
+from rlgates.envs.engine.arrays import (
+    Array,
+    Tables,
+    drop_alpha,
+    entry,
+    look_up,
+    namespace,
+    row_starts,
+)
 from rlgates.envs.engine.grid import (
     ACTIONS,
     APPLE,
@@ -31,11 +39,11 @@ from rlgates.envs.engine.grid import (
     Atlas,
     Schedule,
 )
-from rlgates.envs.engine.parameters import Cells, EpisodeParameter, Reward
-from rlgates.envs.engine.philox import Key, below, permutations
+from rlgates.envs.engine.parameters import Cells, EpisodeParameter, Numbers, Reward
+from rlgates.envs.engine.philox import Key, below, fractions, permutations
 from rlgates.envs.engine.settings import check_range, check_reward, set_fields
 from rlgates.envs.engine.spec import EnvSpec, RenderInfo, State
-from rlgates.errors import check_flag
+from rlgates.errors import check_choice, check_flag
 
 DISTRACTOR = (
     "###########",
@@ -67,7 +75,7 @@ class PhasedEnvSpec(EnvSpec):
     distractor_steps: int = 90
     reward_steps: int = 15
     num_apples: int | None = None
-    apple_reward: float | tuple[float, float] = 0.0
+    apple_reward: float | tuple[float, float] | tuple[str, float, float] = 0.0
     apple_respawn: int | None = 20
     choice_reward: float = 10.0
     end_on_choice: bool = False
@@ -141,8 +149,13 @@ class PhasedEnvSpec(EnvSpec):
 
     @property
     def _apple_rewards(self) -> tuple[float, float]:
-        reward = self.apple_reward
-        return reward if isinstance(reward, tuple) else (reward, reward)
+        reward: Any = self.apple_reward
+        return reward[-2:] if isinstance(reward, tuple) else (reward, reward)
+
+    @property
+    def _draws_each(self) -> bool:
+        """Whether every apple taken has a reward of its own."""
+        return isinstance(self.apple_reward, tuple) and len(self.apple_reward) == 3
 
     @property
     def _view_shape(self) -> tuple[int, int]:
@@ -166,7 +179,11 @@ class PhasedEnvSpec(EnvSpec):
         reward = Reward()
         if not self._num_apples:
             reward = Reward("there are no apples", self._apple_rewards)
-        return {**self._game_parameters, "apple_cells": apples, "apple_reward": reward}
+        named: dict[str, EpisodeParameter] = {"apple_cells": apples, "apple_reward": reward}
+        if self._draws_each:
+            named["apple_reward"] = Reward("every apple draws its own", self._apple_rewards)
+            named["apple_draws"] = Numbers(0.0, 1.0, max(1, self.distractor_steps))
+        return {**self._game_parameters, **named}
 
     @property
     def state_bounds(self) -> Mapping[str, tuple[int, int]]:
@@ -177,7 +194,11 @@ class PhasedEnvSpec(EnvSpec):
         xp = namespace(key.episode)
         words = key.words(WORDS)
         low, high = self._apple_rewards
+        drawn = {}
+        if self._draws_each:
+            drawn = {"apple_draws": fractions(key.words(max(1, self.distractor_steps), stream=2))}
         return {
+            **drawn,
             **self._sample_game(key, words),
             "apple_cells": permutations(words[:, 3 : 3 + APPLE_CELLS])[:, : self._num_apples],
             "apple_reward": xp.astype(xp.where(below(words[:, 2], 2) == 0, low, high), xp.float32),
@@ -196,7 +217,9 @@ class PhasedEnvSpec(EnvSpec):
             rows = xp.arange(batch, **like)[:, None]
             gone_until[rows, apples.start + parameters["apple_cells"]] = -1
             pays[:, apples] = value[:, None]
+        drawn = {"draws": parameters["apple_draws"]} if self._draws_each else {}
         return {
+            **drawn,
             "t": xp.zeros(batch, dtype=xp.int32, **like),
             "place": xp.zeros(batch, dtype=xp.int64, **like) + tables.entry[0],
             "gone_until": gone_until,
@@ -223,12 +246,22 @@ class PhasedEnvSpec(EnvSpec):
         # the next `apple_respawn` images, and returns at t + apple_respawn + 1.
         taken = until < state["t"]
         reward = xp.where(taken, look_up(state["pays"].reshape(-1), slot), 0.0)
+        if self._draws_each and self._num_apples:
+            reward = xp.where(taken & look_up(tables.is_apple, thing), self._drawn(state), reward)
         gone_until = xp.asarray(state["gone_until"], copy=True)
         gone_until.reshape(-1)[slot] = xp.where(taken, t + look_up(tables.rests, thing), until)
         entry = look_up(tables.entry, t)
         place = xp.where(entry < 0, to, entry)
         state = {**state, "t": t, "place": place, "gone_until": gone_until}
         return state, reward, thing, taken
+
+    def _drawn(self, state: State) -> Array:
+        """What an apple pays that is taken now, float32 (B,)."""
+        draws, (low, high) = state["draws"], self._apple_rewards
+        xp = namespace(draws)
+        steps = (state["t"] - self.explore_steps).clip(0, draws.shape[1] - 1)
+        reward: Array = xp.astype(low + (high - low) * entry(draws, steps), xp.float32)
+        return reward
 
     def _terminated(self, state: State, chosen: Array) -> Array:
         """Which episodes end; `chosen` is nonzero after the choice."""
@@ -278,6 +311,12 @@ class PhasedEnvSpec(EnvSpec):
         return Atlas(boards, things, self._walls, self._solid, self._over)
 
     @property
+    def _apple_numbers(self) -> Sequence[int]:
+        """The numbers of the apples among the things."""
+        apples = self._atlas.tiles["a"] if self._num_apples else slice(0)
+        return range(apples.start or 0, apples.stop)
+
+    @property
     def _all_things(self) -> dict[str, tuple[int, int]]:
         apples = {"a": (APPLE, FLOOR)} if self._num_apples else {}
         return {**apples, **self._things}
@@ -305,6 +344,7 @@ class PhasedEnvSpec(EnvSpec):
         return Tables(
             next=atlas.next,
             thing=np.minimum(atlas.tile, count),
+            is_apple=np.isin(np.arange(count + 1), self._apple_numbers),
             rests=rests,  # how long a thing is absent after it was taken
             things=present ^ absent,
             absent=absent,
@@ -321,10 +361,23 @@ class PhasedEnvSpec(EnvSpec):
         return {}
 
 
-def _check_apple_reward(value: Any) -> float | tuple[float, float]:
-    """An apple reward as a float or a pair of floats."""
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        if len(value) != 2:
-            raise ValueError(f"apple_reward must be a number or a pair (low, high), got {value!r}.")
-        return check_reward("apple_reward", value[0]), check_reward("apple_reward", value[1])
-    return check_reward("apple_reward", value)
+APPLE_RULES = {"constant": 1, "episode": 2, "pickup": 2}
+"""The rules of the releases by name, and how many numbers each takes."""
+
+
+def _check_apple_reward(value: Any) -> Any:
+    """An apple reward as a float, a pair of floats, or "pickup" and a pair."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return check_reward("apple_reward", value)
+    rule, numbers = "episode", list(value)
+    if numbers and isinstance(numbers[0], str):
+        rule = check_choice("rule of apple_reward", numbers.pop(0), APPLE_RULES)
+    if len(numbers) != APPLE_RULES[rule]:
+        raise ValueError(
+            f"apple_reward must be a number, a pair (low, high), or one of ('constant', reward), "
+            f"('episode', low, high), ('pickup', low, high), got {value!r}."
+        )
+    rewards = tuple(check_reward("apple_reward", number) for number in numbers)
+    if rule == "constant":
+        return rewards[0]
+    return rewards if rule == "episode" else (rule, *rewards)

@@ -14,6 +14,7 @@ from rlgates.envs.engine.arrays import Array, namespace
 Words: TypeAlias = Array | int
 MAX_SEED = 2**64 - 1
 _MASK = 0xFFFFFFFF
+_CHUNK = 2**14  # blocks at a time, which a processor's cache holds
 
 
 def philox(counter: tuple[Words, Words, Words, Words], key: tuple[Words, Words]) -> list[Words]:
@@ -47,7 +48,14 @@ class Key(NamedTuple):
 
         Different `stream` numbers give independent words. A larger `count` only appends words.
         """
-        xp = namespace(self.episode)
+        xp, most = namespace(self.episode), _CHUNK // (1 + count // 4)
+        if xp is np and len(self.episode) > max(1, most):
+            cuts = range(0, len(self.episode), max(1, most))
+            parts = [
+                self._replace(env_index=self.env_index[k:end], episode=self.episode[k:end])
+                for k, end in ((k, k + max(1, most)) for k in cuts)
+            ]
+            return np.concatenate([part.words(count, stream) for part in parts])
         # (1, blocks); (B, 1) each; (B, blocks, 4)
         block = xp.arange(-(-count // 4), device=self.episode.device)[None, :]
         episode, index = self.episode[:, None] & _MASK, self.env_index[:, None]
@@ -63,6 +71,13 @@ class Key(NamedTuple):
 def below(words: Array, bound: int) -> Array:
     """Integers uniform in [0, bound), from 32-bit words (the bias is below bound / 2**32)."""
     return (words * bound) >> 32
+
+
+def fractions(words: Array) -> Array:
+    """Uniform multiples of 2**-32 in [0, 1), float64, from 32-bit words."""
+    xp = namespace(words)
+    numbers: Array = xp.astype(words, xp.float64) * 2.0**-32
+    return numbers
 
 
 def permutations(words: Array) -> Array:

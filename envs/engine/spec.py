@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 from gymnasium import spaces
 
 from rlgates.deprecation import warn_renamed
+from rlgates.envs.engine.actions import ActionSpace
 from rlgates.envs.engine.arrays import Array
 from rlgates.envs.engine.parameters import EpisodeParameter
 from rlgates.envs.engine.philox import Key
@@ -36,7 +37,7 @@ class Player(Protocol):
         return
 
     def act(self, observations: Array, episode_starts: Array) -> Array:
-        """An action for each environment, int64 (B,).
+        """An action for each environment, (B, ...) of the action space.
 
         Args:
             observations: (B, ...) as the environment gives them.
@@ -67,13 +68,21 @@ class EnvSpec(ABC):
     """What the actions are called; those without a name have a number."""
 
     @property
+    def actions_can_keep_the_cue(self) -> bool:
+        """Whether actions are so free that repeating the last one keeps the cue.
+
+        With `add_previous_action`, such a game needs no memory.
+        """
+        return False
+
+    @property
     @abstractmethod
     def observation_space(self) -> spaces.Space[Any]:
         """The observations of one environment."""
 
     @property
     @abstractmethod
-    def action_space(self) -> spaces.Discrete:
+    def action_space(self) -> ActionSpace:
         """The actions of one environment."""
 
     @property
@@ -85,6 +94,14 @@ class EnvSpec(ABC):
     def fixed_length(self) -> bool:
         """Whether every episode has `max_episode_length` steps."""
         return True
+
+    @property
+    def sampling_is_costly(self) -> bool:
+        """Whether `sample` takes so long that it is called for new episodes alone.
+
+        On a GPU, that synchronizes in every step.
+        """
+        return False
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -161,7 +178,7 @@ class EnvSpec(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no scripted players.")
 
 
-def copy_spaces(spec: EnvSpec) -> tuple[spaces.Space[Any], spaces.Discrete]:
+def copy_spaces(spec: EnvSpec) -> tuple[spaces.Space[Any], ActionSpace]:
     """Copies of the observation and action space of `spec`, each with a new random generator.
 
     All environments of a spec share it; seeding the space of one must not seed those of others.

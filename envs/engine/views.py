@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,13 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from rlgates.envs.engine.actions import (
+    ActionSpace,
+    encode_actions,
+    encoded_size,
+    no_actions,
+    one_hot,
+)
 from rlgates.envs.engine.arrays import Array, namespace
 from rlgates.envs.engine.settings import set_fields
 from rlgates.envs.engine.spec import EnvSpec, Observation, State
@@ -32,18 +40,25 @@ class View(EnvSpec):
 
     | name | default | meaning |
     |------|---------|---------|
-    | `add_previous_action` | False | `previous_action`, float32 (actions,), one-hot; 0 at first |
+    | `add_previous_action` | False | `previous_action`, float32 (n,), one-hot; 0 at first |
     | `add_previous_reward` | False | `previous_reward`, float32 (1,); 0 at first |
     | `add_time` | False | `time`, float32 (1,): elapsed share of the longest episode |
     | `add_phase` | False | `phase`, one-hot, float32 (phases,) |
     | `scale_frames` | False | images as float32 in [0, 1] instead of uint8 |
     | `reward_scale` | 1.0 | factor on rewards and return, but not on metrics |
 
+    In Repeat First and Memory Chain `add_previous_action` makes memory superfluous: a player
+    without any names the cue at once and then repeats its last action, which succeeds always. A
+    view of them warns of that. `time` and `previous_reward` hold nothing of a cue.
+
     Policies of Stable-Baselines3 and rlgates: `CnnLstmPolicy` takes uint8 images, which it divides
     by 255; `MlpLstmPolicy` takes numbers, and flattens images; any `add_...` needs
     `MultiInputLstmPolicy`, which treats uint8 entries like `CnnLstmPolicy`. `scale_frames` is for
     other libraries: no policy treats float32 as an image, so `CnnLstmPolicy` refuses it and the
     others flatten it.
+
+    Warns:
+        UserWarning: `add_previous_action` makes memory superfluous.
 
     Raises:
         ValueError: the spec has no phases, or no images, or is a view itself, or the scale is 0
@@ -70,6 +85,12 @@ class View(EnvSpec):
             )
         for name in _EXTRAS:
             check_flag(f"add_{name}", getattr(self, f"add_{name}"))
+        if self.add_previous_action and self.spec.actions_can_keep_the_cue:
+            warnings.warn(
+                f"add_previous_action: {type(self.spec).__name__} then needs no memory, because a "
+                "player can name the cue at once and repeat its last action from then on.",
+                stacklevel=3,
+            )
         if self.add_phase and not self.spec.phase_names:
             raise ValueError(f"add_phase: {type(self.spec).__name__} has no phases.")
         space = self.spec.observation_space
@@ -95,6 +116,7 @@ class View(EnvSpec):
     action_space = _of_spec("action_space")
     max_episode_length = _of_spec("max_episode_length")
     fixed_length = _of_spec("fixed_length")
+    sampling_is_costly = _of_spec("sampling_is_costly")
     metric_names = _of_spec("metric_names")
     phase_names = _of_spec("phase_names")
     chance = _of_spec("chance")
@@ -116,35 +138,40 @@ class View(EnvSpec):
             inner = spaces.Box(0.0, 1.0, inner.shape, np.float32)
         if not self._added:
             return inner
-        sizes = {"previous_action": int(self.spec.action_space.n), "time": 1}
-        added: dict[str, spaces.Space[Any]] = {
-            name: spaces.Box(-np.inf, np.inf, (1,), np.float32)
-            if name == "previous_reward"
-            else spaces.Box(0.0, 1.0, (sizes.get(name, len(self.spec.phase_names)),), np.float32)
-            for name in self._added
+        boxes = {
+            "previous_action": _encoded_box(self.spec.action_space),
+            "previous_reward": spaces.Box(-np.inf, np.inf, (1,), np.float32),
+            "time": spaces.Box(0.0, 1.0, (1,), np.float32),
         }
-        return spaces.Dict({"observation": inner, **added})
+        if self.spec.phase_names:
+            boxes["phase"] = spaces.Box(0.0, 1.0, (len(self.spec.phase_names),), np.float32)
+        return spaces.Dict({"observation": inner, **{name: boxes[name] for name in self._added}})
 
     @property
     def state_bounds(self) -> Mapping[str, tuple[int, int]]:
-        actions = int(self.spec.action_space.n)
-        return {**self.spec.state_bounds, "previous_action": (-1, actions - 1)}
+        space = self.spec.action_space
+        if isinstance(space, spaces.Box):
+            return self.spec.state_bounds
+        counts = space.nvec if isinstance(space, spaces.MultiDiscrete) else space.n
+        return {**self.spec.state_bounds, "previous_action": (-1, int(np.max(counts)) - 1)}
 
     def initial_state(self, parameters: dict[str, Array]) -> State:
         state = self.spec.initial_state(parameters)
         t, xp = state["t"], namespace(state["t"])
         return {
             **state,
-            "previous_action": xp.zeros_like(t, dtype=xp.int64) - 1,
+            "previous_action": no_actions(self.spec.action_space, t),
             "previous_reward": xp.zeros_like(t, dtype=xp.float32),
         }
 
     def step(self, state: State, actions: Array) -> tuple[State, Array, Array]:
-        xp = namespace(actions)
         inner, reward, terminated = self.spec.step(state, actions)
         reward = reward * self.reward_scale
-        previous = {"previous_action": xp.astype(actions, xp.int64), "previous_reward": reward}
-        return {**inner, **previous}, reward, terminated
+        return (
+            {**inner, "previous_action": actions, "previous_reward": reward},
+            reward,
+            terminated,
+        )
 
     def observe(self, state: State) -> Observation:
         obs: Any = self.spec.observe(state)
@@ -153,15 +180,15 @@ class View(EnvSpec):
             obs = _divided(obs, 255)
         extras: dict[str, Array] = {}
         if self.add_previous_action:
-            extras["previous_action"] = _one_hot(
-                state["previous_action"], int(self.spec.action_space.n)
+            extras["previous_action"] = encode_actions(
+                self.spec.action_space, state["previous_action"]
             )
         if self.add_previous_reward:
             extras["previous_reward"] = state["previous_reward"][:, None]
         if self.add_time:
             extras["time"] = _divided(t[:, None], self.spec.max_episode_length)
         if self.add_phase:
-            extras["phase"] = _one_hot(self.spec.phase(state), len(self.spec.phase_names))
+            extras["phase"] = one_hot(self.spec.phase(state), len(self.spec.phase_names))
         return {"observation": obs, **extras} if extras else obs
 
 
@@ -173,9 +200,7 @@ def _divided(values: Array, by: int) -> Array:
     return quotient
 
 
-def _one_hot(number: Array, count: int) -> Array:
-    """One-hot rows (B, count); all zeros where the number is -1."""
-    xp = namespace(number)
-    one_hot = xp.arange(count, device=number.device) == number[:, None]
-    encoded: Array = xp.astype(one_hot, xp.float32)
-    return encoded
+def _encoded_box(space: ActionSpace) -> spaces.Box:
+    if isinstance(space, spaces.Box):
+        return spaces.Box(-np.inf, np.inf, space.shape, np.float32)
+    return spaces.Box(0.0, 1.0, (encoded_size(space),), np.float32)

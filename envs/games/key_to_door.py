@@ -110,7 +110,7 @@ class KeyToDoor(PhasedEnvSpec):
     | `distractor_steps` | 90 | at least 0, which leaves the phase out |
     | `reward_steps` | 15 | at least 1; the door is 2 steps away |
     | `num_apples` | None | 0 to 22, each on a cell of its own; None: 10 if they pay, else 0 |
-    | `apple_reward` | 0.0 | a number, or a pair: each episode takes one of the two, by coin flip |
+    | `apple_reward` | 0.0 | a number, a pair or a rule by name, as in `PassiveMatch` |
     | `apple_respawn` | 20 | at least 1; None: an apple never comes back |
     | `choice_reward` | 10.0 | for entering the door |
     | `end_on_choice` | False | end the episode at the door |

@@ -230,7 +230,7 @@ class PassiveMatch(VisualMatch):
     | `distractor_steps` | 90 | at least 0, which leaves the phase out |
     | `reward_steps` | 15 | at least 1; a side pad is 7 steps away, the middle one 4 |
     | `num_apples` | None | 0 to 22, each on a cell of its own; None: 10 if they pay, else 0 |
-    | `apple_reward` | 0.0 | a number, or a pair: each episode takes one of the two, by coin flip |
+    | `apple_reward` | 0.0 | a number, a pair (low, high) or a rule by name: see below |
     | `apple_respawn` | 20 | at least 1 (see Rewards); None: an apple never comes back |
     | `num_colors` | 3 | 2 or 3; with 2 the colours are red and green, on the outer pads |
     | `choice_reward` | 10.0 | for the right pad |
@@ -239,9 +239,19 @@ class PassiveMatch(VisualMatch):
     | `shuffle_pads` | "episode" | pad colours are sampled each "episode", or once per "env" |
     | `crop` | 5 | side of the view: 5, 7, 9 or 11; None: the whole board |
 
+    The releases have three rules for what an apple pays: `("constant", r)`, always the number r;
+    `("episode", low, high)`, one of the two for the whole episode, by coin flip; and
+    `("pickup", low, high)`, uniform between the two for each apple taken. A number and a pair stand
+    for the first two. With the third the draws can be overridden as `apple_draws`, numbers from 0
+    (low) to 1 (high) for each distractor step.
+
     Presets: `short` (the defaults), `long` (75 / 450 / 75 steps), each alone or with apples
     that pay 1 (`short_small`, `long_small`) or 5 (`short_large`, `long_large`); `released`, the
-    released games: 10 apples that pay 1 or 10, pads sampled once per environment.
+    released games: 10 apples that pay 1 or 10, pads sampled once per environment; `memory_rl`,
+    that of Memory-RL: 15 / 60 / 15 steps, 10 apples that pay 1, the right pad 5, pads as there.
+
+    Pads sampled once per environment reveal nothing: the cue is sampled for each episode all the
+    same, so that going to one place always is right in 1 of `num_colors` episodes.
 
     ## Version history
     * v0: first version.
@@ -260,6 +270,17 @@ class PassiveMatch(VisualMatch):
     """
 
     env_id: ClassVar[str] = "rlgates/PassiveMatch-v0"
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        **VisualMatch.presets,
+        "memory_rl": {
+            "distractor_steps": 60,
+            "num_apples": 10,
+            "apple_reward": 1.0,
+            "choice_reward": 5.0,
+            "shuffle_pads": "env",
+        },
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,7 +319,7 @@ class ActiveMatch(VisualMatch):
     reward_steps actions, or at the choice with `end_on_choice`; `truncated` is never true.
 
     ## Arguments
-    Those of `PassiveMatch`, and its presets.
+    Those of `PassiveMatch`, and its presets but `memory_rl`.
 
     ## Version history
     * v0: first version.

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rlgates.envs.engine.arrays import Array, Tables, look_up, namespace, row_starts
+from rlgates.envs.engine.arrays import Array, Tables, entry, look_up, namespace
 from rlgates.envs.engine.parameters import EpisodeParameter, Integer, Integers
 from rlgates.envs.engine.philox import Key, below
 from rlgates.envs.engine.settings import check_range, set_fields
@@ -69,7 +69,8 @@ class MemoryChain(EnvSpec):
     ## Rewards
     The reward is 1 if the answer is the bit asked for, else -1; all other actions get 0. A perfect
     memory gets 1, guesses 0 on average. The number to report is `is_success` in the info of the
-    last step: the answer was right.
+    last step: the answer was right. With one bit and `add_previous_action` no memory is needed:
+    naming the bit at once and then repeating the last action gets 1.
 
     ## Start
     With the context visible. `reset(options=...)` overrides parameters of the episode: `context`
@@ -128,6 +129,10 @@ class MemoryChain(EnvSpec):
     def max_episode_length(self) -> int:
         return self.memory_length + 1
 
+    @property
+    def actions_can_keep_the_cue(self) -> bool:
+        return self.num_bits == 1
+
     @cached_property
     def observation_space(self) -> spaces.Box:
         low = np.full(self.num_bits + 2, -1, dtype=np.float32)
@@ -150,12 +155,11 @@ class MemoryChain(EnvSpec):
 
     def initial_state(self, parameters: dict[str, Array]) -> State:
         context, query = parameters["context"], parameters["query"]
-        bit = row_starts(query.shape[0], self.num_bits, query) + query
         return {
             "t": query * 0,
             "context": context,
             "query": query,
-            "asked": look_up(context.reshape(-1), bit),
+            "asked": entry(context, query),
             "is_right": query < 0,
         }
 

@@ -11,19 +11,24 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rlgates.envs.engine.arrays import Array, Tables, look_up, namespace, row_starts
-from rlgates.envs.engine.parameters import EpisodeParameter, Integers
-from rlgates.envs.engine.philox import Key, permutations
+from rlgates.envs.engine.arrays import Array, Tables, entry, look_up, namespace
+from rlgates.envs.engine.cards import (
+    DECK,
+    MAX_DECKS,
+    RANKS,
+    SUIT_NAMES,
+    SUITS,
+    CardOrder,
+    shuffled,
+)
+from rlgates.envs.engine.parameters import EpisodeParameter
+from rlgates.envs.engine.philox import Key
 from rlgates.envs.engine.settings import check_range, set_fields
 from rlgates.envs.engine.spec import EnvSpec, Player, State
 from rlgates.errors import check_size
 
-SUITS = 4
-DECK = 52
-_RANKS = DECK // SUITS
-_MAX_DECKS = 1_000
 # The board has the first of these widths that is at least its height.
-_BOARD_WIDTHS = (_RANKS, 2 * _RANKS, *range(DECK, 6 * DECK, _RANKS))
+_BOARD_WIDTHS = (RANKS, 2 * RANKS, *range(DECK, 6 * DECK, RANKS))
 
 # Colours of the board.
 _DEALT, _BRIGHT = 1, 1 + SUITS
@@ -43,21 +48,6 @@ _COLORS = np.array(
 )
 
 
-@dataclass(frozen=True)
-class CardOrder(EpisodeParameter):
-    """The suits of all cards of some decks, in the order in which they are dealt."""
-
-    num_decks: int
-
-    def parse(self, name: str, value: Any) -> Array:
-        suits = Integers(SUITS, DECK * self.num_decks).parse(name, value)
-        counts = np.bincount(suits, minlength=SUITS).tolist()
-        each = _RANKS * self.num_decks
-        if counts != [each] * SUITS:
-            raise ValueError(f"{name} must have {each} cards of each suit, got {counts}.")
-        return suits
-
-
 @dataclass(frozen=True, kw_only=True)
 class Repeat(EnvSpec):
     """The rules that both games share; their docstrings specify them.
@@ -68,12 +58,12 @@ class Repeat(EnvSpec):
     num_decks: int = 1
 
     action_space: ClassVar[spaces.Discrete] = spaces.Discrete(SUITS)
-    action_names: ClassVar[tuple[str, ...]] = ("spades", "diamonds", "clubs", "hearts")
+    action_names: ClassVar[tuple[str, ...]] = SUIT_NAMES
     observation_space: ClassVar[spaces.Discrete] = spaces.Discrete(SUITS)
     metric_names: ClassVar[tuple[str, ...]] = ("is_success", "accuracy")
 
     def __post_init__(self) -> None:
-        set_fields(self, num_decks=check_range("num_decks", self.num_decks, 1, _MAX_DECKS))
+        set_fields(self, num_decks=check_range("num_decks", self.num_decks, 1, MAX_DECKS))
 
     @property
     @abstractmethod
@@ -101,7 +91,7 @@ class Repeat(EnvSpec):
         return {"suits": (0, SUITS - 1), "num_right": (0, self._num_answers)}
 
     def sample(self, key: Key) -> dict[str, Array]:
-        return {"suits": permutations(key.words(self._num_cards)) % SUITS}
+        return {"suits": shuffled(key, self.num_decks)}
 
     def initial_state(self, parameters: dict[str, Array]) -> State:
         suits = parameters["suits"]
@@ -110,19 +100,14 @@ class Repeat(EnvSpec):
 
     def step(self, state: State, actions: Array) -> tuple[State, Array, Array]:
         t, tables = state["t"], self._tables.on_device_of(actions)
-        is_right = actions == self._cards(state, look_up(tables.target, t))
+        is_right = actions == entry(state["suits"], look_up(tables.target, t))
         counts = look_up(tables.counts, t)
         reward = look_up(tables.reward, counts * (1 + is_right))
         state = {**state, "t": t + 1, "num_right": state["num_right"] + counts * is_right}
         return state, reward, state["t"] == self.max_episode_length
 
-    def _cards(self, state: State, number: Array) -> Array:
-        """The suit of one card per environment, by its number (B,)."""
-        rows, width = state["suits"].shape
-        return look_up(state["suits"].reshape(-1), row_starts(rows, width, number) + number)
-
     def observe(self, state: State) -> Array:
-        return self._cards(state, state["t"])
+        return entry(state["suits"], state["t"])
 
     def metrics(self, state: State) -> dict[str, Array]:
         num_right = state["num_right"]
@@ -188,7 +173,9 @@ class RepeatFirst(Repeat):
     With N cards in all, the reward of an action is 1 / (N - 1) if it is right, else -1 / (N - 1).
     That holds for the first action too, with the first card still visible; no action follows
     the last card. A perfect memory gets 1, guesses -0.5 on average. Without memory the best is
-    to name the visible card: right at once, and later in (N / 4 - 1) of (N - 1) cases.
+    to name the visible card: right at once, and later in (N / 4 - 1) of (N - 1) cases. With
+    `add_previous_action` no memory is needed: naming the first card and then repeating the last
+    action gets 1.
 
     The numbers to report are in the info of the last step: `accuracy`, the share of right
     answers (float32, 1/4 for guesses), and `is_success`: all were right.
@@ -225,6 +212,7 @@ class RepeatFirst(Repeat):
 
     env_id: ClassVar[str] = "rlgates/RepeatFirst-v0"
     chance: ClassVar[float] = 0.25  # of always naming the same suit
+    actions_can_keep_the_cue: ClassVar[bool] = True
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "easy": {"num_decks": 1},

@@ -86,7 +86,10 @@ class Window:
                 raise pygame.error("offscreen")
             pygame.display.set_mode(size)
         except pygame.error as error:
-            raise RuntimeError(f"no window can be opened ({error}): is there a screen?") from error
+            raise RuntimeError(
+                f"no window can be opened ({error}): is there a screen? To go on without one, for "
+                "example in gymnasium's check_env, set SDL_VIDEODRIVER=dummy in the environment."
+            ) from error
         pygame.display.set_caption(self.title)
         pygame.key.set_repeat(300, 80)  # milliseconds: a key held down walks on
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import time
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.vector import SyncVectorEnv
 
 from rlgates.envs import ENVS, BatchedEnv, make_env_spec
+from rlgates.envs.engine.actions import random_actions
 from rlgates.envs.sb3 import make_vec_env
 from rlgates.envs.torch import make_torch_env
 from rlgates.errors import check_choice, check_size
@@ -40,6 +44,8 @@ def bench_envs(config: EnvBenchConfig) -> Path:
     git = git_state() or {"commit": ""}
     for env_id in config.envs:
         for front_end, size in cases:
+            if front_end == "popgym" and _original(env_id) is None:
+                continue
             rates = np.sort(measure(env_id, front_end, int(size), config.repeats)) / 1e6
             low, middle, high = rates[0], float(np.median(rates)), rates[-1]
             rows[env_id, front_end, size] = {
@@ -68,15 +74,22 @@ def measure(env_id: str, front_end: str, num_envs: int, repeats: int) -> Any:
     A measurement is at least one episode long, so that it includes resets.
     """
     length = make_env_spec(env_id).max_episode_length
-    steps = length * max(1, round(200_000 / (length * num_envs)))
-    count = int(make_env_spec(env_id).action_space.n)
-    actions: Any = np.random.default_rng(0).integers(count, size=(steps, num_envs))
+    enough = 20_000 if front_end == "popgym" else 200_000
+    steps = length * max(1, round(enough / (length * num_envs)))
+    space = make_env_spec(env_id).action_space
+    actions: Any = random_actions(space, np.random.default_rng(0), steps, num_envs)
     finish: Callable[[], object] = torch.cuda.synchronize if front_end == "cuda" else lambda: None
     env: Any
     if front_end == "native":
         env = BatchedEnv(make_env_spec(env_id), num_envs, seed=0)
     elif front_end == "sb3":
         env = make_vec_env(env_id, num_envs, seed=0)
+    elif front_end == "popgym":
+        original = _original(env_id)
+        assert original is not None
+        with warnings.catch_warnings():  # the labyrinths warn that they are no good benchmark
+            warnings.simplefilter("ignore", DeprecationWarning)
+            env = SyncVectorEnv([original] * num_envs)
     else:
         device = "cuda" if front_end == "cuda" else "cpu"
         env = make_torch_env(env_id, num_envs, seed=0, device=device)
@@ -85,6 +98,18 @@ def measure(env_id: str, front_end: str, num_envs: int, repeats: int) -> Any:
     play = partial(_play, env, actions, finish)
     play()  # warm up
     return np.array([steps * num_envs / play() for _ in range(repeats)])
+
+
+def _original(env_id: str) -> Callable[[], Any] | None:
+    """POPGym's game of that name, with its defaults, which are those here; None if it has none.
+
+    Raises:
+        ImportError: POPGym is not installed.
+    """
+    games = importlib.import_module("popgym.envs")
+    name = env_id.partition("/")[2].partition("-")[0].replace("Stateless", "PositionOnly")
+    game: Callable[[], Any] | None = getattr(games, name, None)
+    return game
 
 
 def _play(env: Any, actions: Any, finish: Callable[[], object]) -> float:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from rlgates import Core, make_core
 from rlgates.envs import ENVS
+from rlgates.envs.engine.actions import random_actions
 from rlgates.envs.torch import make_torch_env
 from rlgates.errors import check_choice
 from rlgates.experiments.bench.configs import GpuBenchConfig
@@ -367,8 +368,8 @@ def environment(env: str, num_envs: int, device: torch.device, seconds: float = 
     """Million steps per second of a torch environment, with random actions and resets."""
     batch = make_torch_env(env, num_envs, seed=0, device=device)
     batch.reset()
-    count = int(batch.spec.action_space.n)
-    actions = torch.randint(count, (16, num_envs), device=device)
+    sampled = random_actions(batch.spec.action_space, np.random.default_rng(0), 16, num_envs)
+    actions = torch.as_tensor(sampled, device=device)
 
     def play() -> None:
         for action in actions:

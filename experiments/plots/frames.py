@@ -29,8 +29,7 @@ def make_env(
         board: whether `render` returns an image of the whole board.
 
     Raises:
-        ValueError: an unknown id, preset or setting, a value out of range, or actions that are
-            not discrete.
+        ValueError: an unknown id, preset or setting, or a value out of range.
         ImportError: the environment needs a package that is not installed.
     """
     known = [name for name in gymnasium.registry if name.startswith("rlgates/")]
@@ -50,12 +49,9 @@ def make_env(
     if board:
         arguments["render_mode"] = "rgb_array"
     try:
-        env = gymnasium.make(env_id, **arguments).unwrapped
+        return gymnasium.make(env_id, **arguments).unwrapped
     except TypeError as error:
         raise ValueError(str(error).partition(" was raised from")[0]) from error
-    if not isinstance(env.action_space, spaces.Discrete):
-        raise ValueError(f"{env_id} cannot be played with keys: its actions are no numbers.")
-    return env
 
 
 def env_image(

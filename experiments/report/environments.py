@@ -40,7 +40,7 @@ class Scene:
     words: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
-    actions: Sequence[int] = ()
+    actions: Sequence[Any] = ()
 
 
 _SUITS = (2, 0, 3, 3, 1, 2, 0, 1, 1, 3, 2, 0, 0, 3, 1, 2) * 3 + (0, 1, 2, 3)
@@ -82,6 +82,26 @@ SCENES: dict[str, Scene] = {
         options={"suits": _SUITS},
         actions=(0, 0, 0, *_SUITS[:17]),
     ),
+    "rlgates/Autoencode-v0": Scene("Cards are shown, and are to be named from last to first."),
+    "rlgates/CountRecall-v0": Scene("How often was a card of this kind dealt so far?"),
+    "rlgates/Concentration-v0": Scene("Turn up pairs of cards that match.", actions=(3, 9, 7)),
+    "rlgates/HigherLower-v0": Scene("Is the next card higher? Who counts, knows more."),
+    "rlgates/MultiarmedBandit-v0": Scene("Which bandit pays most often?", actions=(0, 1, 2)),
+    "rlgates/MineSweeper-v0": Scene(
+        "One number at a time tells where the mines are.",
+        options={"mines": (3, 12)},
+        actions=((1, 1), (1, 2), (2, 2)),
+    ),
+    "rlgates/Battleship-v0": Scene(
+        "Only the last shot is seen. Where did the others go?",
+        actions=tuple((row, (row * 3 + 1) % 10) for row in range(10)),
+    ),
+    "rlgates/StatelessCartPole-v0": Scene("Balance a pole without seeing how fast it falls."),
+    "rlgates/NoisyStatelessCartPole-v0": Scene("The same, and what is seen is not exact."),
+    "rlgates/StatelessPendulum-v0": Scene("Swing up a pendulum without seeing its speed."),
+    "rlgates/NoisyStatelessPendulum-v0": Scene("The same, and what is seen is not exact."),
+    "rlgates/LabyrinthEscape-v0": Scene("Find the goal, which is opposite to the start."),
+    "rlgates/LabyrinthExplore-v0": Scene("Visit all squares of a maze."),
     "rlgates/MemoryChain-v0": Scene(
         "Some bits, then a wait. Which value had one of them?",
         settings={"num_bits": 8},

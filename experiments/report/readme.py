@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from gymnasium import spaces
+
 from rlgates.envs import ENVS, make_env_spec
+from rlgates.envs.engine.actions import ActionSpace
 from rlgates.experiments.report.claims.ledger import judge_claims, verdict_summary
 from rlgates.experiments.report.rows import markdown
 from rlgates.experiments.report.timings.tables import read_costs
@@ -68,13 +71,21 @@ def envs_table() -> str:
             f"`{env_id}`",
             (kind.__doc__ or "").partition(",")[0],
             f"{space.dtype} {space.shape or space}",
-            str(spec.action_space.n),
+            _actions(spec.action_space),
             f"{spec.max_episode_length:,}",
             "" if spec.chance is None else f"{spec.chance:.2f}",
             " ".join(presets if len(presets) < 10 else (presets[0], "...", presets[-1])),
         )
         lines.append(cells)
     return markdown(heads, lines)
+
+
+def _actions(space: ActionSpace) -> str:
+    """How many actions there are: 4, 8 x 8 or, of a `Box`, how many numbers."""
+    if isinstance(space, spaces.Box):
+        return f"{space.shape[0]} real"
+    counts = space.nvec.tolist() if isinstance(space, spaces.MultiDiscrete) else [space.n]
+    return " x ".join(map(str, counts))
 
 
 def fill_in(text: str, results: Path) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 
 from rlgates.envs import ENVS
 from rlgates.envs.render.frames import BACKGROUND, BRIGHT, FAINT, MARGIN
@@ -65,18 +66,20 @@ class Game:
 
     Args:
         env_id: environment id.
-        env: with `Discrete` actions, and `render_mode="rgb_array"` if `board` is true.
+        env: with `render_mode="rgb_array"` if `board` is true.
         board: show the whole board beside the observation.
 
     Attributes:
         finished: number of finished episodes.
 
     Raises:
-        ValueError: too many actions for the number keys.
+        ValueError: actions that are not discrete, or too many for the number keys.
     """
 
     def __init__(self, env_id: str, env: gymnasium.Env[Any, Any], board: bool = False) -> None:
         space: Any = env.action_space
+        if not isinstance(space, spaces.Discrete):
+            raise ValueError(f"{env_id} cannot be played with keys: its actions are no numbers.")
         self.env, self.board = env, board
         self.name = short_name(env_id)
         self.names = action_names(env_id, int(space.n))

@@ -14,6 +14,7 @@ FRONT_ENDS = {
     "sb3": "SB3 `VecEnv`",
     "torch": "torch, CPU",
     "cuda": "torch, GPU",
+    "popgym": "POPGym, `SyncVectorEnv`",
 }
 
 

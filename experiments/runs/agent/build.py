@@ -10,7 +10,8 @@ from stable_baselines3.common.preprocessing import is_image_space
 
 from rlgates.agents import RecurrentA2C, RecurrentPPO
 from rlgates.agents.ranks import ALONE, Ranks
-from rlgates.envs.sb3 import BatchedVecEnv, make_vec_env
+from rlgates.envs import BatchedEnv
+from rlgates.envs.sb3 import BatchedVecEnv
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.runs.agent.callbacks import ScaledReward
@@ -24,9 +25,7 @@ AGENTS: dict[str, type[Agent]] = {"ppo": RecurrentPPO, "a2c": RecurrentA2C}
 def build(config: AgentConfig, seed: int, ranks: Ranks = ALONE) -> tuple[Agent, BatchedVecEnv]:
     """The untrained model, and its unwrapped environments: those of this rank."""
     ranks = ranks.split(config.n_envs)
-    env = make_vec_env(
-        config.env, ranks.count, seed=seed, first_index=ranks.first, **config.env_settings
-    )
+    env = BatchedVecEnv(BatchedEnv(config.make_spec(), ranks.count, seed, ranks.first))
     space = env.observation_space
     if isinstance(space, spaces.Dict):
         policy = "MultiInputLstmPolicy"

@@ -11,9 +11,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from sb3_contrib import RecurrentPPO
-from stable_baselines3.common import env_util
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import (
@@ -24,6 +24,7 @@ from stable_baselines3.common.vec_env import (
 )
 
 from rlgates.envs import BatchedEnv, PassiveMatch, make_env_spec
+from rlgates.envs.engine.actions import check_actions
 from rlgates.envs.sb3 import BatchedVecEnv, make_vec_env
 from rlgates.envs.torch import make_torch_env
 
@@ -118,11 +119,9 @@ def test_small_numpy_numbers_are_stored_as_pythons(env_id, settings):
 def test_single_environments_of_other_packages_are_made_as_the_error_says(env_id):
     pytest.importorskip("minigrid" if "MiniGrid" in env_id else "popgym")
     with pytest.raises(ValueError, match="is a single environment of gymnasium") as error:
-        make_vec_env(env_id, 8)
-    (reported,) = re.findall(
-        r"stable_baselines3.common.env_util.(make_vec_env\(.*?\))\.", str(error.value)
-    )
-    env = eval(reported, {"make_vec_env": env_util.make_vec_env})
+        make_env_spec(env_id)
+    (reported,) = re.findall(r"rlgates.envs.sb3.(make_vec_env\(.*?\))\.", str(error.value))
+    env = eval(reported, {"make_vec_env": make_vec_env})
     assert (env.num_envs, len(env.reset())) == (8, 8)
     (reported,) = re.findall(r"gymnasium.make\(.*?\)", str(error.value))
     eval(reported, {"gymnasium": gymnasium}).reset(seed=0)
@@ -307,6 +306,48 @@ def test_seeding_a_vec_env():
     assert (env.reset() != first).any()
     with pytest.raises(ValueError, match="seed must be in"):
         env.seed(-1)
+
+
+@pytest.mark.parametrize("space", [spaces.MultiDiscrete([3, 2]), spaces.Box(-2, 2, (1,))])
+def test_actions_of_other_spaces_are_checked(space):
+    is_box = isinstance(space, spaces.Box)
+    noun, good = ("numbers", [[0.5], [-9.0]]) if is_box else ("integers", [[2, 1], [0, 0]])
+    checked = check_actions(space, good, np, None, (2,), values=True)
+    assert checked.dtype == (np.float32 if is_box else np.int64)
+    np.testing.assert_array_equal(checked, good)
+    shape = (2, 1) if is_box else (2, 2)
+    with pytest.raises(ValueError, match=re.escape(f"shape {shape}, got (2,)")):
+        check_actions(space, [0, 0], np, None, (2,), values=True)
+    with pytest.raises(TypeError, match=f"actions must be {noun}, got dtype bool"):
+        check_actions(space, np.zeros(shape, dtype=bool), np, None, (2,), values=True)
+    wrong, message = (
+        ([[0.0], [np.inf]], "actions must be finite, got inf")
+        if is_box
+        else ([[2, 1], [0, 2]], r"actions\[\.\.\., 1\] must be in \[0, 2\), got 2")
+    )
+    with pytest.raises(ValueError, match=message):
+        check_actions(space, wrong, np, None, (2,), values=True)
+    check_actions(space, wrong, np, None, (2,), values=False)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "needs"),
+    [("rlgates/MiniGridMemoryS7-v0", "minigrid"), ("rlgates/popgym-RepeatFirstEasy-v0", "popgym")],
+)
+def test_single_environments_are_stepped_one_after_the_other(env_id, needs):
+    pytest.importorskip(needs)
+    env = make_vec_env(env_id, 3, seed=5, first_index=1)
+    first = env.reset()
+    for row in range(3):
+        alone = gymnasium.make(env_id)
+        np.testing.assert_array_equal(alone.reset(seed=6 + row)[0], first[row])
+    assert env.env_is_wrapped(Monitor) == [True] * 3
+    for _ in range(60):
+        env.step(np.zeros(3, dtype=np.int64))
+    with pytest.raises(ValueError, match="n_envs must be at least 1"):
+        make_vec_env(env_id, 0)
+    with pytest.raises(ValueError, match=r"cannot be batched.*rlgates.envs.sb3.make_vec_env"):
+        make_env_spec(env_id)
 
 
 def test_attributes_of_a_vec_env():

@@ -413,3 +413,34 @@ def test_impossible_parameters_are_refused(spec, overrides, message):
     env = BatchedEnv(spec, 2, seed=0)
     with pytest.raises((ValueError, TypeError), match=message):
         env.reset(options=overrides)
+
+
+def test_the_rules_of_the_releases_for_apples_have_names():
+    for name, same in ((("constant", 2), 2.0), (("episode", 1, 10), (1.0, 10.0))):
+        assert PassiveMatch(apple_reward=name) == PassiveMatch(apple_reward=same)
+    with pytest.raises(ValueError, match=r"'pickups'.*Did you mean 'pickup'"):
+        PassiveMatch(apple_reward=("pickups", 1, 10))
+    with pytest.raises(ValueError, match=r"\('pickup', low, high\), got \('pickup', 1\)"):
+        PassiveMatch(apple_reward=("pickup", 1))
+
+
+def test_an_apple_that_is_picked_up_can_draw_its_own_reward():
+    spec = PassiveMatch(apple_reward=("pickup", 2, 4), explore_steps=2, num_apples=22)
+    env = BatchedEnv(spec, 30, seed=0)
+    env.reset()
+    rng, paid = np.random.default_rng(0), []
+    for _ in range(2 + spec.distractor_steps):
+        rewards = env.step(rng.integers(4, size=30))[1]
+        paid.append(rewards)
+    found = np.stack(paid)
+    taken = found[found > 0]
+    assert 2 <= taken.min() < 2.1
+    assert 3.9 < taken.max() <= 4
+    assert len(np.unique(taken)) > 100
+    assert abs(taken.mean() - 3) < 4 * (2 / math.sqrt(12)) / math.sqrt(len(taken))
+    # The draw of a step decides, whatever was taken before.
+    env.reset(seed=0, options={"apple_draws": [0.25] * spec.distractor_steps})
+    rng = np.random.default_rng(0)
+    again = [env.step(rng.integers(4, size=30))[1] for _ in range(2 + spec.distractor_steps)]
+    assert set(np.unique(again)) == {0.0, 2.5}
+    assert ((np.stack(again) > 0) == (found > 0)).all()

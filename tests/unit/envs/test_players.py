@@ -201,6 +201,16 @@ def test_apples_on_the_way_do_not_disturb_memory(kind):
 # All of them
 
 
+# Games in which chance decides too, or noise: how often the player succeeds at least.
+NOT_ALWAYS = {
+    "rlgates/HigherLower-v0": 0.0,
+    "rlgates/MultiarmedBandit-v0": 0.6,
+    "rlgates/MineSweeper-v0": 0.65,
+    "rlgates/NoisyStatelessCartPole-v0": 0.7,
+    "rlgates/NoisyStatelessPendulum-v0": 0.75,
+}
+
+
 @pytest.mark.parametrize("env_id", ENVS)
 def test_the_ceiling_is_above_the_floor(env_id):
     spec = make_env_spec(env_id)
@@ -208,7 +218,7 @@ def test_the_ceiling_is_above_the_floor(env_id):
     ceiling, floor = (
         play(env, player, 400) for player in (spec.memory_player(), spec.reactive_player())
     )
-    assert ceiling["is_success"] == 1.0
+    assert ceiling["is_success"] >= NOT_ALWAYS.get(env_id, 1.0)
     assert floor["is_success"] < 0.7
     assert floor["episode_return"] < ceiling["episode_return"]
 

@@ -96,7 +96,8 @@ def test_an_episode_equals_that_of_popgym(name):
         assert info == {}
         steps += 1
     assert steps <= (env.max_episode_length or steps)
-    check(env.reset()[0], game.reset()[0])
+    if not name.startswith("Labyrinth"):  # whose mazes come from generators of the whole process
+        check(env.reset()[0], game.reset()[0])
 
 
 def test_same_seed_same_trajectory():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rlgates.envs import ENVS, BatchedEnv, make_env_spec
+from rlgates.envs.engine.actions import random_actions
 from rlgates.envs.render.frames import BACKGROUND, BRIGHT, MARGIN, draw, render_batch
 from rlgates.envs.render.lettering import length, write
 
@@ -36,8 +37,7 @@ def test_every_spec_can_be_rendered_to_its_end(env_id: str) -> None:
     while not done:
         if env.state["t"][0] % 5 == 0:
             pairs.append(render_batch(spec, env.state, [0.0, 1.0]))
-        actions = rng.integers(spec.action_space.n, size=2)
-        done = bool(env.step(actions)[2].any())
+        done = bool(env.step(random_actions(spec.action_space, rng, 2))[2].any())
     assert len({frame.shape for pair in pairs for frame in pair}) == 1
     assert all(frame.dtype == np.uint8 for pair in pairs for frame in pair)
     assert len({one.tobytes() for one, _ in pairs}) == len(pairs)  # the steps left, if nothing else

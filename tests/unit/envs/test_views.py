@@ -14,6 +14,8 @@ from gymnasium.utils.env_checker import check_env
 
 from rlgates import RecurrentPPO
 from rlgates.envs import BatchedEnv, View, make_env_spec
+from rlgates.envs.engine.players import play
+from rlgates.envs.engine.spec import Player
 from rlgates.envs.sb3 import make_vec_env
 from rlgates.envs.wrappers import (
     PreviousActionReward,
@@ -98,6 +100,32 @@ def test_observations_have_their_names_and_ranges():
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*infinity")  # rewards have no bounds
         check_env(gymnasium.make(ID, **SHORT, **ALL).unwrapped)
+
+
+class Repeats(Player):
+    """Without memory: names what is shown first, then repeats its last action."""
+
+    def act(self, observations, episode_starts):
+        shown = observations["observation"]
+        if shown.ndim > 1:  # Memory Chain
+            shown = (shown[:, 2] > 0).astype(np.int64)
+        last = observations["previous_action"]
+        return np.where(last.any(axis=1), last.argmax(axis=1), shown)
+
+
+@pytest.mark.parametrize("env_id", ["rlgates/RepeatFirst-v0", "rlgates/MemoryChain-v0"])
+def test_the_last_action_can_stand_for_memory_and_a_view_warns_of_that(env_id):
+    with pytest.warns(UserWarning, match="then needs no memory"):
+        spec = make_env_spec(env_id, add_previous_action=True)
+    assert play(BatchedEnv(spec, 20), Repeats(), 100)["is_success"] == 1.0
+
+
+def test_other_views_do_not_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make_env_spec("rlgates/RepeatPrevious-v0", add_previous_action=True)
+        make_env_spec("rlgates/RepeatFirst-v0", add_previous_reward=True, add_time=True)
+        make_env_spec("rlgates/MemoryChain-v0", num_bits=3, add_previous_action=True)
 
 
 def test_a_view_has_the_settings_of_its_spec():

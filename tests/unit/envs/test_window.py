@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import check_env
 
 import rlgates.envs  # noqa: F401
 from rlgates.envs.render import window
@@ -106,8 +107,19 @@ def test_without_a_screen_it_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SDL_VIDEODRIVER")
     monkeypatch.setattr(pygame.display, "init", lambda: None)
     monkeypatch.setattr(pygame.display, "get_driver", lambda: "offscreen")
-    with pytest.raises(RuntimeError, match=r"no window can be opened \(offscreen\): is there a"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"no window can be opened \(offscreen\): is there a .* SDL_VIDEODRIVER=dummy",
+    ):
         Window("").show(frame(20, 20))
+
+
+@pytest.mark.parametrize("driver", ["dummy", "offscreen"])
+def test_the_checker_of_gymnasium_passes_without_a_screen(
+    monkeypatch: pytest.MonkeyPatch, driver: str
+) -> None:
+    monkeypatch.setenv("SDL_VIDEODRIVER", driver)
+    check_env(gymnasium.make("rlgates/RepeatFirst-v0", render_mode="rgb_array").unwrapped)
 
 
 def test_without_pygame_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
-from rlgates.envs import ENVS
+from rlgates.envs import ENVS, make_env_spec
 from rlgates.envs.render.frames import BRIGHT
 from rlgates.experiments.cli import main as cli
 from rlgates.experiments.plots.frames import make_env
-from rlgates.experiments.show.play import Game, action_keys, action_names, keys_line, play
+from rlgates.experiments.show.play import DIGITS, Game, action_keys, action_names, keys_line, play
 
 pygame = pytest.importorskip("pygame")
 
@@ -94,8 +95,20 @@ def test_maze_keys_move_as_they_say() -> None:
     assert np.diff(cells).tolist() == [-1, 1, 1]
 
 
+def has_keys(env_id: str) -> bool:
+    """Whether there are number keys for all actions."""
+    space = make_env_spec(env_id).action_space if env_id in ENVS else spaces.Discrete(1)
+    return isinstance(space, spaces.Discrete) and int(space.n) <= DIGITS
+
+
+@pytest.mark.parametrize("env_id", [env_id for env_id in ENVS if not has_keys(env_id)])
+def test_games_without_keys_for_all_actions_are_refused(env_id: str) -> None:
+    with pytest.raises(ValueError, match=r"cannot be played with (\d+ number )?keys"):
+        game(env_id, False)
+
+
 @pytest.mark.parametrize("board", [False, True])
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", [env_id for env_id in IDS if has_keys(env_id)])
 def test_every_environment_can_be_played(env_id: str, board: bool) -> None:
     settings = {"max_steps": 9} if env_id == GRID else {}
     if "distractor_steps" in getattr(ENVS.get(env_id), "__dataclass_fields__", {}):
