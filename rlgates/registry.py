@@ -16,6 +16,7 @@ from rlgates.core import BackendName, Core
 from rlgates.cores.dnc import DNC
 from rlgates.cores.elman import Elman, IndRNN
 from rlgates.cores.feedforward import FeedForward
+from rlgates.cores.ffm import FFM
 from rlgates.cores.gato import GATO
 from rlgates.cores.gru import GRU
 from rlgates.cores.janet import JANET
@@ -185,6 +186,12 @@ CORES: dict[str, CoreRow] = {
         "LRU",
         "h' = lambda h + gamma B x, y = Re(C h') + D x",
         "Orvieto et al. 2023",
+    ),
+    "ffm": CoreRow(
+        FFM,
+        "FFM (fast and forgetful memory)",
+        "H' = exp(-|alpha|) exp(-i omega)^T H + L_y sigmoid(L_i), read through a gate",
+        "Morad et al. 2023",
     ),
     "rmc": CoreRow(
         RMC,

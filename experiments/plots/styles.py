@@ -85,6 +85,7 @@ FAMILIES = {
     "frame_stack": ("#CC6677", 1),
     "frame_conv": ("#997700", 2),
     "positional": ("#994455", 8),
+    "ffm": ("#77AADD", 3),
 }
 SERIES = tuple(Style(color, *line) for color, line in zip(GATE_COLORS.values(), LINES, strict=True))
 """For what is no core, in order: the styles of the LSTM's gates."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rlgates.cores.dnc import DNC
 from rlgates.cores.elman import Elman, IndRNN
 from rlgates.cores.feedforward import FeedForward
+from rlgates.cores.ffm import FFM
 from rlgates.cores.gato import GATO
 from rlgates.cores.gru import GRU
 from rlgates.cores.janet import JANET
@@ -24,6 +25,7 @@ from rlgates.deprecation import renamed
 
 __all__ = [
     "DNC",
+    "FFM",
     "GATO",
     "GILR",
     "GRU",

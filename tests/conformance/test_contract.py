@@ -81,6 +81,7 @@ OTHER_VALUES: dict[str, Any] = {
     "latent_hidden": 2,
     "memory_size": 16,
     "mlp_size": 5,
+    "max_period": 99.0,
     "output_size": 5,
     "rank": 2,
     "reset": "before",
@@ -104,7 +105,7 @@ def test_repr_shows_sizes_and_options(name: str) -> None:
     for option in plain.options:
         default = inspect.signature(type(plain)).parameters[option].default
         assert default is None or f", {option}=" not in plain.extra_repr()
-        value = OTHER_VALUES.get(option, other_than(default))
+        value = OTHER_VALUES[option] if option in OTHER_VALUES else other_than(default)
         chosen = make_core(name, INPUTS, HIDDEN, **{option: value}).cells[0]
         assert f", {option}={value!r}" in chosen.extra_repr()
 

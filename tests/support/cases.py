@@ -27,6 +27,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "mlstm": {"num_heads": 2},
     "transformer": {"window": 4, "num_heads": 2},
     "gtrxl": {"window": 4, "num_heads": 2},
+    "ffm": {"memory_size": 3, "context_size": 2},
 }
 # A memory does not depend on the gate of its controller: most of the gates are slow tests.
 HEAVY = ("rmc", "dnc", "rma")

@@ -67,3 +67,29 @@ def of_input(w: Named, x: Array) -> Named:
 def positive(z: Array) -> Array:
     """x + 1/2 from 0 on, sigmoid(x) below."""
     return np.where(z.real >= 0, z + 0.5, sigmoid(z))
+
+
+def ffm(w: Named, x: Array, state: Named, context_size: int = 4) -> tuple[Array, Named, Array]:
+    """Morad et al. 2023: a matrix of traces and contexts, number i c + j for trace i, context j."""
+    z = of_input(w, x)
+    written = z["y"] * sigmoid(z["i"])
+    size = np.exp(-np.where(w["alpha"].real < 0, -w["alpha"], w["alpha"]))
+    angle = -w["omega"]
+    re = size[..., :, None] * np.cos(angle)[..., None, :]
+    im = size[..., :, None] * np.sin(angle)[..., None, :]
+    flat = (*re.shape[:-2], -1)
+    re, im = rows(re.reshape(flat), x), rows(im.reshape(flat), x)
+    h_re, h_im = state["h_re"], state["h_im"]
+    h_re, h_im = (
+        re * h_re - im * h_im + np.repeat(written, context_size, axis=-1),
+        re * h_im + im * h_re,
+    )
+    mixed = layer_norm(linear(h_re, w["C_re"]) + linear(h_im, w["C_im"], w["b_z"]))
+    o = sigmoid(z["o"])
+    return o * mixed + (1 - o) * z["s"], {"h_re": h_re, "h_im": h_im}, rows(size, x)
+
+
+def layer_norm(z: Array) -> Array:
+    """Without weights."""
+    z = z - z.mean(axis=-1, keepdims=True)
+    return z / np.sqrt((z * z).mean(axis=-1, keepdims=True) + 1e-5)

@@ -37,6 +37,7 @@ LARGE, NO_GAMMA = {"hidden_size": 6}, {"trainable_gamma": False}
 DEEP = LARGE | {"depth": 2, "inner_size": 3}
 ATTENTION = LARGE | {"window": 3, "num_heads": 2}
 NRU = {"memory_size": 8, "num_heads": 2, "hidden_size": 3}
+FFM = {"memory_size": 2, "context_size": 3}
 RRU = {"output_size": 3, "expansion": 0.7, "hidden_size": 4}
 
 
@@ -149,6 +150,11 @@ TWINS = {
         each("frame_conv", {}),
     ),
     "positional": Twin(window.positional, each("positional", {}, TWO), []),
+    "ffm": Twin(
+        linear.ffm,
+        each("ffm", {}, TWO, {"memory_size": 3, "context_size": 2, "hidden_size": 3}, sizes=FFM),
+        each("ffm", FFM),
+    ),
     "none": Twin(linear.memoryless, each("none", {}, TWO), []),
     "gato": Twin(
         gato,

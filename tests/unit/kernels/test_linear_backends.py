@@ -24,15 +24,19 @@ from rlgates import Core
 from rlgates.cell import LinearCell
 from rlgates.kernels import LinearScan, LinearStep, dispatch
 from rlgates.kernels.cpu import abi
-from rlgates.registry import core_names
+from rlgates.registry import CORES, core_names
 
 pytestmark = pytest.mark.skipif(
     not abi.built(), reason="rlgates.kernels.cpu._native was not built (it needs a C++ compiler)"
 )
 
-LINEAR = [
-    name for name, (core, _) in core_names().items() if core in ("mingru", "gilr", "minlstm", "lru")
-]
+
+def is_linear(cell: Any) -> bool:
+    return isinstance(cell, type) and issubclass(cell, LinearCell)
+
+
+LINEAR = [name for name, (core, _) in core_names().items() if is_linear(CORES[core].cell)]
+# One of those that take a gate, and none that normalizes over so few units.
 FEW = ["mingru", "om_gilr", "minlstm", "lru"]
 every_linear = pytest.mark.parametrize("name", LINEAR)
 few = pytest.mark.parametrize("name", FEW)
