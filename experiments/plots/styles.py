@@ -86,6 +86,10 @@ FAMILIES = {
     "frame_conv": ("#997700", 2),
     "positional": ("#994455", 8),
     "ffm": ("#77AADD", 3),
+    "s4d": ("#EE8866", 5),
+    "s5": ("#004488", 8),
+    "linear_transformer": ("#BB5566", 2),
+    "shm": ("#44BB99", 5),
 }
 SERIES = tuple(Style(color, *line) for color, line in zip(GATE_COLORS.values(), LINES, strict=True))
 """For what is no core, in order: the styles of the LSTM's gates."""

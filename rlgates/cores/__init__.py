@@ -9,6 +9,7 @@ from rlgates.cores.ffm import FFM
 from rlgates.cores.gato import GATO
 from rlgates.cores.gru import GRU
 from rlgates.cores.janet import JANET
+from rlgates.cores.linear_transformer import LinearTransformer
 from rlgates.cores.lmu import LMU
 from rlgates.cores.lru import LRU
 from rlgates.cores.lstm import LSTM
@@ -18,6 +19,8 @@ from rlgates.cores.nru import NRU
 from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
+from rlgates.cores.shm import SHM
+from rlgates.cores.ssm import S4D, S5
 from rlgates.cores.transformer import GTrXL, Transformer
 from rlgates.cores.window import FrameConv, FrameStack, Positional
 from rlgates.cores.xlstm import MLSTM, SLSTM
@@ -38,6 +41,9 @@ __all__ = [
     "RMA",
     "RMC",
     "RRU",
+    "S4D",
+    "S5",
+    "SHM",
     "SLSTM",
     "Elman",
     "FeedForward",
@@ -45,6 +51,7 @@ __all__ = [
     "FrameStack",
     "GTrXL",
     "IndRNN",
+    "LinearTransformer",
     "MinGRU",
     "MinLSTM",
     "MogrifierLSTM",

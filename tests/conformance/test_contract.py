@@ -74,8 +74,11 @@ def test_repr_shows_name_and_sizes(name: str) -> None:
 
 # Values of the options whose default does not tell what another one could be.
 OTHER_VALUES: dict[str, Any] = {
+    "activation": "full_glu",
     "candidate": "linear",
+    "dt_min": 0.01,
     "gate_style": "memory",
+    "init": "legs",
     "input_start": "default",
     "key_size": 2,
     "latent_hidden": 2,
@@ -86,6 +89,7 @@ OTHER_VALUES: dict[str, Any] = {
     "rank": 2,
     "reset": "before",
     "s_update": "zero",
+    "ssm_size": 8,
     "start_decay": 0.5,
 }
 
