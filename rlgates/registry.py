@@ -24,6 +24,7 @@ from rlgates.cores.linear_transformer import LinearTransformer
 from rlgates.cores.lmu import LMU
 from rlgates.cores.lru import LRU
 from rlgates.cores.lstm import LSTM
+from rlgates.cores.mamba import Mamba, Mamba2
 from rlgates.cores.minimal import GILR, MinGRU, MinLSTM
 from rlgates.cores.mogrifier import MogrifierLSTM
 from rlgates.cores.nru import NRU
@@ -219,6 +220,18 @@ CORES: dict[str, CoreRow] = {
         "SHM (stable Hadamard memory)",
         "M' = (1 + tanh(theta v_c^T)) M + eta v k^T, h = W_o M' q + b_o",
         "Le et al. 2025",
+    ),
+    "mamba": CoreRow(
+        Mamba,
+        "Mamba (S6)",
+        "u = silu(conv(W_u x)), H' = exp(t A) H + t u (W_B u)^T, y = (H' W_C u + D u) silu(W_z x)",
+        "Gu and Dao 2023",
+    ),
+    "mamba2": CoreRow(
+        Mamba2,
+        "Mamba-2",
+        "u, B, C = silu(conv(W x)), H' = exp(t A) H + t u B^T, y = norm((H' C + D u) silu(W_z x))",
+        "Dao and Gu 2024",
     ),
     "rmc": CoreRow(
         RMC,

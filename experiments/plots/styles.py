@@ -90,6 +90,8 @@ FAMILIES = {
     "s5": ("#004488", 8),
     "linear_transformer": ("#BB5566", 2),
     "shm": ("#44BB99", 5),
+    "mamba": ("#66CCEE", 1),
+    "mamba2": ("#BBCC33", 4),
 }
 SERIES = tuple(Style(color, *line) for color, line in zip(GATE_COLORS.values(), LINES, strict=True))
 """For what is no core, in order: the styles of the LSTM's gates."""

@@ -13,6 +13,7 @@ from rlgates.cores.linear_transformer import LinearTransformer
 from rlgates.cores.lmu import LMU
 from rlgates.cores.lru import LRU
 from rlgates.cores.lstm import LSTM
+from rlgates.cores.mamba import Mamba, Mamba2
 from rlgates.cores.minimal import GILR, MinGRU, MinLSTM
 from rlgates.cores.mogrifier import MogrifierLSTM
 from rlgates.cores.nru import NRU
@@ -52,6 +53,8 @@ __all__ = [
     "GTrXL",
     "IndRNN",
     "LinearTransformer",
+    "Mamba",
+    "Mamba2",
     "MinGRU",
     "MinLSTM",
     "MogrifierLSTM",

@@ -181,6 +181,57 @@ def together(parts: list[Array]) -> Array:
     return np.concatenate([np.broadcast_to(p, (*lead, p.shape[-1])) for p in parts], axis=-1)
 
 
+def mamba(w: Named, x: Array, state: Named) -> tuple[Array, Named, Array]:
+    """Gu and Dao 2023, with the inputs of the convolution at earlier steps in the state."""
+    u, window = convolved(w, linear(x, w["W_u"]), state["x"])
+    t = softplus(linear(linear(u, w["W_r"]), w["W_t"], w["b_t"]))
+    decay = np.exp(-t[..., None] * np.exp(every(w["a_log"])))
+    h = state["h"].reshape(*state["h"].shape[:-1], *decay.shape[-2:])
+    h = decay * h + (t * u)[..., None] * linear(u, w["W_B"])[..., None, :]
+    y = np.einsum("...en,...n->...e", h, linear(u, w["W_C"])) + rows(w["D"], x) * u
+    y = linear(y * silu(linear(x, w["W_z"])), w["W_o"])
+    new = {"x": window, "h": h.reshape(*h.shape[:-2], -1)}
+    return y, new, decay.reshape(*decay.shape[:-2], -1)
+
+
+def mamba2(w: Named, x: Array, state: Named) -> tuple[Array, Named, Array]:
+    """Dao and Gu 2024, with the inputs of the convolution at earlier steps in the state."""
+    together_ = together([linear(x, w[name]) for name in ("W_u", "W_B", "W_C")])
+    both, window = convolved(w, together_, state["x"])
+    inner, n = w["W_u"].shape[-2], w["W_B"].shape[-2]
+    u, b, c = both[..., :inner], both[..., inner : inner + n], both[..., inner + n :]
+    t = softplus(linear(x, w["W_t"], w["b_t"]))
+    decay = np.exp(-t * np.exp(rows(w["a_log"], x)))
+
+    def of_units(heads: Array) -> Array:
+        return np.repeat(heads, inner // heads.shape[-1], axis=-1)
+
+    h = state["h"].reshape(*state["h"].shape[:-1], inner, n)
+    h = of_units(decay)[..., None] * h + (of_units(t) * u)[..., None] * b[..., None, :]
+    y = np.einsum("...en,...n->...e", h, c) + of_units(rows(w["D"], x)) * u
+    y = y * silu(linear(x, w["W_z"]))
+    y = y / np.sqrt((y * y).mean(axis=-1, keepdims=True) + 1e-5) * rows(w["g"], x)
+    return linear(y, w["W_o"]), {"x": window, "h": h.reshape(*h.shape[:-2], -1)}, decay
+
+
+def convolved(w: Named, u: Array, window: Array) -> tuple[Array, Array]:
+    """silu of the causal convolution (..., B, C), and the window (..., B, K - 1, C) after it."""
+    lead = np.broadcast_shapes(u.shape[:-2], window.shape[:-3])
+    u = np.broadcast_to(u, (*lead, *u.shape[-2:]))
+    window = np.broadcast_to(window, (*lead, *window.shape[-3:]))
+    inputs = np.concatenate([window, u[..., None, :]], axis=-2)
+    total = np.einsum("...bkc,...ck->...bc", inputs, w["K"]) + rows(w["b_K"], u)
+    return silu(total), inputs[..., 1:, :]
+
+
+def silu(z: Array) -> Array:
+    return z * sigmoid(z)
+
+
+def softplus(z: Array) -> Array:
+    return np.log(1 + np.exp(z))
+
+
 def elu(z: Array) -> Array:
     """z from 0 on, exp(z) - 1 below."""
     return np.where(z.real > 0, z, np.exp(np.where(z.real > 0, 0, z)) - 1)

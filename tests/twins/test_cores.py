@@ -41,6 +41,7 @@ FFM = {"memory_size": 2, "context_size": 3}
 S4D = {"ssm_size": 4, "hidden_size": 3}
 ATTENTION = {"input_size": 3, "hidden_size": 4, "key_size": 2}
 SHM = {"input_size": 4, "memory_size": 3, "num_rows": 2}
+MAMBA = {"ssm_size": 2, "hidden_size": 3, "conv_size": 3}
 RRU = {"output_size": 3, "expansion": 0.7, "hidden_size": 4}
 
 
@@ -191,6 +192,18 @@ TWINS = {
         linear.shm,
         each("shm", {}, {"num_rows": 1}, TWO, sizes=SHM),
         each("shm", SHM),
+        single=lambda name: 1e-5,
+    ),
+    "mamba": Twin(
+        linear.mamba,
+        each("mamba", {}, TWO, {"conv_size": 2, "dt_rank": 2, "expand": 1}, sizes=MAMBA),
+        each("mamba", MAMBA),
+        single=lambda name: 1e-5,
+    ),
+    "mamba2": Twin(
+        linear.mamba2,
+        each("mamba2", {}, TWO, {"conv_size": 4, "head_size": 2}, sizes=MAMBA),
+        each("mamba2", MAMBA),
         single=lambda name: 1e-5,
     ),
     "none": Twin(linear.memoryless, each("none", {}, TWO), []),
