@@ -31,6 +31,7 @@ from rlgates.cores.nru import NRU
 from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
+from rlgates.cores.rtu import RTU
 from rlgates.cores.shm import SHM
 from rlgates.cores.ssm import S4D, S5
 from rlgates.cores.transformer import GTrXL, Transformer
@@ -232,6 +233,12 @@ CORES: dict[str, CoreRow] = {
         "Mamba-2",
         "u, B, C = silu(conv(W x)), H' = exp(t A) H + t u B^T, y = norm((H' C + D u) silu(W_z x))",
         "Dao and Gu 2024",
+    ),
+    "rtu": CoreRow(
+        RTU,
+        "RTU (recurrent trace unit)",
+        "c' = r exp(i theta) c + gamma W x, h = (relu(Re c'), relu(Im c'))",
+        "Elelimy et al. 2024",
     ),
     "rmc": CoreRow(
         RMC,

@@ -90,6 +90,7 @@ FAMILIES = {
     "s5": ("#004488", 8),
     "linear_transformer": ("#BB5566", 2),
     "shm": ("#44BB99", 5),
+    "rtu": ("#FFAABB", 6),
     "mamba": ("#66CCEE", 1),
     "mamba2": ("#BBCC33", 4),
 }

@@ -20,6 +20,7 @@ from rlgates.cores.nru import NRU
 from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
+from rlgates.cores.rtu import RTU
 from rlgates.cores.shm import SHM
 from rlgates.cores.ssm import S4D, S5
 from rlgates.cores.transformer import GTrXL, Transformer
@@ -42,6 +43,7 @@ __all__ = [
     "RMA",
     "RMC",
     "RRU",
+    "RTU",
     "S4D",
     "S5",
     "SHM",

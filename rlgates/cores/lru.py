@@ -13,7 +13,7 @@ from rlgates.errors import check_flag, check_number, check_size
 from rlgates.kernels import LinearStep
 
 # The largest |lambda|^2 that float32 can tell from 1.
-_LARGEST = 1 - 2.0**-24
+LARGEST = 1 - 2.0**-24
 
 
 class LRU(LinearCell):
@@ -94,7 +94,7 @@ class LRU(LinearCell):
         )
         squared = rand()
         squared = self.r_min**2 + (self.r_max**2 - self.r_min**2) * squared
-        nu = -0.5 * torch.log(squared.clamp(tiny, _LARGEST))
+        nu = -0.5 * torch.log(squared.clamp(tiny, LARGEST))
         phase = self.max_phase * rand()
         self.nu_log.copy_(nu.log())
         self.theta_log.copy_(phase.clamp(min=tiny).log())

@@ -28,7 +28,7 @@ ACTIVATIONS: dict[str, int] = {
 """The output activations of S5, with the number of maps that each has."""
 
 _SLOWEST = -1e-4  # the largest real part of an eigenvalue that `clip_eigs` leaves
-_TRUNCATED = 0.87962566103423978  # standard deviation of a normal, truncated at two of its own
+TRUNCATED = 0.87962566103423978  # standard deviation of a normal, truncated at two of its own
 
 
 @cache
@@ -325,7 +325,7 @@ class S5(LinearCell):
         v = vectors.to(device=self.skip.device, dtype=self.skip.dtype.to_complex())
 
         def sampled(*shape: int) -> Tensor:
-            return truncated_normal_(self.skip.new_empty(shape), p, generator) / _TRUNCATED
+            return truncated_normal_(self.skip.new_empty(shape), p, generator) / TRUNCATED
 
         b = v.mH @ sampled(self.blocks, size, self.input_size).to(v.dtype)
         c = torch.complex(sampled(d, self.blocks, size), sampled(d, self.blocks, size)) @ v
@@ -333,7 +333,7 @@ class S5(LinearCell):
         self.weight_out.copy_(torch.cat([c.real.flatten(1), c.imag.flatten(1)], dim=1))
         self.skip.normal_(0, self.input_size**-0.5, generator=generator)
         if self.maps:
-            truncated_normal_(self.weight_glu, d, generator).div_(_TRUNCATED)
+            truncated_normal_(self.weight_glu, d, generator).div_(TRUNCATED)
             self.bias_glu.zero_()
 
     def gate_weights(self) -> dict[str, Tensor]:

@@ -134,6 +134,7 @@ OPTIONS: dict[int, list[tuple[str, dict[str, Any], type[Exception], str]]] = {
         ("mamba", {"dt_rank": 0}, ValueError, "dt_rank must be at least 1, got 0"),
         ("mamba2", {"head_size": 3}, ValueError, r"hidden_size = 8, got 3\. The nearest is"),
         ("mamba2", {"dt_max": 0.0001}, ValueError, "got dt_min=0.001 and dt_max=0.0001"),
+        ("rtu", {"nonlinearity": "gelu"}, ValueError, "unknown nonlinearity 'gelu'"),
         ("ur_lru", {}, ValueError, "unknown core 'ur_lru'"),
         ("ur_minlstm", {}, ValueError, "unknown core 'ur_minlstm'"),
     ],

@@ -56,6 +56,21 @@ def lru(
     return y, {"h_re": h_re, "h_im": h_im}, rows(size, x)
 
 
+def rtu(w: Named, x: Array, state: Named, nonlinearity: str = "relu") -> tuple[Array, Named, Array]:
+    """Elelimy et al. 2024, with a linear recurrence."""
+    r, angle = np.exp(-np.exp(w["nu_log"])), np.exp(w["theta_log"])
+    g, phi, gamma = (
+        rows(part, x) for part in (r * np.cos(angle), r * np.sin(angle), np.sqrt(1 - r * r))
+    )
+    one, two = state["c1"], state["c2"]
+    one, two = (
+        g * one - phi * two + gamma * linear(x, w["W_1"]),
+        g * two + phi * one + gamma * linear(x, w["W_2"]),
+    )
+    read = relu if nonlinearity == "relu" else np.tanh
+    return together([read(one), read(two)]), {"c1": one, "c2": two}, rows(r, x)
+
+
 def memoryless(w: Named, x: Array, state: Named) -> tuple[Array, Named, None]:
     """The floor: an affine map and a tanh."""
     return np.tanh(linear(x, w["weight"], w["bias"])), {}, None

@@ -206,6 +206,7 @@ TWINS = {
         each("mamba2", MAMBA),
         single=lambda name: 1e-5,
     ),
+    "rtu": Twin(linear.rtu, each("rtu", {}, TWO, {"nonlinearity": "tanh"}), each("rtu", {})),
     "none": Twin(linear.memoryless, each("none", {}, TWO), []),
     "gato": Twin(
         gato,
