@@ -178,16 +178,17 @@ def backends(family: str) -> str:
     core = make_core(family, SIZE, SIZE, dtype=torch.float64)
     (explanation,) = core.explain_backend(torch.zeros(16, 1, SIZE, dtype=torch.float64))
     with (RESULTS / "core_costs.csv").open(newline="") as file:
-        measured = {row["core"]: row for row in csv.DictReader(file)}[family]
+        measured = {row["core"]: row for row in csv.DictReader(file)}.get(family)
     rows: list[tuple[Any, ...]] = []
     for name, where in BACKENDS.items():
         if not explanation.passed_over.get(name, "").startswith(NO_BACKEND):
-            is_measured = measured["backend"] == name
+            is_measured = measured is not None and measured["backend"] == name
             rows.append(
                 (f"`{name}`", where, f"{measured['milliseconds']} ms" if is_measured else "")
             )
+    setting = "not measured yet" if measured is None else measured["setting"]
     words = (
-        f"Time of a forward and a backward pass ({measured['setting']}). `core.explain_backend` "
+        f"Time of a forward and a backward pass ({setting}). `core.explain_backend` "
         "says what runs on your machine, and why the others do not."
     )
     heads = ("backend", "runs", "measured")

@@ -17,18 +17,24 @@ from rlgates.cores.delta import FastWeights, GatedDeltaNet
 from rlgates.cores.dnc import DNC
 from rlgates.cores.elman import Elman, IndRNN
 from rlgates.cores.feedforward import FeedForward
+from rlgates.cores.ffm import FFM
 from rlgates.cores.gato import GATO
 from rlgates.cores.gru import GRU
 from rlgates.cores.janet import JANET
+from rlgates.cores.linear_transformer import LinearTransformer
 from rlgates.cores.lmu import LMU
 from rlgates.cores.lru import LRU
 from rlgates.cores.lstm import LSTM
+from rlgates.cores.mamba import Mamba, Mamba2
 from rlgates.cores.minimal import GILR, MinGRU, MinLSTM
 from rlgates.cores.mogrifier import MogrifierLSTM
 from rlgates.cores.nru import NRU
 from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
+from rlgates.cores.rtu import RTU
+from rlgates.cores.shm import SHM
+from rlgates.cores.ssm import S4D, S5
 from rlgates.cores.transformer import GTrXL, Transformer
 from rlgates.cores.window import FrameConv, FrameStack, Positional
 from rlgates.cores.xlstm import MLSTM, SLSTM
@@ -186,6 +192,54 @@ CORES: dict[str, CoreRow] = {
         "LRU",
         "h' = lambda h + gamma B x, y = Re(C h') + D x",
         "Orvieto et al. 2023",
+    ),
+    "ffm": CoreRow(
+        FFM,
+        "FFM (fast and forgetful memory)",
+        "H' = exp(-|alpha|) exp(-i omega)^T H + L_y sigmoid(L_i), read through a gate",
+        "Morad et al. 2023",
+    ),
+    "s4d": CoreRow(
+        S4D,
+        "S4D",
+        "H' = exp(Delta A) H + (exp(Delta A) - 1) / A u, y = 2 Re(C H') + D u, GLU(GELU(y))",
+        "Gu et al. 2022",
+    ),
+    "s5": CoreRow(
+        S5,
+        "S5",
+        "h' = exp(Lambda Delta) h + (exp(Lambda Delta) - 1) / Lambda B x, y = 2 Re(C h') + D x",
+        "Smith et al. 2023",
+    ),
+    "linear_transformer": CoreRow(
+        LinearTransformer,
+        "linear transformer",
+        "S' = S + phi(k) v^T, z' = z + phi(k), a = S'^T phi(q) / (z'^T phi(q)), then two layers",
+        "Katharopoulos et al. 2020",
+    ),
+    "shm": CoreRow(
+        SHM,
+        "SHM (stable Hadamard memory)",
+        "M' = (1 + tanh(theta v_c^T)) M + eta v k^T, h = W_o M' q + b_o",
+        "Le et al. 2025",
+    ),
+    "mamba": CoreRow(
+        Mamba,
+        "Mamba (S6)",
+        "u = silu(conv(W_u x)), H' = exp(t A) H + t u (W_B u)^T, y = (H' W_C u + D u) silu(W_z x)",
+        "Gu and Dao 2023",
+    ),
+    "mamba2": CoreRow(
+        Mamba2,
+        "Mamba-2",
+        "u, B, C = silu(conv(W x)), H' = exp(t A) H + t u B^T, y = norm((H' C + D u) silu(W_z x))",
+        "Dao and Gu 2024",
+    ),
+    "rtu": CoreRow(
+        RTU,
+        "RTU (recurrent trace unit)",
+        "c' = r exp(i theta) c + gamma W x, h = (relu(Re c'), relu(Im c'))",
+        "Elelimy et al. 2024",
     ),
     "rmc": CoreRow(
         RMC,

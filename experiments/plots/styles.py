@@ -87,6 +87,14 @@ FAMILIES = {
     "frame_stack": ("#CC6677", 1),
     "frame_conv": ("#997700", 2),
     "positional": ("#994455", 8),
+    "ffm": ("#77AADD", 3),
+    "s4d": ("#EE8866", 5),
+    "s5": ("#004488", 8),
+    "linear_transformer": ("#BB5566", 2),
+    "shm": ("#44BB99", 5),
+    "rtu": ("#FFAABB", 6),
+    "mamba": ("#66CCEE", 1),
+    "mamba2": ("#BBCC33", 4),
 }
 SERIES = tuple(Style(color, *line) for color, line in zip(GATE_COLORS.values(), LINES, strict=True))
 """For what is no core, in order: the styles of the LSTM's gates."""

@@ -6,18 +6,24 @@ from rlgates.cores.delta import FastWeights, GatedDeltaNet
 from rlgates.cores.dnc import DNC
 from rlgates.cores.elman import Elman, IndRNN
 from rlgates.cores.feedforward import FeedForward
+from rlgates.cores.ffm import FFM
 from rlgates.cores.gato import GATO
 from rlgates.cores.gru import GRU
 from rlgates.cores.janet import JANET
+from rlgates.cores.linear_transformer import LinearTransformer
 from rlgates.cores.lmu import LMU
 from rlgates.cores.lru import LRU
 from rlgates.cores.lstm import LSTM
+from rlgates.cores.mamba import Mamba, Mamba2
 from rlgates.cores.minimal import GILR, MinGRU, MinLSTM
 from rlgates.cores.mogrifier import MogrifierLSTM
 from rlgates.cores.nru import NRU
 from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
+from rlgates.cores.rtu import RTU
+from rlgates.cores.shm import SHM
+from rlgates.cores.ssm import S4D, S5
 from rlgates.cores.transformer import GTrXL, Transformer
 from rlgates.cores.window import FrameConv, FrameStack, Positional
 from rlgates.cores.xlstm import MLSTM, SLSTM
@@ -25,6 +31,7 @@ from rlgates.deprecation import renamed
 
 __all__ = [
     "DNC",
+    "FFM",
     "GATO",
     "GILR",
     "GRU",
@@ -37,6 +44,10 @@ __all__ = [
     "RMA",
     "RMC",
     "RRU",
+    "RTU",
+    "S4D",
+    "S5",
+    "SHM",
     "SLSTM",
     "Elman",
     "FastWeights",
@@ -46,6 +57,9 @@ __all__ = [
     "GTrXL",
     "GatedDeltaNet",
     "IndRNN",
+    "LinearTransformer",
+    "Mamba",
+    "Mamba2",
     "MinGRU",
     "MinLSTM",
     "MogrifierLSTM",

@@ -13,7 +13,7 @@ from rlgates.errors import check_flag, check_number, check_size
 from rlgates.kernels import LinearStep
 
 # The largest |lambda|^2 that float32 can tell from 1.
-_LARGEST = 1 - 2.0**-24
+LARGEST = 1 - 2.0**-24
 
 
 class LRU(LinearCell):
@@ -94,7 +94,7 @@ class LRU(LinearCell):
         )
         squared = rand()
         squared = self.r_min**2 + (self.r_max**2 - self.r_min**2) * squared
-        nu = -0.5 * torch.log(squared.clamp(tiny, _LARGEST))
+        nu = -0.5 * torch.log(squared.clamp(tiny, LARGEST))
         phase = self.max_phase * rand()
         self.nu_log.copy_(nu.log())
         self.theta_log.copy_(phase.clamp(min=tiny).log())
@@ -129,16 +129,19 @@ class LRU(LinearCell):
         return LinearStep(factor, widened(into), widened(nn.functional.linear(x, d)))
 
     def read(self, h: Tensor, extra: Tensor | None) -> Tensor:
-        # Re(C h) = C_re h_re - C_im h_im, with the sign applied to the smaller tensor.
-        weight: Tensor = self.weight_out
-        if h.numel() < weight.numel():
-            re, im = h.chunk(2, dim=-1)
-            h = torch.cat([re, -im], dim=-1)
-        else:
-            c_re, c_im = weight.chunk(2, dim=-1)
-            weight = torch.cat([c_re, -c_im], dim=-1)
-        read = widened(nn.functional.linear(h, weight))
+        read = real_product(h, self.weight_out)
         return read if extra is None else extra + read
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         return torch.exp(-torch.exp(self.nu_log)).expand(len(projected), -1)
+
+
+def real_product(h: Tensor, weight: Tensor) -> Tensor:
+    """Re(C h) = C_re h_re - C_im h_im, for h (..., S) and C (O, S), real parts first."""
+    if h.numel() < weight.numel():  # the sign is applied to the smaller tensor
+        re, im = h.chunk(2, dim=-1)
+        h = torch.cat([re, -im], dim=-1)
+    else:
+        c_re, c_im = weight.chunk(2, dim=-1)
+        weight = torch.cat([c_re, -c_im], dim=-1)
+    return widened(nn.functional.linear(h, weight))

@@ -118,7 +118,8 @@ def run(
     Args:
         layer: its coefficients and its output.
         x: its inputs (T, B, I).
-        state: its state before the first step, (B, S): h, or its real and imaginary parts.
+        state: its state before the first step, (B, S): h, or its real and imaginary parts, after
+            the window of inputs, if it has one.
         episode_starts: (T, B) bool, or None; true where an episode starts.
         initial: the state there, (B, S); None for zeros.
         scan: gives the states after each step and the last one, as `scan` below.
@@ -126,6 +127,11 @@ def run(
     Raises:
         ValueError: a and b do not fit the state.
     """
+    window = None
+    if layer.before is not None:
+        window, state = state[:, : layer.window], state[:, layer.window :]
+        initial = None if initial is None else initial[:, layer.window :]
+        x, window = layer.before(x, window, episode_starts)
     a, b, extra = layer.linear(x)
     # Under autocast some are narrower than others.
     dtype = torch.promote_types(b.dtype, state.dtype)
@@ -137,7 +143,7 @@ def run(
     outputs = layer.read(states, extra)
     if outputs is states and states.requires_grad:
         outputs = states.clone()  # the backward pass needs the states unchanged
-    return outputs, final
+    return outputs, final if window is None else torch.cat([window, final], dim=-1)
 
 
 def scan(

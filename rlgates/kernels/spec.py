@@ -61,11 +61,17 @@ class LinearScan(NamedTuple):
         linear: gives the coefficients of all steps from x (T, B, I).
         read: gives the outputs from the states and `LinearStep.extra`.
         is_complex: whether the state is the real and imaginary parts of complex numbers.
+        window: how many numbers before h in the state are inputs that `before` needs again.
+        before: if the coefficients read earlier inputs too: from x (T, B, I), the window (B, W)
+            before the first step and the episode starts, where the window is zero, what `linear`
+            reads in place of x, and the window after the last step.
     """
 
     linear: Callable[[Tensor], LinearStep]
     read: Callable[[Tensor, Tensor | None], Tensor]
     is_complex: bool = False
+    window: int = 0
+    before: Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]] | None = None
 
 
 class AllSteps(NamedTuple):

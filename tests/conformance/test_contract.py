@@ -74,17 +74,24 @@ def test_repr_shows_name_and_sizes(name: str) -> None:
 
 # Values of the options whose default does not tell what another one could be.
 OTHER_VALUES: dict[str, Any] = {
+    "activation": "full_glu",
     "candidate": "linear",
+    "dt_min": 0.01,
+    "dt_rank": 2,
     "gate_style": "memory",
+    "head_size": 4,
+    "init": "legs",
     "input_start": "default",
     "key_size": 2,
     "latent_hidden": 2,
     "memory_size": 16,
     "mlp_size": 5,
+    "max_period": 99.0,
     "output_size": 5,
     "rank": 2,
     "reset": "before",
     "s_update": "zero",
+    "ssm_size": 8,
     "start_decay": 0.5,
 }
 
@@ -104,7 +111,7 @@ def test_repr_shows_sizes_and_options(name: str) -> None:
     for option in plain.options:
         default = inspect.signature(type(plain)).parameters[option].default
         assert default is None or f", {option}=" not in plain.extra_repr()
-        value = OTHER_VALUES.get(option, other_than(default))
+        value = OTHER_VALUES[option] if option in OTHER_VALUES else other_than(default)
         chosen = make_core(name, INPUTS, HIDDEN, **{option: value}).cells[0]
         assert f", {option}={value!r}" in chosen.extra_repr()
 

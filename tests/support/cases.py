@@ -29,6 +29,12 @@ SMALL: dict[str, dict[str, Any]] = {
     "fwp": {"key_size": 4, "projections": 7},
     "deltanet": {"num_heads": 2},
     "gtrxl": {"window": 4, "num_heads": 2},
+    "ffm": {"memory_size": 3, "context_size": 2},
+    "s4d": {"ssm_size": 4},
+    "linear_transformer": {"key_size": 2},
+    "shm": {"memory_size": 4, "num_rows": 2},
+    "mamba": {"ssm_size": 2, "conv_size": 3},
+    "mamba2": {"ssm_size": 2, "conv_size": 3, "head_size": 2},
 }
 # A memory does not depend on the gate of its controller: most of the gates are slow tests.
 HEAVY = ("rmc", "dnc", "rma")

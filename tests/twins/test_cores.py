@@ -38,6 +38,11 @@ LARGE, NO_GAMMA = {"hidden_size": 6}, {"trainable_gamma": False}
 DEEP = LARGE | {"depth": 2, "inner_size": 3}
 ATTENTION = LARGE | {"window": 3, "num_heads": 2}
 NRU = {"memory_size": 8, "num_heads": 2, "hidden_size": 3}
+FFM = {"memory_size": 2, "context_size": 3}
+S4D = {"ssm_size": 4, "hidden_size": 3}
+ATTENTION = {"input_size": 3, "hidden_size": 4, "key_size": 2}
+SHM = {"input_size": 4, "memory_size": 3, "num_rows": 2}
+MAMBA = {"ssm_size": 2, "hidden_size": 3, "conv_size": 3}
 RRU = {"output_size": 3, "expansion": 0.7, "hidden_size": 4}
 
 
@@ -162,6 +167,59 @@ TWINS = {
         each("frame_conv", {}),
     ),
     "positional": Twin(window.positional, each("positional", {}, TWO), []),
+    "ffm": Twin(
+        linear.ffm,
+        each("ffm", {}, TWO, {"memory_size": 3, "context_size": 2, "hidden_size": 3}, sizes=FFM),
+        each("ffm", FFM),
+    ),
+    "s4d": Twin(
+        linear.s4d,
+        each("s4d", {}, TWO, {"init": "inv"}, {"init": "legs"} | TWO, sizes=S4D),
+        each("s4d", S4D),
+        single=lambda name: 1e-5,  # the maps after the state magnify its rounding
+    ),
+    "s5": Twin(
+        linear.s5,
+        each("s5", {}, TWO, {"blocks": 2}, {"clip_eigs": False}, sizes={"ssm_size": 8})
+        + each(
+            "s5", *({"activation": name} for name in ("half_glu2", "full_glu", "gelu", "linear"))
+        ),
+        each("s5", {}),
+        single=lambda name: 1e-5,
+    ),
+    "linear_transformer": Twin(
+        linear.linear_transformer,
+        each(
+            "linear_transformer",
+            {},
+            TWO,
+            {"num_heads": 2, "key_size": 1},
+            {"num_heads": 4, "feed_forward": False} | TWO,
+            sizes=ATTENTION,
+        ),
+        each("linear_transformer", ATTENTION),
+        single=lambda name: 1e-5,
+        random_state=False,  # z is a sum of positive numbers
+    ),
+    "shm": Twin(
+        linear.shm,
+        each("shm", {}, {"num_rows": 1}, TWO, sizes=SHM),
+        each("shm", SHM),
+        single=lambda name: 1e-5,
+    ),
+    "mamba": Twin(
+        linear.mamba,
+        each("mamba", {}, TWO, {"conv_size": 2, "dt_rank": 2, "expand": 1}, sizes=MAMBA),
+        each("mamba", MAMBA),
+        single=lambda name: 1e-5,
+    ),
+    "mamba2": Twin(
+        linear.mamba2,
+        each("mamba2", {}, TWO, {"conv_size": 4, "head_size": 2}, sizes=MAMBA),
+        each("mamba2", MAMBA),
+        single=lambda name: 1e-5,
+    ),
+    "rtu": Twin(linear.rtu, each("rtu", {}, TWO, {"nonlinearity": "tanh"}), each("rtu", {})),
     "none": Twin(linear.memoryless, each("none", {}, TWO), []),
     "gato": Twin(
         gato,

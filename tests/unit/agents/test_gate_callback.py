@@ -179,6 +179,8 @@ UNGATED = (
     "frame_stack",
     "frame_conv",
     "positional",
+    "linear_transformer",
+    "shm",
 )
 
 

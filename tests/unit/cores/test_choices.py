@@ -34,6 +34,7 @@ def test_tables() -> None:
     assert get_args(Init) == tuple(INITS)
     assert {name for _, name, _ in CHOICES} == {
         "reset", "candidate", "input_start", "s_update", "gate_style", "nonlinearity",
+        "init", "activation",
     }  # fmt: skip
 
 

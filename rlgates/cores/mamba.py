@@ -1,0 +1,378 @@
+"""Selective state-space models: Mamba and Mamba-2, each with its short causal convolution."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from rlgates.cell import LinearCell, State, factory_kwargs, full_precision, named_rows, widened
+from rlgates.cores.ssm import check_steps
+from rlgates.errors import check_size, nearest_divisor
+from rlgates.kernels import LinearScan, LinearStep
+
+_LEAST_STEP = 1e-4  # of the initial steps, whatever dt_min is
+
+
+class Selective(LinearCell):
+    """A cell that is linear in its state, whose coefficients read a convolution of its inputs.
+
+    The input is projected to `weight_in` x, of which the first `conv_weight` rows are convolved
+    over the last steps of the episode and passed through silu; before it there are zeros. The
+    state is x, the inputs of the convolution at earlier steps, the oldest first, and h.
+
+    Attributes:
+        inner_size: width of what h writes and reads.
+        conv_size: steps that the convolution reads.
+        ssm_size: numbers in h for each number of the inner width.
+    """
+
+    learnable = ("h",)  # before an episode there are no inputs
+    inner_size: int
+    conv_size: int
+    ssm_size: int
+    weight_in: nn.Parameter
+    conv_weight: nn.Parameter
+    conv_bias: nn.Parameter
+    skip: nn.Parameter
+    weight_out: nn.Parameter
+
+    def make(self, projected: int, convolved: int, skips: int, factory: dict[str, object]) -> None:
+        """Make the parameters and the state that both have.
+
+        Args:
+            projected, convolved: widths of the projected input, and of what is convolved of it.
+            skips: number of skip weights.
+            factory: as in `rlgates.cell.factory_kwargs`.
+        """
+
+        def parameter(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(shape, **factory))  # type: ignore[call-overload]
+
+        self.state_shapes = {
+            "x": (self.conv_size - 1, convolved),
+            "h": (self.inner_size * self.ssm_size,),
+        }
+        self.weight_in = parameter(projected, self.input_size)
+        self.conv_weight = parameter(convolved, self.conv_size)
+        self.conv_bias = parameter(convolved)
+        self.skip = parameter(skips)
+        self.weight_out = parameter(self.output_size, self.inner_size)
+
+    def reset_maps(self, generator: torch.Generator | None) -> None:
+        """Sample the maps as torch.nn.Linear and Conv1d do, and set the skip weights to 1."""
+        for weight in (self.weight_in, self.conv_weight, self.weight_out):
+            bound = weight.shape[1] ** -0.5
+            weight.uniform_(-bound, bound, generator=generator)
+        bound = self.conv_size**-0.5
+        self.conv_bias.uniform_(-bound, bound, generator=generator)
+        self.skip.fill_(1)
+
+    def project(self, x: Tensor) -> Tensor:
+        """The projected input (T, B, P), before the convolution."""
+        return widened(nn.functional.linear(x, self.weight_in))
+
+    @abstractmethod
+    def linear(self, x: Tensor) -> LinearStep:
+        """a, b and what reads h, from the projected and convolved input (T, B, P)."""
+
+    def convolve(
+        self, z: Tensor, window: Tensor, episode_starts: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Convolve the first numbers of the projected input.
+
+        Args:
+            z: the projected input (T, B, P).
+            window: inputs of the convolution at earlier steps, (B, conv_size - 1, C).
+            episode_starts: (T, B) bool, true where no earlier step counts; or None.
+
+        Returns:
+            z with these numbers convolved, and the new window.
+        """
+        steps, width = len(z), len(self.conv_weight)
+        u, others = z[..., :width], z[..., width:]
+        all_steps = torch.cat([window.transpose(0, 1).to(u.dtype), u])
+        total = torch.addcmul(self.conv_bias, u, self.conv_weight[:, -1])
+        begins = fresh = episode_starts  # at this step, or since the lagged one
+        kept = [u[-1]]
+        for lag in range(1, self.conv_size):
+            first = self.conv_size - 1 - lag
+            lagged = all_steps[first : first + steps]
+            if begins is not None and fresh is not None:
+                if lag > 1:
+                    begins = torch.cat([torch.zeros_like(begins[:1]), begins[:-1]])
+                    fresh = fresh | begins
+                lagged = lagged.masked_fill(fresh.unsqueeze(-1), 0)
+            total = torch.addcmul(total, lagged, self.conv_weight[:, first])
+            kept.append(lagged[-1])
+        convolved = torch.cat([nn.functional.silu(total), others], dim=-1)
+        return convolved, torch.stack(kept[-2::-1], dim=1)
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        window, h = state
+        convolved, window = self.convolve(projected.unsqueeze(0), window, None)
+        a, b, extra = self.linear(convolved)
+        h = torch.addcmul(b[0], a[0], h)
+        return self.read(h, None if extra is None else extra[0]), (window, h)
+
+    def recurrence(self) -> LinearScan:
+        shape = self.state_shapes["x"]
+
+        def before(
+            x: Tensor, window: Tensor, episode_starts: Tensor | None
+        ) -> tuple[Tensor, Tensor]:
+            window = window.unflatten(-1, shape)
+            convolved, window = self.convolve(self.project(x), window, episode_starts)
+            return convolved, window.flatten(1)
+
+        return LinearScan(self.linear, self.read, window=math.prod(shape), before=before)
+
+    def forget_gate(self, projected: Tensor, state: State) -> Tensor:
+        convolved, _ = self.convolve(projected.unsqueeze(0), state[0], None)
+        return self.linear(convolved).a[0]
+
+    def gated(self, h: Tensor, extra: Tensor | None) -> Tensor:
+        """(H' C + D u) * silu(z), from h and C, D u and silu(z) side by side."""
+        assert extra is not None
+        inner, n = self.inner_size, self.ssm_size
+        c, skipped, gate = extra.split([n, inner, inner], dim=-1)
+        with full_precision(h.device.type):
+            y = (h.unflatten(-1, (inner, n)) @ c.unsqueeze(-1)).squeeze(-1)
+        result: Tensor = (y + skipped) * gate
+        return result
+
+    def read(self, h: Tensor, extra: Tensor | None) -> Tensor:
+        return widened(nn.functional.linear(self.gated(h, extra), self.weight_out))
+
+
+def step_biases_(
+    bias: Tensor, least: float, most: float, generator: torch.Generator | None
+) -> None:
+    """Fill with biases whose softplus is log-uniform from `least` to `most`."""
+    bias.uniform_(math.log(least), math.log(most), generator=generator)
+    steps = bias.exp().clamp(min=_LEAST_STEP)
+    bias.copy_(steps + torch.log(-torch.expm1(-steps)))
+
+
+class Mamba(Selective):
+    """Mamba's selective state-space model, S6, in its block (Gu and Dao 2023).
+
+    The inner width is e = expand d, and h is a matrix H (e, N):
+
+        u, z  = W_u x, W_z x
+        u     = silu(conv(u))                     each number over the last conv_size steps
+        t     = softplus(W_t (W_r u) + b_t)       the step, of each of the e numbers
+        A     = -exp(a_log)
+        H'    = exp(t A) * H + (t u) (W_B u)^T
+        y     = (H' (W_C u) + D u) * silu(z)
+        h     = W_o y                             the output
+
+    What is in is the whole block of the published code; the normalization before it and the
+    residual connection around it are not: `skip_connections` of `make_core` has a similar effect.
+    The input of the published block is as wide as its output, here it may have any width. The
+    published fast paths for a GPU are not here.
+
+    Initially A = -1, ..., -N in each row, D = 1, and the steps are log-uniform from dt_min to
+    dt_max (not below 0.0001); W_t is uniform in 1/sqrt(dt_rank), other maps are sampled as in
+    torch.nn.Linear and Conv1d.
+
+    Weights: `weight_in` (2 e, I), stacked u, z; `conv_weight` (e, conv_size), the last column for
+    the present step, `conv_bias`; `weight_read` (dt_rank + 2 N, e), stacked r, B, C; `weight_step`
+    (e, dt_rank), `bias_step`; `a_log` (e, N); `skip` (e), which is D; `weight_out` (d, e). The
+    state is x (conv_size - 1, e), what was convolved at earlier steps, the oldest first, and h (e
+    N), both initially zero. The traced forget gate is exp(t A).
+
+    Args:
+        input_size: width of the input.
+        hidden_size: width of the output d.
+        ssm_size: size N of the state of a number of the inner width.
+        conv_size: steps that the convolution reads, at least 2.
+        expand: the inner width in units of d.
+        dt_rank: rank of the map to the steps; by default d / 16, rounded up.
+        dt_min, dt_max: range of the initial steps.
+        device, dtype: of the parameters, as in torch.nn; float32 or float64.
+
+    Raises:
+        ValueError, TypeError: a size that is too small or not an integer, steps that are not
+            positive or out of order.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        ssm_size: int = 16,
+        conv_size: int = 4,
+        expand: int = 2,
+        dt_rank: int | None = None,
+        dt_min: float = 0.001,
+        dt_max: float = 0.1,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.input_size = check_size("input_size", input_size)
+        self.hidden_size = self.output_size = d = check_size("hidden_size", hidden_size)
+        self.ssm_size = n = check_size("ssm_size", ssm_size)
+        self.conv_size = check_size("conv_size", conv_size, minimum=2)
+        self.expand = check_size("expand", expand)
+        self.dt_rank = check_size("dt_rank", -(-d // 16) if dt_rank is None else dt_rank)
+        self.dt_min, self.dt_max = check_steps(dt_min, dt_max)
+        self.inner_size = e = self.expand * d
+        factory = factory_kwargs(device, dtype)
+        self.make(2 * e, e, e, factory)
+        self.weight_read = nn.Parameter(torch.empty(self.dt_rank + 2 * n, e, **factory))
+        self.weight_step = nn.Parameter(torch.empty(e, self.dt_rank, **factory))
+        self.bias_step = nn.Parameter(torch.empty(e, **factory))
+        self.a_log = nn.Parameter(torch.empty(e, n, **factory))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        self.reset_maps(generator)
+        for weight in (self.weight_read, self.weight_step):
+            bound = weight.shape[1] ** -0.5
+            weight.uniform_(-bound, bound, generator=generator)
+        step_biases_(self.bias_step, self.dt_min, self.dt_max, generator)
+        rates = torch.arange(1, self.ssm_size + 1, dtype=torch.float64, device="cpu")
+        self.a_log.copy_(rates.log().expand_as(self.a_log))
+
+    def gate_weights(self) -> dict[str, Tensor]:
+        """Views W_u, W_z, W_r, W_B, W_C, W_t, b_t, W_o, a_log, D, and K and b_K of the conv."""
+        w_u, w_z = self.weight_in.detach().chunk(2)
+        n = self.ssm_size
+        w_r, w_b, w_c = self.weight_read.detach().split([self.dt_rank, n, n])
+        views = {"W_t": self.weight_step, "b_t": self.bias_step, "W_o": self.weight_out}
+        views |= {"a_log": self.a_log, "D": self.skip, "K": self.conv_weight, "b_K": self.conv_bias}
+        maps = {"W_u": w_u, "W_z": w_z, "W_r": w_r, "W_B": w_b, "W_C": w_c}
+        return maps | {name: view.detach() for name, view in views.items()}
+
+    def linear(self, x: Tensor) -> LinearStep:
+        u, z = x.chunk(2, dim=-1)
+        n = self.ssm_size
+        read = nn.functional.linear(u, self.weight_read)
+        rank, b, c = read.split([self.dt_rank, n, n], dim=-1)
+        t = widened(nn.functional.linear(rank, self.weight_step))
+        t = nn.functional.softplus(t + self.bias_step)
+        a = torch.exp(t.unsqueeze(-1) * -torch.exp(self.a_log))
+        written = (t * u).unsqueeze(-1) * widened(b).unsqueeze(-2)
+        extra = torch.cat([widened(c), self.skip * u, nn.functional.silu(z)], dim=-1)
+        return LinearStep(a.flatten(-2), written.flatten(-2), extra)
+
+
+class Mamba2(Selective):
+    """Mamba-2's state-space model with one decay a head, in its block (Dao and Gu 2024).
+
+    The inner width is e = expand d, in heads of head_size, and h is a matrix H (e, N):
+
+        u, B, C, z, t = W_u x, W_B x, W_C x, W_z x, W_t x
+        u, B, C = silu(conv(u, B, C))             each number over the last conv_size steps
+        t       = softplus(t + b_t),   A = -exp(a_log)        one a head
+        H'      = exp(t A) H + (t u) B^T          each head with its own t and A
+        y       = (H' C + D u) * silu(z)          D one a head
+        h       = W_o (g * y / sqrt(mean(y^2) + 0.00001))     the output
+
+    What is in is the whole block of the published code, with one group of B and C; the
+    normalization before it and the residual connection around it are not: `skip_connections` of
+    `make_core` has a similar effect. The input may have any width. Its ssm_size is 128 by
+    default, its limits of the step are not there. It runs as a scan, not in chunks.
+
+    Initially A is uniform from -16 to -1, D = g = 1, and the steps are log-uniform from dt_min to
+    dt_max (not below 0.0001); maps are sampled as in torch.nn.Linear and Conv1d.
+
+    Weights: `weight_in` (2 e + 2 N + e / head_size, I), stacked u, B, C, z, t (u and z of e rows);
+    `conv_weight` (e + 2 N, conv_size), the last column for the present step, `conv_bias`;
+    `bias_step`, `a_log` and `skip`, which is D (e / head_size); `norm_weight` (e), which is g;
+    `weight_out` (d, e). The state is x (conv_size - 1, e + 2 N), what was convolved at earlier
+    steps, the oldest first, and h (e N), both initially zero. The traced forget gate is exp(t A),
+    one a head.
+
+    Args:
+        input_size: width of the input.
+        hidden_size: width of the output d.
+        ssm_size: size N of the state of a number of the inner width.
+        conv_size: steps that the convolution reads, at least 2.
+        expand: the inner width in units of d.
+        head_size: width of a head, a divisor of the inner width; by default that nearest to 64.
+        dt_min, dt_max: range of the initial steps.
+        device, dtype: of the parameters, as in torch.nn; float32 or float64.
+
+    Raises:
+        ValueError, TypeError: a size that is too small or not an integer, heads that do not
+            divide the inner width, steps that are not positive or out of order.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        ssm_size: int = 64,
+        conv_size: int = 4,
+        expand: int = 2,
+        head_size: int | None = None,
+        dt_min: float = 0.001,
+        dt_max: float = 0.1,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.input_size = check_size("input_size", input_size)
+        self.hidden_size = self.output_size = d = check_size("hidden_size", hidden_size)
+        self.ssm_size = n = check_size("ssm_size", ssm_size)
+        self.conv_size = check_size("conv_size", conv_size, minimum=2)
+        self.expand = check_size("expand", expand)
+        self.inner_size = e = self.expand * d
+        nearest = nearest_divisor(
+            e, 64 if head_size is None else check_size("head_size", head_size)
+        )
+        self.head_size = nearest if head_size is None else head_size
+        if self.head_size != nearest:
+            raise ValueError(
+                f"head_size must divide expand * hidden_size = {e}, got {head_size}. "
+                f"The nearest is {nearest}."
+            )
+        self.dt_min, self.dt_max = check_steps(dt_min, dt_max)
+        heads = e // self.head_size
+        self.maps = {"u": e, "B": n, "C": n, "z": e, "t": heads}
+        factory = factory_kwargs(device, dtype)
+        self.make(sum(self.maps.values()), e + 2 * n, heads, factory)
+        self.bias_step = nn.Parameter(torch.empty(heads, **factory))
+        self.a_log = nn.Parameter(torch.empty(heads, **factory))
+        self.norm_weight = nn.Parameter(torch.empty(e, **factory))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        self.reset_maps(generator)
+        step_biases_(self.bias_step, self.dt_min, self.dt_max, generator)
+        self.a_log.uniform_(1, 16, generator=generator).log_()
+        self.norm_weight.fill_(1)
+
+    def gate_weights(self) -> dict[str, Tensor]:
+        """Views W_u, W_B, W_C, W_z, W_t, b_t, W_o, a_log, D, g, and K and b_K of the conv."""
+        views = {"b_t": self.bias_step, "W_o": self.weight_out, "a_log": self.a_log}
+        views |= {"D": self.skip, "g": self.norm_weight}
+        views |= {"K": self.conv_weight, "b_K": self.conv_bias}
+        maps = named_rows(self.maps, W=self.weight_in)
+        return maps | {name: view.detach() for name, view in views.items()}
+
+    def linear(self, x: Tensor) -> LinearStep:
+        u, b, c, z, t = x.split([*self.maps.values()], dim=-1)
+        t = nn.functional.softplus(t + self.bias_step)
+        decay = torch.exp(t * -torch.exp(self.a_log))
+        a = decay.repeat_interleave(self.head_size * self.ssm_size, dim=-1)
+        t, skip = (part.repeat_interleave(self.head_size, dim=-1) for part in (t, self.skip))
+        written = (t * u).unsqueeze(-1) * b.unsqueeze(-2)
+        extra = torch.cat([c, skip * u, nn.functional.silu(z)], dim=-1)
+        return LinearStep(a, written.flatten(-2), extra)
+
+    def read(self, h: Tensor, extra: Tensor | None) -> Tensor:
+        y = self.gated(h, extra)
+        y = y * torch.rsqrt(y.square().mean(dim=-1, keepdim=True) + 1e-5) * self.norm_weight
+        return widened(nn.functional.linear(y, self.weight_out))
+
+    def forget_gate(self, projected: Tensor, state: State) -> Tensor:
+        a = super().forget_gate(projected, state)
+        return a[:, :: self.head_size * self.ssm_size]
