@@ -140,7 +140,7 @@ class LinearCell(Cell):
         h_im = b_im + a_re * im + a_im * re
         return self.read(torch.cat([h_re, h_im], dim=-1), extra), (h_re, h_im)
 
-    def recurrence(self) -> kernels.LinearScan:
+    def recurrence(self) -> kernels.LayerSpec:
         return kernels.LinearScan(self.linear, self.read, len(self.state_shapes) == 2)
 
 

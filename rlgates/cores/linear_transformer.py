@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.cell import LinearCell, factory_kwargs, full_precision, named_rows, widened
+from rlgates.cores.blocks import Writes, read_memory
 from rlgates.errors import check_flag, check_size, nearest_divisor
-from rlgates.kernels import LinearStep
+from rlgates.kernels import AllSteps, LinearStep
 
 _SMALLEST = 1e-5  # added to the denominator, as in POPGym
 
@@ -112,16 +113,20 @@ class LinearTransformer(LinearCell):
             views |= named_rows(layers, W=self.weight_ff, b=self.bias_ff)
         return views
 
-    def linear(self, x: Tensor) -> LinearStep:
-        """Ones, k v^T and k, and what reads the state: q and the skip term."""
-        heads, key_size, value_size = self._shape
+    def _maps(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """q, k and v (..., P), and the skip term."""
         n = nn.functional.layer_norm(x, (self.input_size,), self.norm_weight, self.norm_bias)
         z = widened(nn.functional.linear(n, self.weight_qkv))
         q, k, v = z.split([*self.maps.values()], dim=-1)
-        q, k = nn.functional.elu(q) + 1, nn.functional.elu(k) + 1
+        skip = widened(nn.functional.linear(n, self.weight_skip, self.bias_skip))
+        return nn.functional.elu(q) + 1, nn.functional.elu(k) + 1, v, skip
+
+    def linear(self, x: Tensor) -> LinearStep:
+        """Ones, k v^T and k, and what reads the state: q and the skip term."""
+        heads, key_size, value_size = self._shape
+        q, k, v, skip = self._maps(x)
         products = k.unflatten(-1, (heads, key_size, 1)) * v.unflatten(-1, (heads, 1, value_size))
         b = torch.cat([products.flatten(-3), k], dim=-1)
-        skip = widened(nn.functional.linear(n, self.weight_skip, self.bias_skip))
         return LinearStep(b.new_ones(b.shape[-1]), b, torch.cat([q, skip], dim=-1))
 
     def read(self, h: Tensor, extra: Tensor | None) -> Tensor:
@@ -133,8 +138,37 @@ class LinearTransformer(LinearCell):
         s, q = s.unflatten(-1, self._shape), q.unflatten(-1, (heads, 1, key_size))
         z = z.unflatten(-1, (heads, key_size, 1))
         # Products of float32, under autocast too: S and z are sums over the episode.
-        attended = _multiplied(q, s) / (_multiplied(q, z) + _SMALLEST)
-        out = attended.flatten(-3)
+        return self._behind(_multiplied(q, s).squeeze(-2), _multiplied(q, z).squeeze(-2), skip)
+
+    def recurrence(self) -> AllSteps:
+        return AllSteps(self._all_steps)
+
+    def _all_steps(
+        self, x: Tensor, state: Tensor, episode_starts: Tensor | None, initial: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """In blocks: a scan would make k v^T of each step."""
+        heads = self.num_heads
+        q, k, v, skip = self._maps(x)
+        q, k, v = (part.unflatten(-1, (heads, -1)) for part in (q, k, v))
+        values = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)  # z sums the keys alone
+        first = None if initial is None else self._memory(initial)
+        reads, memory = read_memory(
+            Writes(q, k, values), self._memory(state), first, episode_starts
+        )
+        s, z = memory[..., :-1, :].mT.flatten(1), memory[..., -1, :].flatten(1)
+        outputs = self._behind(reads[..., :-1], reads[..., -1:], skip)
+        return outputs, torch.cat([s, z], dim=-1)
+
+    def _memory(self, state: Tensor) -> Tensor:
+        """S and z of a state (B, S), (B, heads, value_size + 1, key_size)."""
+        heads, key_size, value_size = self._shape
+        s, z = state.split([heads * key_size * value_size, heads * key_size], dim=-1)
+        parts = s.unflatten(-1, self._shape).mT, z.unflatten(-1, (heads, 1, key_size))
+        return torch.cat(parts, dim=-2)
+
+    def _behind(self, sums: Tensor, totals: Tensor, skip: Tensor) -> Tensor:
+        """The output, from S q (..., heads, value_size) and z q (..., heads, 1)."""
+        out = (sums / (totals + _SMALLEST)).flatten(-2)
         if self.feed_forward:
             for weight, bias in zip(self.weight_ff.chunk(2), self.bias_ff.chunk(2), strict=True):
                 out = torch.relu(widened(nn.functional.linear(out, weight, bias)))

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.cell import LinearCell, State, factory_kwargs, full_precision, named_rows, widened
+from rlgates.cores.blocks import Writes, read_memory
 from rlgates.cores.ssm import check_steps
 from rlgates.errors import check_size, nearest_divisor
-from rlgates.kernels import LinearScan, LinearStep
+from rlgates.kernels import AllSteps, LayerSpec, LinearScan, LinearStep
 
 _LEAST_STEP = 1e-4  # of the initial steps, whatever dt_min is
 
@@ -117,7 +118,7 @@ class Selective(LinearCell):
         h = torch.addcmul(b[0], a[0], h)
         return self.read(h, None if extra is None else extra[0]), (window, h)
 
-    def recurrence(self) -> LinearScan:
+    def recurrence(self) -> LayerSpec:
         shape = self.state_shapes["x"]
 
         def before(
@@ -277,7 +278,7 @@ class Mamba2(Selective):
     What is in is the whole block of the published code, with one group of B and C; the
     normalization before it and the residual connection around it are not: `skip_connections` of
     `make_core` has a similar effect. The input may have any width. Its ssm_size is 128 by
-    default, its limits of the step are not there. It runs as a scan, not in chunks.
+    default, its limits of the step are not there.
 
     Initially A is uniform from -16 to -1, D = g = 1, and the steps are log-uniform from dt_min to
     dt_max (not below 0.0001); maps are sampled as in torch.nn.Linear and Conv1d.
@@ -360,16 +361,45 @@ class Mamba2(Selective):
 
     def linear(self, x: Tensor) -> LinearStep:
         u, b, c, z, t = x.split([*self.maps.values()], dim=-1)
-        t = nn.functional.softplus(t + self.bias_step)
-        decay = torch.exp(t * -torch.exp(self.a_log))
-        a = decay.repeat_interleave(self.head_size * self.ssm_size, dim=-1)
+        t, log_decay = self._step(t)
+        a = torch.exp(log_decay).repeat_interleave(self.head_size * self.ssm_size, dim=-1)
         t, skip = (part.repeat_interleave(self.head_size, dim=-1) for part in (t, self.skip))
         written = (t * u).unsqueeze(-1) * b.unsqueeze(-2)
         extra = torch.cat([c, skip * u, nn.functional.silu(z)], dim=-1)
         return LinearStep(a, written.flatten(-2), extra)
 
+    def _step(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """The step of each head, and the logarithm of what it leaves of h."""
+        t = nn.functional.softplus(t + self.bias_step)
+        return t, t * -torch.exp(self.a_log)
+
+    def recurrence(self) -> AllSteps:
+        return AllSteps(self._all_steps)
+
+    def _all_steps(
+        self, x: Tensor, state: Tensor, episode_starts: Tensor | None, initial: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """In blocks, as published: a scan would make a and (t u) B^T of each step."""
+        shape = self.state_shapes["x"]
+        sizes = len(self.a_log), self.head_size, self.ssm_size
+        window, h = state.split([math.prod(shape), math.prod(sizes)], dim=-1)
+        convolved, window = self.convolve(
+            self.project(x), window.unflatten(-1, shape), episode_starts
+        )
+        u, b, c, z, t = convolved.split([*self.maps.values()], dim=-1)
+        t, log_decay = self._step(t)
+        u = u.unflatten(-1, sizes[:2])
+        writes = Writes(c.unsqueeze(2), b.unsqueeze(2), t.unsqueeze(-1) * u, log_decay)
+        first = None if initial is None else initial[:, math.prod(shape) :].unflatten(-1, sizes)
+        reads, memory = read_memory(writes, h.unflatten(-1, sizes), first, episode_starts)
+        y = (reads + self.skip.unsqueeze(-1) * u).flatten(-2) * nn.functional.silu(z)
+        return self._behind(y), torch.cat([window.flatten(1), memory.flatten(1)], dim=-1)
+
     def read(self, h: Tensor, extra: Tensor | None) -> Tensor:
-        y = self.gated(h, extra)
+        return self._behind(self.gated(h, extra))
+
+    def _behind(self, y: Tensor) -> Tensor:
+        """The output from the gated reads."""
         y = y * torch.rsqrt(y.square().mean(dim=-1, keepdim=True) + 1e-5) * self.norm_weight
         return widened(nn.functional.linear(y, self.weight_out))
 

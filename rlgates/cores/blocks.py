@@ -1,0 +1,93 @@
+"""Memories that decay by a number a head, S' = a S + v k^T, over many steps at once.
+
+Within a block a step weighs what the others write as in attention; between blocks S is passed on.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rlgates.cell import full_precision
+from rlgates.cores.window import episode_begins
+
+BLOCK = 64
+
+
+class Writes(NamedTuple):
+    """What steps write to a memory and read from it, of each head; heads may be broadcast.
+
+    Attributes:
+        q, k: query and key, (T, B, heads, key_size).
+        v: value, (T, B, heads, value_size).
+        log_decay: logarithm of what is left of the memory, (T, B, heads); None for all of it.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    log_decay: Tensor | None = None
+
+
+def read_memory(
+    writes: Writes, memory: Tensor, first: Tensor | None, episode_starts: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """S' q of all steps, and the last memory.
+
+    Args:
+        writes: of all steps.
+        memory: S before the first step, (B, heads, value_size, key_size).
+        first: that at the start of an episode; None for zeros.
+        episode_starts: (T, B) bool, or None.
+
+    Returns:
+        the reads (T, B, heads, value_size) and S after the last step.
+    """
+    begins = None if episode_starts is None else episode_begins(episode_starts)
+    first = torch.zeros_like(memory) if first is None else first
+    reads = []
+    with full_precision(memory.device.type):
+        for begin in range(0, len(writes.v), BLOCK):
+            q, k, v, log_decay = (
+                None if part is None else part[begin : begin + BLOCK] for part in writes
+            )
+            assert q is not None
+            assert k is not None
+            assert v is not None
+            since = None if begins is None else begins[begin : begin + BLOCK] - begin
+            read, memory = _block(Writes(q, k, v, log_decay), memory, first, since)
+            reads.append(read)
+    return torch.cat(reads), memory
+
+
+def _block(
+    writes: Writes, memory: Tensor, first: Tensor, begins: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The same for L steps; `begins` is the step of the block in which the episode of each step
+    began, (L, B), below 0 for an earlier one; None if all are."""
+    q, k, v = (part.permute(1, 2, 0, 3) for part in writes[:3])  # (B, heads, L, width)
+    count = torch.arange(v.shape[2], device=v.device)
+    seen = count <= count.unsqueeze(-1)  # (L, L), by a step
+    if begins is not None:  # a memory that is not read may hold anything
+        memory = torch.where((begins[0] >= 0).view(-1, 1, 1, 1), first, memory)
+    of_before = q @ memory.mT
+    if begins is not None:
+        begin = begins.t().unsqueeze(1)  # (B, 1, L)
+        seen, is_new = seen & (count >= begin.unsqueeze(-1)), (begin >= 0).unsqueeze(-1)
+        of_before = torch.where(is_new, q @ first.mT, of_before)
+        memory = torch.where(is_new[:, :, -1:], first, memory)
+    # Nothing of another episode may count, even if it is not a number: no product by 0. What is not
+    # a number in this one comes back with its key.
+    unseen, v = ~seen, torch.where(v.isnan(), 0, v)
+    weights, last = (q @ k.mT).masked_fill(unseen, 0), k
+    if writes.log_decay is not None:
+        log_decay = writes.log_decay.permute(1, 2, 0).unsqueeze(-2)
+        since = log_decay.masked_fill(unseen, 0).sum(-1, keepdim=True)
+        decay = torch.exp((since - since.mT).masked_fill(unseen, 0))  # of step s at step t
+        left = torch.exp(since)
+        weights, of_before = weights * decay, left * of_before
+        last, memory = decay[..., -1, :].unsqueeze(-1) * k, left[..., -1:, :] * memory
+    last = last.masked_fill(unseen[..., -1, :, None], 0)
+    return (weights @ v + of_before).permute(2, 0, 1, 3), memory + v.mT @ last
