@@ -119,6 +119,7 @@ class View(EnvSpec):
     sampling_is_costly = _of_spec("sampling_is_costly")
     metric_names = _of_spec("metric_names")
     phase_names = _of_spec("phase_names")
+    actions_can_keep_the_cue = _of_spec("actions_can_keep_the_cue")
     chance = _of_spec("chance")
     parameters = _of_spec("parameters")
     sample = _of_spec("sample")

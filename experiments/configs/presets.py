@@ -8,6 +8,7 @@ corridor of 10 (`horizon`), and of `demo`, in its GIF. The others are untuned; `
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -83,6 +84,20 @@ PRESETS: dict[str, AgentConfig] = {
     "study30_a2c": replace(STUDY, **A2C, total_steps=8_000_000),
     "study30_active_a2c": replace(ACTIVE, **A2C, total_steps=8_000_000),
 }
+# The other games of POPGym, at their easy level.
+PRESETS.update(
+    {
+        re.sub("(?<=[a-z])(?=[A-Z])", "_", game).lower(): replace(
+            MINUTE, env=f"rlgates/{game}-v0", env_settings={}, reward_scale=1.0
+        )
+        for game in (
+            *("Autoencode", "Battleship", "Concentration", "CountRecall", "HigherLower"),
+            *("LabyrinthEscape", "LabyrinthExplore", "MineSweeper", "MultiarmedBandit"),
+            *("StatelessCartPole", "StatelessPendulum"),
+            *("NoisyStatelessCartPole", "NoisyStatelessPendulum"),
+        )
+    }
+)
 PRESETS.update({f"{name}-smoke": smoke(config) for name, config in list(PRESETS.items())})
 
 

@@ -203,6 +203,7 @@ class _Deadly:
         return "deadly"
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_fails_its_run_alone() -> None:
     config = replace(TINY, folder="runs")
     deadly = Job(replace(config, task_settings={"delay": _Deadly()}), 0)

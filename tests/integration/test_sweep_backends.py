@@ -93,6 +93,7 @@ def test_every_backend_gives_the_same_numbers(
     assert capfd.readouterr().out.count("[2 of 2] copy, delay 4") == 2
 
 
+@pytest.mark.slow
 def test_a_sweep_on_slurm_is_one_job_array(slurm: Path) -> None:
     pytest.importorskip("submitit")
     _study(20, ("lstm", "gru"), 1)
@@ -151,6 +152,7 @@ def test_a_backend_that_is_not_installed(
     assert f"pip install {backend}" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["submitit", pytest.param("ray", marks=pytest.mark.slow)])
 def test_remote_runs_are_saved_when_the_sweep_fails(
     backend: str, monkeypatch: pytest.MonkeyPatch

@@ -228,6 +228,7 @@ def test_a_search_that_is_stopped_between_two_trials_is_not_finished(
     assert len(trials()) == 2
 
 
+@pytest.mark.slow
 def test_several_processes_share_a_search() -> None:
     Path("mine.py").write_text(MINE.format(updates=200))
     words = ["tune", "mine.py", "--trials", "6", "--results", "results"]

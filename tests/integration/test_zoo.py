@@ -62,6 +62,7 @@ def test_an_environment_of_rlgates(tmp_path: Path) -> None:
     assert "Success rate" in output
 
 
+@pytest.mark.slow
 @needs_zoo
 def test_the_command_of_rl_zoo3_and_its_plots_start(tmp_path: Path) -> None:
     pytest.importorskip("seaborn", reason="needs the extra [zoo]")

@@ -36,7 +36,7 @@ Options = dict[str, Any]
 BEFORE, LINEAR, TWO = {"reset": "before"}, {"candidate": "linear"}, {"num_layers": 2}
 LARGE, NO_GAMMA = {"hidden_size": 6}, {"trainable_gamma": False}
 DEEP = LARGE | {"depth": 2, "inner_size": 3}
-ATTENTION = LARGE | {"window": 3, "num_heads": 2}
+WINDOW = LARGE | {"window": 3, "num_heads": 2}
 NRU = {"memory_size": 8, "num_heads": 2, "hidden_size": 3}
 FFM = {"memory_size": 2, "context_size": 3}
 S4D = {"ssm_size": 4, "hidden_size": 3}
@@ -137,8 +137,8 @@ TWINS = {
     **{
         name: Twin(
             step,
-            each(name, ATTENTION, ATTENTION | TWO, {"window": 9, "mlp_size": 3}),
-            each(name, ATTENTION),
+            each(name, WINDOW, WINDOW | TWO, {"window": 9, "mlp_size": 3}),
+            each(name, WINDOW),
             single=lambda name: 1e-5,  # a layer norm divides by what may be small
             random_state=False,
         )
