@@ -245,10 +245,11 @@ class GatedDeltaNet(DeltaRule):
         y    = W_o [norm(S' q) * silu(W_g x)]          the output
 
     norm divides by the root mean square over w, eps 1e-5, and has a gain for each of w. The cell
-    alone: the short convolutions of the authors' layer are left out; `frame_conv` is one.
+    alone: the short convolutions of the authors' layer, the bias of beta and the residual term are
+    left out; `frame_conv` is a convolution.
 
-    Initialization: weights from U[-1/sqrt(n), 1/sqrt(n)] for n inputs, exp(A) from U[1, 16] and
-    softplus(b_a) log-uniform in [0.001, 0.1], as in Mamba-2 and the authors' code; gains 1.
+    Initialization: weights from U[-1/sqrt(n), 1/sqrt(n)] for n inputs, exp(A) from U[1, 16] (the
+    authors: from 0) and softplus(b_a) log-uniform in [0.001, 0.1], as in Mamba-2; gains 1.
 
     Weights: `weight` (stacked k, q, v, g, beta, a), `weight_o` (d, d), `A` and `b_a` (heads),
     `gain` (w). The state is (S), of d key_size numbers. The traced forget gate is a.

@@ -134,8 +134,8 @@ class MLSTM(Cell):
         h  = sigmoid(W_o x + b_o) * [r of all heads]          the output
 
     Computed as in eq. 25 to 27 and the authors' code, with C and n divided by exp(m) and
-    m' = max(log f + m, log i), so that nothing overflows. The cell alone: the paper's block around
-    it belongs to the layers around it.
+    m' = max(log f + m, log i), so that nothing overflows; that code adds 1e-6 to the denominator.
+    The cell alone: the paper's block around it belongs to the layers around it.
 
     Weights: `weight` and `bias`, stacked q, k, v, o, then the heads' i and f; from
     U[-1/sqrt(I), 1/sqrt(I)] for I inputs. Biases are zero, but those of f go from 3 to 6 over the
