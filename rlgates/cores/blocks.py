@@ -1,11 +1,13 @@
-"""Memories that decay by a number a head, S' = a S + v k^T, over many steps at once.
+"""Many steps at once, in blocks: for memories that decay by a number a head, S' = a S + v k^T, and
+for those of other cells.
 
 Within a block a step weighs what the others write as in attention; between blocks S is passed on.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,7 +15,43 @@ from torch import Tensor
 from rlgates.cell import full_precision
 from rlgates.cores.window import episode_begins
 
-BLOCK = 64
+BLOCK = 64  # steps
+_State = TypeVar("_State")
+
+
+def in_blocks(
+    block: Callable[[list[Any], _State, Tensor | None], tuple[Tensor, _State]],
+    parts: Iterable[Tensor | None],
+    state: _State,
+    episode_starts: Tensor | None,
+    steps: int,
+    size: int = BLOCK,
+) -> tuple[Tensor, _State]:
+    """Run all steps, block by block, in full precision under autocast too.
+
+    Args:
+        block: gives the results (L, B, ...) of L steps and the state behind them, from what these
+            steps read, the state before them, and the step of the block in which the episode of
+            each began, (L, B), below 0 for an earlier block; None without episode starts.
+        parts: what the steps read, (T, B, ...) each, or None.
+        state: before the first step.
+        episode_starts: (T, B) bool, or None.
+        steps: T.
+        size: steps of a block.
+
+    Returns:
+        the results (T, B, ...) and the state after the last step.
+    """
+    parts, results = list(parts), []
+    begins = None if episode_starts is None else episode_begins(episode_starts)
+    with full_precision(next(part for part in parts if part is not None).device.type):
+        for begin in range(0, steps, size):
+            chosen = slice(begin, begin + size)
+            since = None if begins is None else begins[chosen] - begin
+            read = [None if part is None else part[chosen] for part in parts]
+            result, state = block(read, state, since)
+            results.append(result)
+    return torch.cat(results), state
 
 
 class Writes(NamedTuple):
@@ -45,21 +83,12 @@ def read_memory(
     Returns:
         the reads (T, B, heads, value_size) and S after the last step.
     """
-    begins = None if episode_starts is None else episode_begins(episode_starts)
-    first = torch.zeros_like(memory) if first is None else first
-    reads = []
-    with full_precision(memory.device.type):
-        for begin in range(0, len(writes.v), BLOCK):
-            q, k, v, log_decay = (
-                None if part is None else part[begin : begin + BLOCK] for part in writes
-            )
-            assert q is not None
-            assert k is not None
-            assert v is not None
-            since = None if begins is None else begins[begin : begin + BLOCK] - begin
-            read, memory = _block(Writes(q, k, v, log_decay), memory, first, since)
-            reads.append(read)
-    return torch.cat(reads), memory
+    start = torch.zeros_like(memory) if first is None else first
+
+    def block(parts: list[Any], memory: Tensor, begins: Tensor | None) -> tuple[Tensor, Tensor]:
+        return _block(Writes(*parts), memory, start, begins)
+
+    return in_blocks(block, writes, memory, episode_starts, len(writes.v))
 
 
 def _block(

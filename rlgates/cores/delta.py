@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, factory_kwargs, full_precision, named_rows, widened
-from rlgates.cores.window import episode_begins
+from rlgates.cores.blocks import in_blocks
 from rlgates.errors import MAX_WIDTH, check_size
 from rlgates.kernels import AllSteps
 
@@ -81,18 +81,13 @@ class DeltaRule(Cell):
         memory = state.unflatten(-1, shape)
         first = torch.zeros_like(memory) if initial is None else initial.unflatten(-1, shape)
         projected = self.project(x)
+
+        def block(parts: list[Any], memory: Tensor, begins: Tensor | None) -> tuple[Tensor, Tensor]:
+            return _block(DeltaStep(*parts), memory, first, begins)
+
         steps = self.prepare(projected)
-        begins = None if episode_starts is None else episode_begins(episode_starts)
-        reads = []
-        with full_precision(x.device.type):
-            for begin in range(0, len(x), BLOCK):
-                parts: Any = (
-                    None if part is None else part[begin : begin + BLOCK] for part in steps
-                )
-                since = None if begins is None else begins[begin : begin + BLOCK] - begin
-                y, memory = _block(DeltaStep(*parts), memory, first, since)
-                reads.append(y)
-        return self.read(torch.cat(reads), projected), memory.flatten(1)
+        y, memory = in_blocks(block, steps, memory, episode_starts, len(x), BLOCK)
+        return self.read(y, projected), memory.flatten(1)
 
     def _check(self, input_size: int, hidden_size: int, num_heads: int, key: int | None) -> None:
         """Check and set the sizes."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, factory_kwargs, full_precision, widened
-from rlgates.cores.window import episode_begins, sinusoids
+from rlgates.cores.window import sinusoids, step_numbers
 from rlgates.errors import MAX_LENGTH, MAX_WIDTH, check_number, check_size
 from rlgates.kernels import AllSteps
 
@@ -149,11 +149,7 @@ class Attention(Cell):
             torch.cat([first.unflatten(-1, (old, d)).transpose(0, 1), new])
             for first, new in zip(before, rows, strict=True)
         )
-        times = torch.arange(steps, device=x.device).view(-1, 1, 1)
-        length = length + times
-        if episode_starts is not None:
-            since = times - episode_begins(episode_starts).unsqueeze(-1)
-            length = torch.where(since <= times, since.to(length.dtype), length)
+        length = step_numbers(length, steps, episode_starts)
         # Blocks, so that the scores do not grow with the square of the steps.
         size = max(self.window, BLOCK)
         reads = [

@@ -24,6 +24,21 @@ def episode_begins(episode_starts: Tensor) -> Tensor:
     return torch.where(episode_starts, times, -MAX_LENGTH).cummax(dim=0).values
 
 
+def step_numbers(first: Tensor, steps: int, episode_starts: Tensor | None) -> Tensor:
+    """How many steps of its episode there are before each step, (T, B, 1).
+
+    Args:
+        first: how many there are before the first one, (B, 1).
+        steps: T.
+        episode_starts: (T, B) bool, or None.
+    """
+    times = torch.arange(steps, device=first.device).view(-1, 1, 1)
+    if episode_starts is None:
+        return first + times
+    since = times - episode_begins(episode_starts).unsqueeze(-1)
+    return torch.where(since <= times, since.to(first.dtype), first + times)
+
+
 def sinusoids(position: Tensor, width: int) -> Tensor:
     """Sines and cosines in turn of positions (..., 1), (..., width): Vaswani et al. 2017."""
     number = torch.arange(width, device=position.device)
@@ -305,9 +320,5 @@ class Positional(Cell):
     def _all_steps(
         self, x: Tensor, state: Tensor, episode_starts: Tensor | None, initial: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        times = _times(x)
-        step = state + times
-        if episode_starts is not None:
-            since = times - episode_begins(episode_starts).unsqueeze(-1)
-            step = torch.where(since <= times, since.to(state.dtype), step)
+        step = step_numbers(state, len(x), episode_starts)
         return self._read(self.project(x), step), step[-1] + 1

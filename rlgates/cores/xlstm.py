@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, factory_kwargs, full_precision, named_rows, widened
-from rlgates.cores.window import episode_begins
+from rlgates.cores.blocks import in_blocks
 from rlgates.errors import MAX_WIDTH, check_number, check_size
 from rlgates.kernels import AllSteps, CellSpec
-
-BLOCK = 64  # steps of an mLSTM that are computed at once
 
 
 class SLSTM(Cell):
@@ -222,16 +221,14 @@ class MLSTM(Cell):
     ) -> tuple[Tensor, Tensor]:
         """Blocks of steps, within which a step weighs the others as in attention."""
         first = self._split(torch.zeros_like(state) if initial is None else initial)
-        parts, now = self._parts(self.project(x)), self._split(state)
-        begins = None if episode_starts is None else episode_begins(episode_starts)
-        outputs = []
-        with full_precision(x.device.type):
-            for begin in range(0, len(x), BLOCK):
-                q, k, v, i, log_f, o = (part[begin : begin + BLOCK] for part in parts)
-                since = None if begins is None else begins[begin : begin + BLOCK] - begin
-                output, now = _block(q, k, v, i, log_f, now, first, since)
-                outputs.append(o * output)
-        return torch.cat(outputs), torch.cat([part.flatten(1) for part in now], dim=-1)
+        *parts, output_gate = self._parts(self.project(x))
+
+        def block(parts: list[Any], before: State, begins: Tensor | None) -> tuple[Tensor, State]:
+            return _block(parts, before, first, begins)
+
+        before = self._split(state)
+        reads, now = in_blocks(block, parts, before, episode_starts, len(x))
+        return output_gate * reads, torch.cat([part.flatten(1) for part in now], dim=-1)
 
     def _split(self, state: Tensor) -> State:
         """The parts of a state (B, S)."""
@@ -244,27 +241,19 @@ class MLSTM(Cell):
 
 
 def _block(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    i: Tensor,
-    log_f: Tensor,
-    before: State,
-    first: State,
-    begins: Tensor | None,
+    parts: list[Any], before: State, first: State, begins: Tensor | None
 ) -> tuple[Tensor, State]:
     """L steps of an mLSTM: the reads (L, B, d) and the state behind them.
 
     Args:
-        q, k, v: (L, B, heads, width).
-        i, log_f: logarithms of the gates, (L, B, heads).
+        parts: q, k, v, (L, B, heads, width), and logarithms of i and f, (L, B, heads).
         before: the state, C, n, m.
         first: that at the start of an episode.
         begins: in which step of the block the episode of each began, (L, B), below 0 for an
             earlier one; None if all are.
     """
-    q, k, v = (part.permute(1, 2, 0, 3) for part in (q, k, v))
-    i, log_f = i.permute(1, 2, 0), log_f.permute(1, 2, 0)
+    q, k, v = (part.permute(1, 2, 0, 3) for part in parts[:3])
+    i, log_f = (part.permute(1, 2, 0) for part in parts[3:])
     memory, n, m = before
     if begins is not None:  # a state that is not read may hold anything
         fresh = begins[0] >= 0
