@@ -279,7 +279,8 @@ def run(request: LayerRequest) -> Result | None:
     fastest = "triton" if call.x.is_cuda else "native"
     if backend != "auto" and chosen.backend == "plain":
         raise ValueError(f"the {backend} backend cannot run this: {chosen.passed_over[backend]}.")
-    slow = backend == "auto" and fastest in chosen.passed_over and call.spec is not None
+    missed = fastest in _BACKENDS.get(type(call.spec), {}) and fastest in chosen.passed_over
+    slow = backend == "auto" and missed
     if slow and not torch.compiler.is_compiling():
         _log_once(chosen.backend, fastest, chosen.passed_over[fastest])
     if chosen.backend == "plain":

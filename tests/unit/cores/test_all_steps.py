@@ -10,7 +10,7 @@ from support.equivalence import run_with_gradients, seeded_core
 from torch import Tensor
 
 from rlgates import Core
-from rlgates.kernels import AllSteps
+from rlgates.kernels import AllSteps, dispatch
 from rlgates.registry import CORES
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -71,6 +71,16 @@ def test_equals_the_loop(
     for key, expected in other.items():
         size = 1 + expected.abs().max()
         assert (one[key] - expected).abs().max() < 1e-11 * size, key
+
+
+def test_one_step_in_the_loop_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    """No native code is missed, so that nobody is told to look for it."""
+    dispatch._log_once.cache_clear()
+    for name, options in CASES:
+        core = seeded_core(name, 8, 1, 3, **options)
+        core(torch.zeros(1, 2, 3))
+        assert core.backend_used == "plain"
+    assert not caplog.messages
 
 
 @every_case
