@@ -2,7 +2,7 @@
 
 from rlgates.agents.a2c import RecurrentA2C
 from rlgates.agents.callbacks import GateCallback, trace_gates
-from rlgates.agents.encoders import GridEncoder, MixedEncoder
+from rlgates.agents.encoders import GridEncoder, LinearEncoder, MixedEncoder
 from rlgates.agents.evaluation import Estimate, PolicyEvaluation, evaluate_policy
 from rlgates.agents.hub import load_from_hub, push_to_hub
 from rlgates.agents.io import convert, load_vec_normalize
@@ -28,6 +28,7 @@ __all__ = [
     "Estimate",
     "GateCallback",
     "GridEncoder",
+    "LinearEncoder",
     "MaskableCnnLstmPolicy",
     "MaskableMlpLstmPolicy",
     "MaskableMultiInputLstmPolicy",

@@ -71,6 +71,31 @@ class GridEncoder(BaseFeaturesExtractor):
         return torch.cat([self.places(cells.flatten(1)), cells.max(dim=1).values], dim=1)
 
 
+class LinearEncoder(BaseFeaturesExtractor):
+    """A linear layer with ReLU over the flat observation, discrete ones one-hot.
+
+    It gives every core inputs of the same width, whatever the environment.
+
+    Args:
+        observation_space: anything but a dictionary.
+        features_dim: width of the output.
+    """
+
+    def __init__(self, observation_space: spaces.Space[Any], features_dim: int = 64) -> None:
+        if isinstance(observation_space, spaces.Dict):
+            raise ValueError(
+                f"LinearEncoder is for one observation, MixedEncoder for {observation_space}."
+            )
+        super().__init__(observation_space, features_dim)
+        width = int(get_flattened_obs_dim(observation_space))
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(width, features_dim), nn.ReLU())
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """(B, ...) -> (B, features_dim)."""
+        features: Tensor = self.layers(observations)
+        return features
+
+
 class MixedEncoder(BaseFeaturesExtractor):
     """Features of a dictionary of observations, concatenated in the order of the space.
 

@@ -16,7 +16,7 @@ from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, Line
 from torch import nn
 
 from rlgates.agents.compilation import check_compile
-from rlgates.agents.encoders import GridEncoder, MixedEncoder
+from rlgates.agents.encoders import GridEncoder, LinearEncoder, MixedEncoder
 from rlgates.agents.tvt import TVT
 from rlgates.errors import suggestion, unknown_choice
 
@@ -36,7 +36,8 @@ CLASSES: dict[str, dict[str, type[Any]]] = {
         *(nn.Mish, nn.Sigmoid, nn.Softplus, nn.Softsign, nn.Hardtanh, nn.Hardswish, nn.Identity),
     ),
     "features_extractor_class": _by_name(
-        FlattenExtractor, NatureCNN, CombinedExtractor, GridEncoder, MixedEncoder
+        *(FlattenExtractor, NatureCNN, CombinedExtractor),
+        *(GridEncoder, LinearEncoder, MixedEncoder),
     ),
     "optimizer_class": _by_name(
         *(torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam),

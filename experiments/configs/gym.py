@@ -12,8 +12,14 @@ from typing import Any, ClassVar, Literal
 
 import gymnasium
 from gymnasium import spaces
+from stable_baselines3.common.torch_layers import (
+    BaseFeaturesExtractor,
+    FlattenExtractor,
+    NatureCNN,
+)
 from torch import nn
 
+from rlgates.agents.encoders import GridEncoder, LinearEncoder
 from rlgates.envs import ENVS, make_env_spec
 from rlgates.envs.adapters import minigrid, popgym
 from rlgates.errors import (
@@ -50,6 +56,13 @@ ACTIVATIONS: Mapping[str, type[nn.Module]] = {
     "silu": nn.SiLU,
 }
 """What `activation_fn` of `policy_kwargs` can be."""
+ENCODERS: Mapping[str, type[BaseFeaturesExtractor]] = {
+    "flatten": FlattenExtractor,
+    "linear": LinearEncoder,
+    "grid": GridEncoder,
+    "cnn": NatureCNN,
+}
+"""What `features_extractor_class` of `policy_kwargs` can be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +98,8 @@ class GymConfig(RunConfig):
     policy: str | None = None
     """Policy, such as MlpLstmPolicy; None: chosen for the observations."""
     policy_kwargs: Pairs = field(default_factory=dict)
-    """Further arguments of the policy, such as shared_lstm=True or activation_fn=relu."""
+    """Further arguments of the policy, such as shared_lstm=True, activation_fn=relu or
+    features_extractor_class=linear."""
     net_arch: tuple[int, ...] = (64,)
     """Hidden layers between the core and the action."""
     vf_net_arch: tuple[int, ...] = (64,)
@@ -249,6 +263,9 @@ class GymConfig(RunConfig):
         activation = self.policy_kwargs.get("activation_fn", "tanh")
         if activation not in ACTIVATIONS:
             raise unknown_choice("activation_fn", activation, ACTIVATIONS)
+        encoder = self.policy_kwargs.get("features_extractor_class", "flatten")
+        if encoder not in ENCODERS:
+            raise unknown_choice("features_extractor_class", encoder, ENCODERS)
         if self.is_batched:
             for name in ("observation_indices", "wrappers"):
                 if getattr(self, name):

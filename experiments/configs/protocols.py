@@ -9,6 +9,7 @@ import torch
 from rlgates.errors import check_choice
 from rlgates.experiments.configs.base import supported_options
 from rlgates.experiments.configs.published import PROTOCOLS, Protocol, protocols_for
+from rlgates.experiments.configs.sizes import largest_size
 from rlgates.experiments.configs.task import TaskConfig, build_model
 from rlgates.registry import core_options
 
@@ -106,15 +107,9 @@ def _largest_hidden_size(config: TaskConfig, parameters: int) -> int:
     """The largest hidden size, a multiple of 8, within a budget of parameters."""
     task = config.make_task()
 
-    def count(eights: int) -> int:
+    def count(hidden_size: int) -> int:
         with torch.device("meta"):
-            model = build_model(replace(config, hidden_size=8 * eights), task)
+            model = build_model(replace(config, hidden_size=hidden_size), task)
         return sum(parameter.numel() for parameter in model.parameters())
 
-    low, high = 1, 2
-    while count(high) <= parameters:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if count(middle) <= parameters else (low, middle)
-    return 8 * low
+    return largest_size(count, parameters, step=8)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from rlgates.experiments.studies import gato2020, gu2020, janet2018, ohno2022, ours, zakovskis2023
+from rlgates.experiments.studies import (
+    gato2020,
+    gu2020,
+    janet2018,
+    ohno2022,
+    ours,
+    popgym,
+    zakovskis2023,
+)
 from rlgates.experiments.studies.space import Choice, Range
-from rlgates.experiments.studies.study import Arm, Published, Study
+from rlgates.experiments.studies.study import Arm, EqualParameters, Published, Study
 
-__all__ = ["STUDIES", "Arm", "Choice", "Published", "Range", "Study"]
+__all__ = ["STUDIES", "Arm", "Choice", "EqualParameters", "Published", "Range", "Study"]
 
 STUDIES: dict[str, Study] = {
     **ours.STUDIES,
+    **popgym.STUDIES,
     **gu2020.STUDIES,
     **ohno2022.STUDIES,
     **gato2020.STUDIES,

@@ -13,6 +13,7 @@ from rlgates.experiments.configs.base import RunConfig, override, supported_opti
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.protocols import as_published, with_published_size
 from rlgates.experiments.configs.published import PROTOCOLS
+from rlgates.experiments.configs.sizes import equal_size
 from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.configs.tiers import task_config
 from rlgates.experiments.studies.space import SPACE, Space
@@ -127,6 +128,56 @@ class Published:
                 yield Arm(replace(config, **changes), (core,), variant=", ".join(labels))
 
 
+@dataclass(frozen=True)
+class EqualParameters:
+    """Cores of about as many parameters, each with a learning rate of its own.
+
+    Attributes:
+        config: of all cores; its core, size and, where another is known, learning rate are
+            replaced.
+        cores: the cores to compare.
+        parameters: the most of a core; its size is the largest even one (`equal_size`).
+        input_size: width of the core's input.
+        core_options: overrides of the options of `config`, by core.
+        learning_rates: by core.
+        variant: distinguishes arms of the same title.
+    """
+
+    config: AgentConfig | GymConfig
+    cores: tuple[str, ...]
+    parameters: int
+    input_size: int
+    core_options: Options = field(default_factory=dict)
+    learning_rates: Mapping[str, float] = field(default_factory=dict)
+    variant: str = ""
+
+    def __post_init__(self) -> None:
+        _check_row("cores", self.cores, str)
+
+    def with_cores(self, cores: Sequence[str]) -> EqualParameters:
+        """The same with other cores."""
+        return replace(self, cores=tuple(cores))
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The cores to compare."""
+        return self.cores
+
+    def arms(self) -> Iterator[Arm]:
+        """One arm for each core."""
+        for core in self.cores:
+            options = self.core_options.get(core, {})
+            config = replace(
+                self.config,
+                hidden_size=equal_size(core, self.input_size, self.parameters, options),
+                learning_rate=self.learning_rates.get(core, self.config.learning_rate),
+            )
+            yield Arm(config, (core,), {core: options}, variant=self.variant)
+
+
+Rows = Arm | EqualParameters | Published
+
+
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """A comparison of cores that yields tables and figures.
@@ -145,8 +196,8 @@ class Study:
 
     title: str
     source: str = ""
-    laptop: tuple[Arm | Published, ...]
-    full: tuple[Arm | Published, ...] = ()
+    laptop: tuple[Rows, ...]
+    full: tuple[Rows, ...] = ()
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     chart: Chart = "curves"
     costs: bool = False
@@ -154,7 +205,7 @@ class Study:
 
     def __post_init__(self) -> None:
         for name in ("laptop", "full"):
-            _check_row(name, getattr(self, name), Arm | Published)
+            _check_row(name, getattr(self, name), Rows)
         _check_row("seeds", self.seeds, int)
         check_seeds(self.seeds)
         check_choice("chart", self.chart, get_args(Chart))
@@ -175,23 +226,21 @@ class Study:
             raise ValueError(f"{self.title}: there is no tier {tier!r}.")
         if cores:
             rows = tuple(_with_cores(rows, cores))
-        return [
-            arm for row in rows for arm in (row.arms() if isinstance(row, Published) else (row,))
-        ]
+        return [arm for row in rows for arm in ((row,) if isinstance(row, Arm) else row.arms())]
 
 
 def _check_row(name: str, values: Any, kind: Any) -> None:
     """Raise TypeError unless it is a tuple or list of `kind`; ("lstm") is a str."""
     if not isinstance(values, tuple | list) or not all(isinstance(value, kind) for value in values):
-        kinds = {str: "names", int: "numbers"}.get(kind, "rows, Arm(...) or Published(...)")
+        kinds = {str: "names", int: "numbers"}.get(kind, "rows, such as Arm(...)")
         raise TypeError(f"{name} must be a tuple of {kinds}, got {values!r:.100}.")
 
 
-def _with_cores(rows: Sequence[Arm | Published], cores: Sequence[str]) -> list[Arm | Published]:
+def _with_cores(rows: Sequence[Rows], cores: Sequence[str]) -> list[Rows]:
     """The rows of a study with these cores; see `Study.arms`."""
     compared = [row.cores if isinstance(row, Arm) else row.compared for row in rows]
     known = {core for row_cores in compared for core in row_cores}
-    selected: list[Arm | Published] = []
+    selected: list[Rows] = []
     for row, row_cores in zip(rows, compared, strict=True):
         open_to_all = len(row_cores) > 1 or (isinstance(row, Arm) and not row.core_options)
         kept = tuple(c for c in cores if c in row_cores or (c not in known and open_to_all))

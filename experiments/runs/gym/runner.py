@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from rlgates.agents.sequences.core_module import CoreModule
 from rlgates.experiments.configs.base import options_text
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.identity import comparison, digest, identity
+from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.agent.build import count_core_parameters
 from rlgates.experiments.runs.files import Row
 from rlgates.experiments.runs.gym.envs import make_envs
@@ -76,6 +78,7 @@ class GymRunner(Runner[GymConfig, GymResult]):
             "core": config.core,
             "seed": job.seed,
             "mean_return": round(result.mean_return, 3),
+            "max_mean_return": _max_mean_return(job),
             "success": "" if result.success is None else round(result.success, 4),
             "episodes": config.final_episodes,
             "success_return": config.success_return,
@@ -88,7 +91,7 @@ class GymRunner(Runner[GymConfig, GymResult]):
             "ended": result.ended,
             "algo": config.algo,
             "core_options": options_text(identity(config)["core_options"]),
-            "parameters": _parameters(config),
+            **_sizes(config),
             "seconds": result.seconds,
             "config": digest(comparison(config)),
             "env": config.env,
@@ -106,7 +109,23 @@ class GymRunner(Runner[GymConfig, GymResult]):
         ]
 
 
-def _parameters(config: GymConfig) -> int:
-    """Parameters of the agent's memory."""
+def _max_mean_return(job: Job) -> float | str:
+    """The best mean return of the last training episodes, over all rollouts; "" without any.
+
+    Its mean over seeds is the MMER of Morad et al. 2023 (POPGym).
+    """
+    rows = logs.read_rows(job.folder.path / "progress.csv")
+    returns = logs.column(rows, "rollout/ep_rew_mean")
+    return "" if np.isnan(returns).all() else round(float(np.nanmax(returns)), 4)
+
+
+def _sizes(config: GymConfig) -> dict[str, int]:
+    """Parameters of the agent's memory, and numbers in its state."""
     with closing(make_envs(replace(config, vec_env="dummy"), 0, training=True)) as env:
-        return count_core_parameters(build(config, 0, env))
+        model: Any = build(config, 0, env)
+        memory = model.policy.lstm_actor
+        ours = isinstance(memory, CoreModule)
+        return {
+            "parameters": count_core_parameters(model),
+            "state_size": memory.core.state_size if ours else 2 * memory.hidden_size,
+        }

@@ -23,7 +23,7 @@ from rlgates.agents.ranks import ALONE, Ranks
 from rlgates.agents.sequences.rollouts import SequenceRollouts
 from rlgates.errors import TrainingDiverged
 from rlgates.experiments.configs.devices import find_device, threads_set
-from rlgates.experiments.configs.gym import ACTIVATIONS, GymConfig
+from rlgates.experiments.configs.gym import ACTIVATIONS, ENCODERS, GymConfig
 from rlgates.experiments.plots.curves import draw_returns
 from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.agent import snapshot
@@ -86,8 +86,9 @@ def build(
         "ortho_init": config.ortho_init,
         **config.policy_kwargs,
     }
-    if "activation_fn" in policy_kwargs:
-        policy_kwargs["activation_fn"] = ACTIVATIONS[policy_kwargs["activation_fn"]]
+    for name, classes in (("activation_fn", ACTIVATIONS), ("features_extractor_class", ENCODERS)):
+        if name in policy_kwargs:
+            policy_kwargs[name] = classes[policy_kwargs[name]]
     if config.algo != "sb3-contrib":
         policy_kwargs |= {"core": config.core, "core_kwargs": dict(config.core_options)}
     options: dict[str, Any] = {"use_rms_prop": False}

@@ -1,0 +1,51 @@
+"""Sizes of cores that have about as many parameters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from rlgates.registry import make_core
+
+
+def largest_size(count: Callable[[int], int], parameters: int, step: int = 1) -> int:
+    """The largest multiple of `step` within a budget of parameters, and at least `step`.
+
+    Args:
+        count: the parameters of a size, which grow with it.
+        parameters: the budget.
+        step: of the sizes.
+    """
+    low, high = 1, 2
+    while count(high * step) <= parameters:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if count(middle * step) <= parameters else (low, middle)
+    return low * step
+
+
+def equal_size(core: str, input_size: int, parameters: int, options: Mapping[str, Any]) -> int:
+    """The largest even `hidden_size` with which a core has at most so many parameters.
+
+    Args:
+        core: its name.
+        input_size: width of its input.
+        parameters: the budget.
+        options: of the core.
+
+    Raises:
+        ValueError: an unknown core or option.
+    """
+    return _equal_size(core, input_size, parameters, json.dumps(dict(options), sort_keys=True))
+
+
+@lru_cache(maxsize=1024)
+def _equal_size(core: str, input_size: int, parameters: int, options: str) -> int:
+    def count(hidden_size: int) -> int:
+        made = make_core(core, input_size, hidden_size, device="meta", **json.loads(options))
+        return sum(parameter.numel() for parameter in made.parameters())
+
+    return largest_size(count, parameters, step=2)

@@ -1,0 +1,109 @@
+"""The memory benchmark: every memory at equal parameters on the games of POPGym.
+
+Morad et al. 2023 (POPGym) train each of 13 memories on each game for 15 M steps, and report the
+maximum over training of the mean return (MMER). Here all memories have about as many parameters,
+and the learning rate of each is the best of `RATES` by `popgym_rates`, which has other seeds. The
+tier `laptop` is 500 k steps of a run, `full` is 15 M.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from rlgates.experiments.configs.gym import GymConfig
+from rlgates.experiments.studies.study import EqualParameters, Study
+
+# The games from the shortest to the longest, in groups: repeat, count, search, control, mazes.
+GAMES = (
+    *("RepeatFirst", "RepeatPrevious", "Autoencode", "CountRecall", "HigherLower"),
+    *("MultiarmedBandit", "MineSweeper", "Battleship", "Concentration"),
+    *("StatelessCartPole", "NoisyStatelessCartPole"),
+    *("StatelessPendulum", "NoisyStatelessPendulum"),
+    *("LabyrinthEscape", "LabyrinthExplore"),
+)
+LEVELS = ("easy", "medium", "hard")
+PARAMETERS = 33_280
+"""Parameters of an LSTM with 64 inputs and 64 units, the most that a core may have."""
+INPUT_SIZE = 64
+RATES = (5e-4, 1.5e-3, 5e-3)
+"""Learning rates that are tried with each core, on `TUNED_ON`."""
+TUNED_ON = ("RepeatPrevious", "CountRecall", "NoisyStatelessCartPole")
+LEARNING_RATES: Mapping[str, float] = {}
+"""The best of `RATES` for each core, by the mean return over `TUNED_ON` at the end."""
+CORES = (
+    *("none", "positional", "frame_stack", "frame_conv", "elman", "indrnn"),
+    *("lstm", "ur_lstm", "f_lstm", "c_lstm", "gru", "ur_gru", "janet", "nru", "gato", "mogrifier"),
+    *("rru", "slstm", "mlstm", "mingru", "ur_mingru", "minlstm", "gilr", "lru", "rtu", "s5", "s4d"),
+    *("lmu", "ffm", "shm", "mamba", "mamba2", "fwp", "deltanet", "linear_transformer"),
+    *("transformer", "gtrxl", "rmc", "dnc", "rma"),
+)
+# Memories whose size does not follow from `hidden_size`.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "dnc": {"num_slots": 16, "word_size": 16, "num_reads": 2},
+    "rma": {"latent_size": 32, "num_slots": 128, "top_k": 8},
+}
+BASE = GymConfig(
+    n_envs=64,
+    n_steps=128,
+    batch_size=2048,
+    n_epochs=4,
+    learning_rate=1.5e-3,
+    ent_coef=0.01,
+    total_steps=500_000,
+    eval_every=50_000,
+    # As in training: POPGym's scores are of sampled actions too.
+    eval_deterministic=False,
+    policy_kwargs={
+        "features_extractor_class": "linear",
+        "shared_lstm": True,
+        "shared_gradient": "both",
+        "enable_critic_lstm": False,
+    },
+    success_return=0.9,
+    worst_return=-1.0,
+)
+
+
+def _rows(levels: tuple[str, ...], **changes: Any) -> Iterator[EqualParameters]:
+    """The rows of the games at some levels, level by level."""
+    for level in levels:
+        for game in GAMES:
+            config = replace(
+                BASE,
+                env=f"rlgates/{game}-v0",
+                env_settings={"preset": level},
+                env_title=f"{game}, {level}",
+                # A cart-pole pays for each step that the pole stands; the others can cost.
+                worst_return=0.0 if game.endswith("CartPole") else -1.0,
+                **changes,
+            )
+            yield EqualParameters(
+                config, CORES, PARAMETERS, INPUT_SIZE, OPTIONS, learning_rates=LEARNING_RATES
+            )
+
+
+def _searched() -> Iterator[EqualParameters]:
+    """The rows of the search, one for each game and learning rate."""
+    for row in _rows(("easy",), total_steps=250_000, eval_every=None):
+        if row.config.env.removesuffix("-v0").removeprefix("rlgates/") in TUNED_ON:
+            for rate in RATES:
+                config = replace(row.config, learning_rate=rate)
+                yield replace(row, config=config, learning_rates={}, variant=f"rate {rate:g}")
+
+
+STUDIES: dict[str, Study] = {
+    "popgym": Study(
+        title="Every memory at equal parameters on the games of POPGym",
+        source="Morad et al. 2023, table 3; Le et al. 2025, table 1",
+        laptop=tuple(_rows(LEVELS)),
+        full=tuple(_rows(LEVELS, total_steps=15_000_000, eval_every=1_500_000)),
+        seeds=(0, 1, 2),
+    ),
+    "popgym_rates": Study(
+        title="Which learning rate each memory has in the study popgym",
+        laptop=tuple(_searched()),
+        seeds=(100,),
+    ),
+}
