@@ -30,8 +30,13 @@ INPUT_SIZE = 64
 RATES = (5e-4, 1.5e-3, 5e-3)
 """Learning rates that are tried with each core, on `TUNED_ON`."""
 TUNED_ON = ("RepeatPrevious", "CountRecall", "NoisyStatelessCartPole")
-LEARNING_RATES: Mapping[str, float] = {}
-"""The best of `RATES` for each core, by the mean return over `TUNED_ON` at the end."""
+LEARNING_RATES: Mapping[str, float] = {
+    **dict.fromkeys(("lstm", "ur_lstm", "gru", "mingru", "ffm", "mamba2"), 5e-3),
+    "shm": 1.5e-3,
+    **dict.fromkeys(("none", "lru", "lmu", "transformer"), 5e-4),
+}
+"""The best of `RATES` for each core, by its returns at the end, as a share of the best, on average
+over `TUNED_ON`. The others were not searched yet, and have `BASE`'s."""
 CORES = (
     *("none", "positional", "frame_stack", "frame_conv", "elman", "indrnn"),
     *("lstm", "ur_lstm", "f_lstm", "c_lstm", "gru", "ur_gru", "janet", "nru", "gato", "mogrifier"),
