@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import sys
 from collections.abc import Callable, Mapping
 from inspect import signature
 from typing import Any, NamedTuple
@@ -28,6 +26,7 @@ from rlgates.envs.adapters import popgym
 from rlgates.envs.adapters.minigrid import OneHotCells
 from rlgates.envs.wrappers import PreviousActionReward, ShowTime
 from rlgates.errors import check_choice
+from rlgates.experiments.configs.modules import without_module
 
 Env = gymnasium.Env[Any, Any]
 POLICIES = ("MlpLstmPolicy", "CnnLstmPolicy", "MultiInputLstmPolicy", "RMAPolicy")
@@ -174,17 +173,7 @@ def find_env_id(env_id: str) -> str:
     Raises:
         ValueError: a package or a module is missing.
     """
-    module, colon, name = env_id.rpartition(":")
-    if colon:
-        if os.getcwd() not in sys.path:
-            sys.path.append(os.getcwd())
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise ValueError(
-                f"{env_id}: {module} cannot be imported ({error}). Install it, or run the command "
-                f"in the folder of {module.partition('.')[0]}.py."
-            ) from error
+    name = without_module(env_id)
     for start, (package, requirement) in PACKAGES.items():
         if name.startswith(start) or (start == "ALE/" and "NoFrameskip-v" in name):
             try:

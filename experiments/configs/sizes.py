@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+import torch
+
 from rlgates.registry import make_core
 
 
@@ -45,7 +47,9 @@ def equal_size(core: str, input_size: int, parameters: int, options: Mapping[str
 @lru_cache(maxsize=1024)
 def _equal_size(core: str, input_size: int, parameters: int, options: str) -> int:
     def count(hidden_size: int) -> int:
-        made = make_core(core, input_size, hidden_size, device="meta", **json.loads(options))
+        # Not on the meta device, whose first use imports torch's compiler: seconds.
+        values = {**json.loads(options), "generator": torch.Generator()}
+        made = make_core(core, input_size, hidden_size, **values)
         return sum(parameter.numel() for parameter in made.parameters())
 
     return largest_size(count, parameters, step=2)

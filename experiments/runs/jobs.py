@@ -12,6 +12,7 @@ from typing import Any
 from rlgates.agents.ranks import Ranks
 from rlgates.experiments.configs.base import RunConfig
 from rlgates.experiments.configs.gym import GymConfig
+from rlgates.experiments.configs.modules import import_here
 from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.runs.agent.runner import AgentRunner
 from rlgates.experiments.runs.files import Damaged, Row, check_folder, read_table, write_table
@@ -26,6 +27,7 @@ from rlgates.experiments.runs.runner import Config as Config
 from rlgates.experiments.runs.runner import Job as Job
 from rlgates.experiments.runs.runner import Stop as Stop
 from rlgates.experiments.runs.stopping import InterruptedRun
+from rlgates.registry import core_names
 
 RUNNERS: dict[str, AnyRunner] = {"agent": AgentRunner(), "gym": GymRunner(), "task": TaskRunner()}
 NOT_STARTED = "not started"
@@ -125,6 +127,9 @@ def run_job(job: Job, stop: Stop = lambda: False, bar: bool | None = None) -> Jo
         return JobResult(job, error=NOT_STARTED, interrupted=True)
     runner = runner_for(job.config)
     try:
+        if job.config.core not in core_names():
+            for module in job.modules:
+                import_here(module)
         with locked(job.folder.path, stop) if ranks.is_first else nullcontext():
             finished = ranks.from_first(lambda: runner.finished(job))
             result = _train(runner, job, stop, bar) if finished is None else finished

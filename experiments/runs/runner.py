@@ -30,6 +30,7 @@ class Job:
         variant: distinguishes it from other runs of the same title, core and seed.
         extras: further measurements, a subset of `EXTRAS`.
         horizon: the setting to stretch for the extra "horizon".
+        modules: those that register its core, which the process that makes it imports.
     """
 
     config: Config
@@ -37,6 +38,7 @@ class Job:
     variant: str = ""
     extras: tuple[str, ...] = ()
     horizon: str = ""
+    modules: tuple[str, ...] = ()
 
     @property
     def folder(self) -> RunFolder:

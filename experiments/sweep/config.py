@@ -21,7 +21,8 @@ class SweepConfig:
     tasks: tuple[str, ...] = ()
     """Tasks or environments, by title or the beginning of a title; all by default."""
     cores: tuple[str, ...] = ()
-    """Memory cores to compare; those of the study by default."""
+    """Memory cores to compare; those of the study by default. One of your own has the module that
+    registers it in front, as in my_module:my_core."""
     seeds: tuple[int, ...] = ()
     """One run for each task, core and seed; those of the study by default."""
     jobs: int | None = None

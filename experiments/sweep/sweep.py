@@ -12,6 +12,7 @@ from statistics import mean
 from typing import Any, Literal, NamedTuple
 
 from rlgates.errors import check_choice, check_seeds, unknown_choice
+from rlgates.experiments.configs.modules import without_module
 from rlgates.experiments.configs.tiers import TIERS, Tier
 from rlgates.experiments.report.outputs import is_reserved
 from rlgates.experiments.report.study import redraw_study
@@ -34,6 +35,7 @@ from rlgates.experiments.sweep.backends import Backend
 from rlgates.experiments.sweep.config import SweepConfig
 from rlgates.experiments.sweep.results import StudyResults
 from rlgates.experiments.sweep.workers import available_cpus
+from rlgates.registry import core_modules
 
 
 class Condition(NamedTuple):
@@ -219,6 +221,7 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[JobResult]:
             are of another version of the study, or a folder cannot be written to.
     """
     argument, (name, study) = name, find_study(name)
+    sweep = replace(sweep, cores=tuple(map(without_module, sweep.cores)))
     seeds = sweep.seeds or study.seeds
     check_seeds(seeds)
     conditions = study_conditions(name, study, sweep)
@@ -269,7 +272,14 @@ def _jobs(conditions: Sequence[Condition], seeds: Sequence[int], max_threads: in
         replace(row.config, threads=min(row.config.threads, max_threads)) for row in conditions
     ]
     return [
-        Job(config, seed, row.variant, _extras(row), row.horizon)
+        Job(
+            config,
+            seed,
+            row.variant,
+            _extras(row),
+            row.horizon,
+            modules=tuple(core_modules(config.core)),
+        )
         for seed in seeds
         for row, config in zip(conditions, configs, strict=True)
     ]

@@ -8,6 +8,7 @@ from typing import Any
 
 from rlgates.errors import check_choice
 from rlgates.experiments.configs.identity import identity
+from rlgates.experiments.configs.modules import without_module
 from rlgates.experiments.configs.tiers import TIERS
 from rlgates.experiments.runs.jobs import Config, Job, runner_for
 from rlgates.experiments.studies import Arm, Study
@@ -16,6 +17,7 @@ from rlgates.experiments.sweep.sweep import file_name, matching_titles, slug
 from rlgates.experiments.sweep.workers import available_cpus
 from rlgates.experiments.tune.config import TuneConfig
 from rlgates.experiments.tune.space import search_space
+from rlgates.registry import core_modules
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ class SearchSpec:
         """
         variant = ", ".join(filter(None, (self.variant, label)))
         changes: dict[str, Any] = {"folder": str(self.path.with_suffix("") / slug(variant))}
-        return [Job(replace(config, **changes), seed, variant) for seed in self.seeds]
+        config, modules = replace(config, **changes), tuple(core_modules(config.core))
+        return [Job(config, seed, variant, modules=modules) for seed in self.seeds]
 
 
 def search_specs(name: str, study: Study, tune: TuneConfig) -> list[SearchSpec]:
@@ -84,8 +87,8 @@ def search_specs(name: str, study: Study, tune: TuneConfig) -> list[SearchSpec]:
     arms = _matching_arms(name, study.arms("full" if tune.tier == "full" else "laptop"), tune.task)
     folder = Path(tune.folder, file_name(name, tune.tier))
     threads = max(1, available_cpus() // tune.jobs)
-    specs = []
-    for core in dict.fromkeys(tune.cores or (core for arm in arms for core in arm.cores)):
+    specs, named = [], map(without_module, tune.cores)
+    for core in dict.fromkeys(named) or dict.fromkeys(core for arm in arms for core in arm.cores):
         arm = _single_arm([arm for arm in arms if core in arm.cores] or arms, core)
         config, variant = arm.of(core), arm.variant
         if tune.tier == "smoke":  # different titles may become equal

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -294,6 +296,47 @@ def test_a_study_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert "mine.py must define STUDY" in capsys.readouterr().err
 
 
+LEAKY = """
+import torch
+from torch import nn
+from rlgates import Cell, register_core
+
+class Leaky(Cell):
+    def __init__(self, input_size, hidden_size, rate=0.9):
+        super().__init__()
+        self.input_size, self.hidden_size, self.output_size = input_size, hidden_size, hidden_size
+        self.rate, self.state_shapes = rate, {"h": (hidden_size,)}
+        self.linear = nn.Linear(input_size, hidden_size)
+
+    def project(self, x):
+        return self.linear(x)
+
+    def step(self, projected, state):
+        h = self.rate * state[0] + (1 - self.rate) * torch.tanh(projected)
+        return h, (h,)
+
+    def reset_parameters(self, generator=None):
+        nn.init.uniform_(self.linear.weight, -0.5, 0.5, generator=generator)
+
+register_core("leaky", Leaky)
+"""
+
+
+def test_a_core_of_a_users_module_joins_the_table() -> None:
+    # In a process of its own: the core stays registered.
+    Path("my_memory.py").write_text(LEAKY)
+    line = [sys.executable, "-m", "rlgates", "sweep", "popgym", "--tier", "smoke", "--seeds", "0"]
+    line += ["--tasks", "RepeatFirst, easy", "--cores", "my_memory:leaky", "gru", "--jobs", "2"]
+    subprocess.run(line, check=True, capture_output=True)
+    rows = {row["core"]: row for row in read_table(Path("runs/popgym_smoke/popgym_smoke.csv"))}
+    assert set(rows) == {"leaky", "gru"}
+    assert (rows["leaky"]["state_size"], rows["gru"]["state_size"]) == ("16", "16")
+    line[line.index("my_memory:leaky")] = "no_such:leaky"
+    failed = subprocess.run(line, capture_output=True, text=True)
+    assert failed.returncode == 2
+    assert "no_such:leaky: no_such cannot be imported" in failed.stderr
+
+
 def test_the_list_of_studies(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sweep", "--list"]) == 0
     listed = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -312,7 +355,7 @@ def test_every_study_is_valid(name: str) -> None:
         folders = {condition.config.run_folder(0) for condition in conditions}
         assert len(folders) == len(conditions)
     for arm in study.laptop:
-        if not isinstance(arm, Published) and getattr(arm.config, "epochs", None) is None:
+        if isinstance(arm, Arm) and getattr(arm.config, "epochs", None) is None:
             for core in arm.cores:  # the others need their data
                 arm.of(core).check()
 

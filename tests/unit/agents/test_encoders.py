@@ -7,7 +7,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rlgates.agents import GridEncoder, MixedEncoder, RecurrentPPO
+from rlgates.agents import GridEncoder, LinearEncoder, MixedEncoder, RecurrentPPO
 from rlgates.envs.sb3 import make_vec_env
 
 SMALL = spaces.Box(0, 255, (3, 5, 7), np.uint8)
@@ -65,3 +65,28 @@ def test_large_images_keep_the_encoder_of_sb3():
 
     policy = MultiInputLstmPolicy(space, spaces.Discrete(2), lambda _: 1e-3)
     assert not isinstance(policy.features_extractor, MixedEncoder)
+
+
+@pytest.mark.parametrize("game", ["RepeatFirst", "Concentration", "StatelessPendulum"])
+def test_a_linear_encoder_gives_any_observation_the_same_width(game, tmp_path):
+    env = make_vec_env(f"rlgates/{game}-v0", 2, seed=0)
+    model = RecurrentPPO(
+        "MlpLstmPolicy",
+        env,
+        n_steps=16,
+        batch_size=32,
+        n_epochs=1,
+        policy_kwargs={"features_extractor_class": LinearEncoder, "lstm_hidden_size": 8},
+    )
+    assert model.policy.lstm_actor.input_size == 64
+    model.learn(32)
+    model.save(tmp_path / "agent", format="safe")
+    observations = env.reset()
+    loaded = RecurrentPPO.load(tmp_path / "agent", safe=True)
+    chosen = [one.predict(observations, deterministic=True)[0] for one in (model, loaded)]
+    np.testing.assert_array_equal(*chosen)
+
+
+def test_a_linear_encoder_is_not_for_dictionaries():
+    with pytest.raises(ValueError, match="LinearEncoder is for one observation, MixedEncoder"):
+        LinearEncoder(spaces.Dict({"eye": SMALL}))

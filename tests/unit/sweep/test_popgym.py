@@ -1,0 +1,70 @@
+"""The memory benchmark: equal sizes, searched rates, and every game at every level."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from rlgates.experiments.configs.gym import GymConfig
+from rlgates.experiments.configs.sizes import equal_size
+from rlgates.experiments.studies import STUDIES, EqualParameters
+from rlgates.experiments.studies.popgym import (
+    CORES,
+    INPUT_SIZE,
+    LEARNING_RATES,
+    OPTIONS,
+    PARAMETERS,
+    RATES,
+)
+from rlgates.registry import CORES as TABLE
+from rlgates.registry import make_core
+
+RESULTS = Path(__file__).parents[3] / "experiments/results"
+
+
+def test_every_kind_of_memory_is_compared() -> None:
+    assert set(TABLE) <= set(CORES)
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_cores_are_as_large_as_the_budget_allows(core: str) -> None:
+    options = OPTIONS.get(core, {})
+    size = equal_size(core, INPUT_SIZE, PARAMETERS, options)
+
+    def parameters(hidden_size: int) -> int:
+        made = make_core(core, INPUT_SIZE, hidden_size, **options)
+        return sum(parameter.numel() for parameter in made.parameters())
+
+    assert parameters(size) <= PARAMETERS < parameters(size + 2)
+    assert parameters(size) > 0.85 * PARAMETERS
+
+
+def test_the_reference_is_an_lstm_of_64_units() -> None:
+    assert equal_size("lstm", INPUT_SIZE, PARAMETERS, {}) == 64
+
+
+def test_learning_rates_are_those_that_the_search_found_best() -> None:
+    rows = pd.read_csv(RESULTS / "popgym_rates.csv")
+    share = (rows["mean_return"] - rows["worst_return"]) / (1 - rows["worst_return"])
+    scores = share.groupby([rows["core"], rows["variant"]]).mean().unstack()
+    best = scores.idxmax(axis=1).str.removeprefix("rate ").astype(float)
+    assert scores.notna().all(axis=None)
+    assert dict(LEARNING_RATES) == best.to_dict()
+    assert set(RATES) == {float(name.removeprefix("rate ")) for name in scores.columns}
+
+
+def test_reported_seeds_are_not_those_of_the_search() -> None:
+    assert not set(STUDIES["popgym"].seeds) & set(STUDIES["popgym_rates"].seeds)
+
+
+@pytest.mark.parametrize("row", STUDIES["popgym"].laptop, ids=lambda row: row.config.title)
+def test_every_game_is_valid_at_every_level(row: EqualParameters) -> None:
+    assert isinstance(row.config, GymConfig)
+    row.config.check()
+    (arm,) = row.with_cores(["gru"]).arms()
+    config = arm.of("gru")
+    assert config.learning_rate == LEARNING_RATES["gru"]
+    made = make_core("gru", INPUT_SIZE, config.hidden_size)
+    assert sum(parameter.numel() for parameter in made.parameters()) <= PARAMETERS
