@@ -12,6 +12,7 @@ import pandas as pd
 
 from rlgates.experiments.report.rows import read_frame
 from rlgates.experiments.report.studies.agents import agent_tables, draw_agents
+from rlgates.experiments.report.studies.benchmark import benchmark_tables, draw_benchmark
 from rlgates.experiments.report.studies.costs import draw_costs
 from rlgates.experiments.report.studies.heat import draw_heat, heat_tables
 from rlgates.experiments.report.studies.lengths import draw_env_lengths, draw_stretched
@@ -54,7 +55,8 @@ STUDY_OUTPUTS: tuple[StudyOutput, ...] = (
     StudyOutput(draw_tasks, "networks", ("curves", "lengths")),
     StudyOutput(draw_agents, "agents", ("curves", "heat")),
     StudyOutput(_draw_lengths_or_agents, "agents", ("lengths",)),
-    StudyOutput(draw_returns, "returns"),
+    StudyOutput(draw_returns, "returns", ("curves", "heat", "lengths")),
+    StudyOutput(draw_benchmark, "returns", ("benchmark",)),
     StudyOutput(draw_stretched),
     StudyOutput(draw_costs, costs=True),
     StudyOutput(write_paired),
@@ -100,7 +102,7 @@ def redraw_study(results: Path, name: str, study: Study | None = None) -> list[P
     tables: dict[str, Callable[[pd.DataFrame], str]] = {
         "networks": partial(heat_tables, results, name) if chart == "heat" else task_tables,
         "agents": agent_tables,
-        "returns": return_table,
+        "returns": benchmark_tables if chart == "benchmark" else return_table,
     }
     text = [tables[kind](runs[kind]) for kind in tables if len(runs[kind])]
     table = results / f"{name}.md"

@@ -37,6 +37,13 @@ LEARNING_RATES: Mapping[str, float] = {
 }
 """The best of `RATES` for each core, by its returns at the end, as a share of the best, on average
 over `TUNED_ON`. The others were not searched yet, and have `BASE`'s."""
+PUBLISHED: Mapping[tuple[str, str], float] = {
+    ("RepeatPrevious, medium", "gru"): -0.315,
+    ("RepeatPrevious, medium", "lmu"): 0.789,
+    ("CountRecall, easy", "gru"): 0.177,
+    ("CountRecall, easy", "lstm"): 0.509,
+}
+"""MMER of Morad et al. 2023, table 3, by title and core."""
 CORES = (
     *("none", "positional", "frame_stack", "frame_conv", "elman", "indrnn"),
     *("lstm", "ur_lstm", "f_lstm", "c_lstm", "gru", "ur_gru", "janet", "nru", "gato", "mogrifier"),
@@ -105,6 +112,7 @@ STUDIES: dict[str, Study] = {
         laptop=tuple(_rows(LEVELS)),
         full=tuple(_rows(LEVELS, total_steps=15_000_000, eval_every=1_500_000)),
         seeds=(0, 1, 2),
+        chart="benchmark",
     ),
     "popgym_rates": Study(
         title="Which learning rate each memory has in the study popgym",

@@ -21,7 +21,7 @@ from rlgates.registry import check_options
 
 Options = Mapping[str, Mapping[str, Any]]
 TEN = tuple(range(10))  # seeds; five can seldom contradict a claim of several parts
-Chart = Literal["curves", "heat", "lengths"]
+Chart = Literal["curves", "heat", "lengths", "benchmark"]
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,8 @@ class Study:
         full: rows as published.
         seeds: of each row and core.
         chart: "curves": learning curves; "heat": loss of networks over learning rates and sizes;
-            "lengths": success of agents over the one setting in which their environments differ.
+            "lengths": success of agents over the one setting in which their environments differ;
+            "benchmark": what each memory reaches over all games, and what it costs.
         costs: whether scores are also plotted against the costs of the cores.
         space: the search space of `rlgates tune`.
     """

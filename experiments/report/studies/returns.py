@@ -79,8 +79,10 @@ def _short(value: float) -> str:
 
 
 def draw_returns(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
-    """Draw the return over training, a panel per environment."""
+    """Draw the return over training, a panel per environment; nothing without evaluations in it."""
     path = results / f"{name}.png"
     panels = read_return_curves(rows, results / f"{name}_curves.csv")
+    if max(len(curve.steps) for curves in panels.values() for curve in curves) < 2:
+        return []
     draw_panels(panels, path, {}, "return as a share of the best")
     return [path]

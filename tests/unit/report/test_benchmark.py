@@ -1,0 +1,101 @@
+"""The report of the memory benchmark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+from rlgates.experiments.report.rows import to_frame
+from rlgates.experiments.report.studies.benchmark import (
+    benchmark_tables,
+    complete_memories,
+    draw_benchmark,
+)
+from rlgates.experiments.runs.files import Row, write_table
+
+GAMES = {"RepeatFirst, easy": -1.0, "StatelessCartPole, easy": 0.0}
+# Return at the end and MMER of each core in each game, seed by seed.
+ENDS = {
+    ("gru", "RepeatFirst, easy"): ((0.5, 0.8), (0.7, 0.8)),
+    ("gru", "StatelessCartPole, easy"): ((0.2, 0.4), (0.4, 0.6)),
+    ("none", "RepeatFirst, easy"): ((-0.5, -0.4), (-0.5, -0.4)),
+    ("none", "StatelessCartPole, easy"): ((0.5, 0.6), (0.7, 0.8)),
+    ("lmu", "RepeatFirst, easy"): ((1.0, 1.0), (1.0, 1.0)),
+}
+
+
+def run(core: str, title: str, seed: int, end: float, best: float) -> Row:
+    return {
+        "title": title,
+        "variant": "",
+        "core": core,
+        "seed": str(seed),
+        "mean_return": str(end),
+        "max_mean_return": str(best),
+        "worst_return": str(GAMES[title]),
+        "best_return": "1.0",
+        "episodes": "100",
+        "budget": "500000",
+        "parameters": "33280",
+        "state_size": "0" if core == "none" else "76",
+        "seconds": "20",
+        "commit": "1234567890",
+        "dirty": "False",
+        "command": "rlgates sweep popgym",
+    }
+
+
+@pytest.fixture
+def rows() -> pd.DataFrame:
+    return to_frame(
+        run(core, title, seed, *both)
+        for (core, title), runs in ENDS.items()
+        for seed, both in enumerate(runs)
+    )
+
+
+def test_memories_are_ranked_by_their_return_over_all_games(rows: pd.DataFrame) -> None:
+    titles, memories = complete_memories(rows)
+    assert titles == list(GAMES)
+    assert [one.core for one in memories] == ["gru", "none"]  # lmu lacks a game
+    first = memories[0]
+    assert first.returns.value == pytest.approx((0.6 + 0.3) / 2)
+    assert first.mmer == pytest.approx((0.8 + 0.5) / 2)
+    # From the least to the most that a game pays.
+    assert first.scores["RepeatFirst, easy"].tolist() == pytest.approx([0.75, 0.85])
+    assert first.scores["StatelessCartPole, easy"].tolist() == pytest.approx([0.2, 0.4])
+    assert first.returns.low <= first.returns.value <= first.returns.high
+
+
+def test_the_tables_have_every_run_and_published_figures(rows: pd.DataFrame) -> None:
+    text = benchmark_tables(rows)
+    lines = text.splitlines()
+    assert lines[2].startswith("| `gru` | 0.45 [0.35, 0.55] | 0.65 | 1 | 33,280 | 76 | 20 s |")
+    assert lines[3].startswith("| `none` | 0.05 ")
+    assert "| Repeat First, easy | 0.60 / 0.80 | **1.00 / 1.00** | -0.50 / -0.40 |" in text
+    assert "| Stateless Cart-Pole, easy | 0.30 / 0.50 |  | **0.60 / 0.70** |" in text
+    assert "seeds 0 to 1, 500.0 k steps a run" in text
+    assert "published" not in text
+    games = {"RepeatFirst, easy": "CountRecall, easy"}
+    assert "| Count Recall, easy | `gru` | 0.177 | 0.800 |" in benchmark_tables(
+        rows.replace({"title": games})
+    )
+
+
+def test_the_figure_needs_two_memories(tmp_path: Path, rows: pd.DataFrame) -> None:
+    points = [
+        {**{name: row[name] for name in ("title", "variant", "core", "seed")}, **point}
+        for row in rows.to_dict("records")
+        for point in (
+            {"steps": "50000", "mean_return": "0.0"},
+            {"steps": "500000", "mean_return": row["mean_return"]},
+        )
+    ]
+    write_table(tmp_path / "popgym_curves.csv", points, list(points[0]))
+    assert draw_benchmark(tmp_path, "popgym", rows) == [tmp_path / "popgym.png"]
+    with Image.open(tmp_path / "popgym.png") as image:
+        assert image.width > 1500
+    assert draw_benchmark(tmp_path, "popgym", rows[rows["core"] == "gru"]) == []
