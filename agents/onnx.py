@@ -118,15 +118,13 @@ def export_onnx(
     )
     examples = step.examples(_example_observations(policy.observation_space))
     optional_outputs = ["value"] * value + ["logits"] * logits
-    # The exporter infers that the batch axes of all inputs have the same size.
-    batch = torch.export.Dim.DYNAMIC
     with _exportable(policy, step), _quiet(), torch.no_grad():
         program = torch.onnx.export(
             step,
             tuple(examples.values()),
             input_names=list(examples),
             output_names=["action", "state_out", *optional_outputs],
-            dynamic_shapes=(tuple({0: batch} for _ in examples),),
+            dynamic_shapes=(tuple({0: "batch"} for _ in examples),),
             opset_version=opset_version,
             custom_translation_table=translations,
             external_data=False,

@@ -68,10 +68,10 @@ def _contests(results: Path) -> Iterator[Contest]:
 
 def _metric(row: pd.Series) -> tuple[str, str, bool]:
     """What a row of results is judged by: its name, its column, and whether more is better."""
-    if row["success"]:
-        return "success", "success", True
     if row["mean_return"]:
         return "return", "mean_return", True
+    if row["success"]:
+        return "success", "success", True
     task = TASKS.get(row["task"])
     # Results of earlier versions have a loss alone, and that of a run with a goal ends it.
     if task is None or not row["test"] or row["stop_loss"]:

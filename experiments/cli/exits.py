@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rlgates.experiments.runs.jobs import JobResult
 
 FINISHED, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
+MOST = 3  # failed runs that are named
 
 
 def command(name: str) -> str:
@@ -37,9 +38,12 @@ def exit_code(job_results: Sequence[JobResult]) -> int:
     """The exit code for the results of runs; prints what to do next if not all succeeded."""
     if any(job_result.interrupted for job_result in job_results):
         return interrupted()
-    failed = sum(job_result.result is None for job_result in job_results)
+    failed = [job_result.job for job_result in job_results if job_result.result is None]
     if failed:
+        paths = ", ".join(str(job.folder.path / "manifest.json") for job in failed[:MOST])
+        more = f" and {len(failed) - MOST} more" if len(failed) > MOST else ""
         print(
-            f"{failed} of {len(job_results)} runs failed; see their manifest.json", file=sys.stderr
+            f"{len(failed)} of {len(job_results)} runs failed; the errors are in {paths}{more}",
+            file=sys.stderr,
         )
     return FAILED if failed else FINISHED

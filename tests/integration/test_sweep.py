@@ -174,7 +174,7 @@ def test_a_failing_run_does_not_stop_those_beside_it(capsys: pytest.CaptureFixtu
     printed = capsys.readouterr()
     assert printed.out.count(" of 8") == 8
     assert "copy, delay 2: none seed 4 failed: ValueError: the checkpoint" in printed.out
-    assert "1 of 8 runs failed; see their manifest.json" in printed.err
+    assert f"1 of 8 runs failed; the errors are in {damaged / 'manifest.json'}" in printed.err
     manifest = json.loads((damaged / "manifest.json").read_text())
     assert manifest["status"] == "failed"
     assert "is damaged" in manifest["error"]

@@ -218,7 +218,9 @@ def draw_benchmark(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
             loc="outside lower center",
             ncols=-(-len(order) // lines),
             title=legend_note(
-                figure, f"means over {len(titles)} games, which count equally", BAND + " over seeds"
+                figure,
+                f"means over {len(titles)} games, which count equally",
+                f"{BAND} over seeds, and so is an upright line",
             ),
             title_fontsize=9,
         )
@@ -274,28 +276,40 @@ def _draw_profile(axes: Axes, memories: Sequence[Memory]) -> None:
 
 def _draw_costs(axes: Axes, memories: Sequence[Memory], costs: Sequence[float], words: str) -> None:
     """The mean return at the end against a cost, each memory with its name."""
-    for number, (one, cost) in enumerate(zip(memories, costs, strict=True)):
+    scores = [list(one.scores.values()) for one in memories]
+    values = [float(mean_over_games(*groups)) for groups in scores]
+    gap = 0.05 * (max(values) - min(values))
+    heights = _apart(values, gap)
+    for one, cost, groups, value, height in zip(
+        memories, costs, scores, values, heights, strict=True
+    ):
         color, _, marker = style(one.core)
-        groups = list(one.scores.values())
-        value = float(mean_over_games(*groups))
-        low, high = interval(mean_over_games, *groups)
-        axes.plot([cost, cost], [low, high], color=color, lw=1)
+        axes.plot([cost, cost], interval(mean_over_games, *groups), color=color, lw=1)
         axes.plot(cost, value, color=color, marker=marker, ms=8, mec="white", mew=0.5)
         axes.annotate(
             one.core,
             (cost, value),
-            # Neighbours in return stand on different sides.
-            xytext=(7 if number % 2 else -7, 0),
-            textcoords="offset points",
-            ha="left" if number % 2 else "right",
+            xytext=(1.25 * cost, height),
+            textcoords="data",
             va="center",
             fontsize=8,
+            arrowprops={"arrowstyle": "-", "color": color, "lw": 0.6, "alpha": 0.6},
         )
     axes.set_xscale("log")
-    axes.set_xlim(min(costs) / 2.5, max(costs) * 2.5)
+    axes.set_xlim(min(costs) / 2.5, max(costs) * 3)
+    axes.set_ylim(min(values) - 2 * gap, max(heights) + gap)
     axes.set_title(f"At the end, against {words.partition(' (')[0]}", loc="left")
     axes.set_xlabel(words)
     _set_share(axes)
+
+
+def _apart(values: Sequence[float], gap: float) -> list[float]:
+    """Heights of names, at least a gap apart: each as high as its value, or above the one below."""
+    heights = list(values)
+    lowest = -np.inf
+    for index in np.argsort(values):
+        heights[index] = lowest = max(values[index], lowest + gap)
+    return heights
 
 
 def _set_share(axes: Axes) -> None:

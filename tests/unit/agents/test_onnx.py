@@ -151,6 +151,7 @@ def test_metadata(tmp_path: Path) -> None:
     compare(learner, run)
     assert [i.name for i in run.get_inputs()] == ["observation", "state", "episode_start"]
     assert [o.name for o in run.get_outputs()] == ["action", "state_out"]
+    assert {axes.shape[0] for axes in (*run.get_inputs(), *run.get_outputs())} == {"batch"}
     assert [p.name for p in tmp_path.iterdir()] == ["policy.onnx"]
 
 
