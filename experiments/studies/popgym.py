@@ -78,10 +78,12 @@ BASE = GymConfig(
 )
 
 
-def _rows(levels: tuple[str, ...], **changes: Any) -> Iterator[EqualParameters]:
-    """The rows of the games at some levels, level by level."""
+def _rows(
+    levels: tuple[str, ...], games: tuple[str, ...] = GAMES, **changes: Any
+) -> Iterator[EqualParameters]:
+    """The rows of some games, level by level."""
     for level in levels:
-        for game in GAMES:
+        for game in games:
             config = replace(
                 BASE,
                 env=f"rlgates/{game}-v0",
@@ -98,11 +100,10 @@ def _rows(levels: tuple[str, ...], **changes: Any) -> Iterator[EqualParameters]:
 
 def _searched() -> Iterator[EqualParameters]:
     """The rows of the search, one for each game and learning rate."""
-    for row in _rows(("easy",), total_steps=250_000, eval_every=None):
-        if row.config.env.removesuffix("-v0").removeprefix("rlgates/") in TUNED_ON:
-            for rate in RATES:
-                config = replace(row.config, learning_rate=rate)
-                yield replace(row, config=config, learning_rates={}, variant=f"rate {rate:g}")
+    for row in _rows(("easy",), TUNED_ON, total_steps=250_000, eval_every=None):
+        for rate in RATES:
+            config = replace(row.config, learning_rate=rate)
+            yield replace(row, config=config, learning_rates={}, variant=f"rate {rate:g}")
 
 
 STUDIES: dict[str, Study] = {
