@@ -73,10 +73,14 @@ def _every_gate(name: str, gate: Row) -> bool:
     return True
 
 
+def _forget_gate(name: str, gate: Row) -> bool:
+    """A core that makes its input gate itself takes what makes a unit's forget gate alone."""
+    return gate.activation != "cumax" and gate.auxiliary in ("untied", "tied", "refine")
+
+
 def _janet_gate(name: str, gate: Row) -> bool:
-    """JANET's input gate is 1 - its forget gate, shifted by beta: no map for it, and no cumax."""
-    elementwise = gate.activation != "cumax"
-    return name != "" and elementwise and gate.auxiliary in ("untied", "tied", "refine")
+    """JANET's input gate is 1 - its forget gate, shifted by beta."""
+    return name != "" and _forget_gate(name, gate)
 
 
 class CoreRow(NamedTuple):
@@ -285,6 +289,8 @@ CORES: dict[str, CoreRow] = {
         "sLSTM",
         "c' = f c + exp(L_i) tanh(L_u), n' = f n + exp(L_i), h' = o c' / n'",
         "Beck et al. 2024",
+        _forget_gate,
+        fixed=("tied",),
     ),
     "mlstm": CoreRow(
         MLSTM,

@@ -59,7 +59,8 @@ LINES: tuple[tuple[Dash, str], ...] = (
     ((0, (6, 1, 3, 1)), "d"),
     ((0, (12, 3)), "8"),
 )
-# The colour of each family with its plain gate, and its shift among LINES.
+# The colour of each family with its plain gate, and its shift among LINES. The gates of a family
+# whose shift goes beyond them are darker.
 FAMILIES = {
     "lstm": (GATE_COLORS[""], 0),
     "gru": ("#332288", 3),
@@ -78,7 +79,7 @@ FAMILIES = {
     "elman": ("#AAAA00", 0),
     "indrnn": ("#6699CC", 5),
     "lmu": ("#4477AA", 9),
-    "slstm": ("#228833", 3),
+    "slstm": ("#228833", 16),
     "mlstm": ("#AA3377", 4),
     "transformer": ("#EE3377", 6),
     "gtrxl": ("#0077BB", 7),
@@ -129,6 +130,8 @@ def _place(name: str) -> tuple[str, int]:
         return SERIES[hue % len(SERIES)].color, place
     plain, shift = FAMILIES[family]
     color = plain if name == family else GATE_COLORS[gate]
+    if shift >= len(LINES) and name != family:
+        color = _shade(color, is_light=False)
     return color, shift + list(GATE_COLORS).index(gate)
 
 

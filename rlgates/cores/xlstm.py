@@ -11,26 +11,35 @@ from torch import Tensor, nn
 from rlgates.cell import Cell, State, factory_kwargs, full_precision, named_rows, widened
 from rlgates.cores.blocks import in_blocks
 from rlgates.errors import MAX_WIDTH, check_number, check_size
+from rlgates.gates import GateLike, as_gate
 from rlgates.kernels import AllSteps, CellSpec
 
 
 class SLSTM(Cell):
     """The sLSTM (Beck et al. 2024): an LSTM with an exponential input gate and a normalizer.
 
-    With L_k(x, h) = W_x_k x + b_k + W_h_k h, where W_h_k connects units of the same head alone:
+    With L_k(x, h) = W_x_k x + b_k + W_h_k h, where W_h_k connects units of the same head alone, and
+    phi the activation of the gate, a sigmoid without a prefix:
 
-        f  = sigmoid(L_f),  i = exp(L_i),  o = sigmoid(L_o),  u = tanh(L_u)
+        f  = phi(L_f),  i = exp(L_i),  o = sigmoid(L_o),  u = tanh(L_u)
         c' = f c + i u
         n' = f n + i
         h' = o c' / n'                    the output
+
+    and with a refine gate f = refine(phi(L_f), sigmoid(L_r)), see `rlgates.gates.refine`. Of a gate
+    it takes how the forget gate is made and its biases; the input gate stays exponential. So there
+    is no tied one, and no ordered or master gate: those write to units by what the same units keep,
+    with input gates between 0 and 1. A bias of i multiplies c and n alike, and h not at all: it is
+    initially zero with every gate. The paper's other forget gate, exp(L_f), is left out.
 
     Computed as in eq. 15 to 17 and the authors' code, with c and n divided by exp(m) and
     m' = max(log f + m, L_i), so that nothing overflows. The cell alone: the paper's block around it
     (layer norm, convolution, group norm and a gated network) belongs to the layers around it.
 
-    Stacking order of the maps: i, f, u, o. Weights: `weight_ih` (4 d, I), `weight_hh`
-    (heads, 4 d / heads, d / heads), of each head its i, f, u and o, `bias` (4 d). Initialization:
-    weights from U[-1/sqrt(d), 1/sqrt(d)]; biases of f from forget_bias, all others zero.
+    Stacking order of the maps: i, f, u, o, and with a refine gate i, r, f, u, o. Weights of k maps:
+    `weight_ih` (k d, I), `weight_hh` (heads, k d / heads, d / heads), of each head its maps, `bias`
+    (k d). Initialization: weights from U[-1/sqrt(d), 1/sqrt(d)]; the gate initializes the biases of
+    f and r; all others are zero.
 
     The state is (h, c, n, m), initially zero; n is 0 only there, where m does not matter. It is
     in float32 under autocast. The traced forget gate is f.
@@ -38,14 +47,15 @@ class SLSTM(Cell):
     Args:
         input_size: width of the input.
         hidden_size: number of units d, a multiple of num_heads.
+        gate: a key of `rlgates.GATES`, a row, or a `Gate` of hidden_size units; not cumax, and no
+            master gate.
         num_heads: groups of units that see each other.
-        forget_bias: initial bias of f.
         input_scale: factor on the initial input weights of the lowest layer.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, a num_heads that does not divide
-            hidden_size, a bias that is not finite, a scale that is not positive.
+            hidden_size, a scale that is not positive, a gate of the wrong size or kind.
     """
 
     first_layer_options = ("input_scale",)
@@ -55,8 +65,8 @@ class SLSTM(Cell):
         self,
         input_size: int,
         hidden_size: int,
+        gate: GateLike = "",
         num_heads: int = 1,
-        forget_bias: float = 1.0,
         input_scale: float = 1.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -65,13 +75,20 @@ class SLSTM(Cell):
         self.input_size = check_size("input_size", input_size)
         self.hidden_size = self.output_size = d = check_size("hidden_size", hidden_size)
         self.num_heads = heads = _check_heads(num_heads, d)
-        self.forget_bias = check_number("forget_bias", forget_bias)
+        self.gate = as_gate(gate, d)
+        if self.gate.auxiliary == "master" or self.gate.row.activation == "cumax":
+            raise ValueError(
+                f"the input gate of the sLSTM is exponential: the gate must not order its units "
+                f"or have masters, got {self.gate}."
+            )
         self.input_scale = check_number("input_scale", input_scale, above=0)
         self.state_shapes = {"h": (d,), "c": (d,), "n": (d,), "m": (d,)}
+        self.maps = ("i", *(name for name in self.gate.maps if name != "i"), "u", "o")
+        rows = len(self.maps) * d
         factory = factory_kwargs(device, dtype)
-        self.weight_ih = nn.Parameter(torch.empty(4 * d, input_size, **factory))
-        self.weight_hh = nn.Parameter(torch.empty(heads, 4 * d // heads, d // heads, **factory))
-        self.bias = nn.Parameter(torch.empty(4 * d, **factory))
+        self.weight_ih = nn.Parameter(torch.empty(rows, input_size, **factory))
+        self.weight_hh = nn.Parameter(torch.empty(heads, rows // heads, d // heads, **factory))
+        self.bias = nn.Parameter(torch.empty(rows, **factory))
         self.reset_parameters()
 
     @torch.no_grad()
@@ -80,29 +97,43 @@ class SLSTM(Cell):
         self.weight_ih.uniform_(-bound, bound, generator=generator).mul_(self.input_scale)
         self.weight_hh.uniform_(-bound, bound, generator=generator)
         self.bias.zero_()
-        self.gate_weights()["b_f"].fill_(self.forget_bias)
+        biases = self.gate.initial_biases(generator, self.bias.device, self.bias.dtype)
+        for name in biases.keys() - {"i"}:
+            self.gate_weights()[f"b_{name}"].copy_(biases[name])
 
     def gate_weights(self) -> dict[str, Tensor]:
-        """Views `W_x_k`, `b_k` and `W_h_k` (heads, d / heads, d / heads) of i, f, u, o."""
-        maps = dict.fromkeys("ifuo", self.hidden_size)
-        recurrent = self.weight_hh.detach().chunk(4, dim=1)
-        named = dict(zip(("W_h_i", "W_h_f", "W_h_u", "W_h_o"), recurrent, strict=True))
+        """Views `W_x_k`, `b_k` and `W_h_k` (heads, d / heads, d / heads) of each map k."""
+        maps = dict.fromkeys(self.maps, self.hidden_size)
+        recurrent = self.weight_hh.detach().chunk(len(maps), dim=1)
+        named = {f"W_h_{name}": part for name, part in zip(maps, recurrent, strict=True)}
         return {**named_rows(maps, W_x=self.weight_ih, b=self.bias), **named}
 
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.weight_ih, self.bias)
 
     def _maps(self, projected: Tensor, h: Tensor) -> tuple[Tensor, ...]:
+        count = len(self.maps)
         heads = h.unflatten(-1, (self.num_heads, -1)).transpose(0, 1)
         of_h = torch.bmm(heads.to(self.weight_hh.dtype), self.weight_hh.mT)
-        by_map = of_h.unflatten(-1, (4, -1)).permute(1, 2, 0, 3).flatten(1)
-        return widened(projected + by_map).chunk(4, dim=-1)
+        by_map = of_h.unflatten(-1, (count, -1)).permute(1, 2, 0, 3).flatten(1)
+        return widened(projected + by_map).chunk(count, dim=-1)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether f is the sigmoid of its map alone."""
+        return self.gate.row.activation == "sigmoid" and self.gate.auxiliary != "refine"
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         h, c, n, m = state
-        i, f, u, o = self._maps(projected, h)
+        i, *of_gate, u, o = self._maps(projected, h)
+        if self._is_plain:
+            log_f = nn.functional.logsigmoid(of_gate[0])
+        else:
+            f = self._effective(i, of_gate)
+            # What is forgotten altogether has no gradient, as in exp(-inf).
+            log_f = torch.where(f > 0, f.clamp(min=torch.finfo(f.dtype).tiny).log(), -torch.inf)
         # At the start of an episode m says nothing.
-        log_f = torch.where(n == 0, -torch.inf, nn.functional.logsigmoid(f) + m)
+        log_f = torch.where(n == 0, -torch.inf, log_f + m)
         new_m = torch.maximum(log_f, i)
         scale_f, scale_i = torch.exp(log_f - new_m), torch.exp(i - new_m)
         c = scale_f * c + scale_i * torch.tanh(u)
@@ -110,15 +141,22 @@ class SLSTM(Cell):
         h = torch.sigmoid(o) * c / n
         return h, (h, c, n, new_m)
 
+    def _effective(self, i: Tensor, of_gate: list[Tensor]) -> Tensor:
+        """The forget gate; that of the table makes an input gate too, which is not read."""
+        return self.gate(*([i] if "i" in self.gate.maps else []), *of_gate)[0]
+
     def recurrence(self) -> CellSpec | None:
         if self.num_heads > 1:
             return None
-        return CellSpec(
-            "slstm", (self.hidden_size,), (self.weight_ih, self.bias, self.weight_hh[0])
-        )
+        weights = self.weight_ih, self.bias, self.weight_hh[0]
+        activation, auxiliary, _ = self.gate.key
+        one_map = "tied" if auxiliary == "untied" else auxiliary
+        gate = None if self._is_plain else (activation, one_map, 1)
+        return CellSpec("slstm", (self.hidden_size,), weights, gate)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
-        return torch.sigmoid(self._maps(projected, state[0])[1])
+        i, *of_gate, _, _ = self._maps(projected, state[0])
+        return self._effective(i, of_gate)
 
 
 class MLSTM(Cell):

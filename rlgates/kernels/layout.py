@@ -245,8 +245,10 @@ def _indrnn(inputs: int, gate: GateKey, units: int, rectified: int) -> Shapes:
 
 
 def _slstm(inputs: int, gate: GateKey, units: int) -> Shapes:
-    weights = (4 * units, inputs), (4 * units,), (4 * units, units)
-    return Shapes(output_size=units, parts=(units,) * 4, weights=weights, saved=(4 * units,))
+    # Without a gate, f is the sigmoid of one map.
+    width = 3 * units + (units if gate == NO_GATE else gate_columns(gate, units))
+    weights = (width, inputs), (width,), (width, units)
+    return Shapes(output_size=units, parts=(units,) * 4, weights=weights, saved=(width,))
 
 
 class NativeCell(NamedTuple):

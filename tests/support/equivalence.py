@@ -47,7 +47,7 @@ def random_sequence(
     episode_starts = torch.rand(steps, batch_size, generator=generator) < share
     device = next(core.parameters()).device
     x, state, episode_starts = x.to(device), state.to(device), episode_starts.to(device)
-    if core.name == "slstm":  # which divides by a part of its state, a sum of positive numbers
+    if core.name.endswith("slstm"):  # which divides by its n, a sum of positive numbers
         with torch.no_grad():
             state = core(x[:3])[1]
     return x, state, episode_starts

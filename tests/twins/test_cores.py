@@ -128,7 +128,13 @@ TWINS = {
         each("lmu", {"memory_size": 4}, {"memory_size": 7, "theta": 9.5} | TWO),
         each("lmu", {"memory_size": 3}),
     ),
-    "slstm": Twin(slstm, each("slstm", {}, TWO, LARGE | {"num_heads": 3}), each("slstm", {})),
+    "slstm": Twin(
+        slstm,
+        gated_cases("slstm", LARGE | {"num_heads": 3}, switch_tied=False),
+        each("slstm", {}) + each("ur_slstm", {}),
+        single=single_for,
+        random_state=False,  # n is a sum of positive numbers
+    ),
     "mlstm": Twin(
         mlstm,
         each("mlstm", {}, TWO, LARGE | {"num_heads": 3}, LARGE | {"num_heads": 2, "key_size": 5}),

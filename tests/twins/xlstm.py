@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from twins.gates import Array, sigmoid
-from twins.sequence import Named, linear
+from twins.gates import Array, pair, sigmoid
+from twins.sequence import Named, linear, maps
 
 
-def slstm(w: Named, x: Array, state: Named) -> tuple[Array, Named, Array]:
-    """Beck et al. 2024, eq. 8 to 14. The state holds c and n divided by exp(m)."""
+def slstm(w: Named, x: Array, state: Named, gate: str) -> tuple[Array, Named, Array]:
+    """Beck et al. 2024, eq. 8 to 14, with any forget gate of one unit. The state holds c and n
+    divided by exp(m).
+    """
 
     def affine(k: str) -> Array:
         blocks = w[f"W_h_{k}"]  # of each head
@@ -17,7 +19,8 @@ def slstm(w: Named, x: Array, state: Named) -> tuple[Array, Named, Array]:
         of_h = [linear(part, blocks[..., i, :, :]) for i, part in enumerate(parts)]
         return linear(x, w[f"W_x_{k}"], w[f"b_{k}"]) + np.concatenate(of_h, -1)
 
-    f, i = sigmoid(affine("f")), np.exp(affine("i"))
+    f, _ = pair(gate, {k: affine(k) for k in maps(w, but=("i", "u", "o"))})
+    i = np.exp(affine("i"))
     scale = np.exp(state["m"])
     c = f * state["c"] * scale + i * np.tanh(affine("u"))
     n = f * state["n"] * scale + i

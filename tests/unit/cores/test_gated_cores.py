@@ -1,4 +1,4 @@
-"""GRU, JANET and Mogrifier LSTM: what they equal; the options and maps of gated cores."""
+"""GRU, JANET, Mogrifier LSTM and sLSTM: what they equal; the options and maps of gated cores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.equivalence import count, seeded
 from torch import Tensor
 
 from rlgates import Core, make_core
-from rlgates.cores import JANET
+from rlgates.cores import JANET, SLSTM
 from rlgates.gates import ACTIVATIONS, GATES, Gate, refine
 from rlgates.registry import CORES, core_names
 
@@ -166,6 +166,35 @@ def test_janet_refuses_gates_that_a_shift_does_not_change() -> None:
         JANET(3, 4, Gate("or", 4))
     with pytest.raises(ValueError, match=r"must be tied or refine.*got Gate\('um', 4\)"):
         JANET(3, 4, Gate("um", 4))
+
+
+# sLSTM
+
+
+@pytest.mark.parametrize("gate", ["o", "om", "or", "um"])
+def test_the_slstm_refuses_gates_that_make_its_input_gate(gate: str) -> None:
+    assert f"{gate}_slstm" not in core_names()
+    with pytest.raises(ValueError, match=rf"sLSTM is exponential.* got Gate\('{gate}', 4\)"):
+        SLSTM(3, 4, gate)
+
+
+@pytest.mark.parametrize("gate", ["u_", "f_", "ur_"])
+def test_a_bias_of_its_input_gate_changes_nothing(gate: str) -> None:
+    core = build(f"{gate}slstm")
+    x, starts = random(6, 4, INPUTS), random(6, 4) > 1
+    expected = core.trace_gates(x, episode_starts=starts)
+    core.gate_weights()["b_i"].add_(random(HIDDEN))
+    result = core.trace_gates(x, episode_starts=starts)
+    torch.testing.assert_close(result.outputs, expected.outputs)
+    torch.testing.assert_close(result.forget[0], expected.forget[0])
+
+
+def test_tied_gates_give_the_slstm_their_forget_gate() -> None:
+    cores = [SLSTM(3, 4, Gate("f", 4, tied=tied)) for tied in (False, True)]
+    cores[1].load_state_dict(cores[0].state_dict())
+    x = random(5, 2, 3).float()
+    outputs = [Core([core])(x)[0] for core in cores]
+    assert torch.equal(*outputs)
 
 
 # Mogrifier LSTM

@@ -1,5 +1,6 @@
-// The sLSTM with one head: the maps i, f, u and o. The parts of the state are h, c, n and m. The
-// pre-activations of u and o become u and o in place, those of i and f stay.
+// The sLSTM with one head: the map i, those of the forget gate, u and o. The parts of the state are
+// h, c, n and m. The pre-activations of u and o become u and o in place, that of i stays, and so
+// does that of a forget gate that is a sigmoid alone, which has no `Gate`.
 
 // exp x for x up to 0, and 0 where float32 has no such number but a denormal one.
 INLINE vec decaying_exponential(vec x) {
@@ -7,23 +8,28 @@ INLINE vec decaying_exponential(vec x) {
 }
 
 struct Slstm : CellDefaults {
-  enum { INPUT, BIAS, STATE };  // (4 H, I), (4 H), (4 H, H)
-  enum { MAPS };                // saved: (4 H)
+  enum { INPUT, BIAS, STATE };  // (C, I), (C), (C, H)
+  enum { MAPS };                // saved: (C)
   static constexpr long PROJECTION = MAPS;
-  const long units;
+  const long units, columns;
+  const bool gated;
+  const Gate gate;
+  const GateRows values, gradients;
 
   static long matrix_count(const LayerArgs &) { return 1; }
   static PackedMatrix matrix(const LayerArgs &c, long, bool back) {
-    return weight_matrix(c.weights[STATE], 4 * c.sizes[0], c.sizes[0], back);
+    return weight_matrix(c.weights[STATE], c.projected_width, c.sizes[0], back);
   }
-  Slstm(const Context &ctx, Workspace &) : units(ctx.c.sizes[0]) {}
+  Slstm(const Context &ctx, Workspace &workspace)
+      : units(ctx.c.sizes[0]), columns(ctx.c.projected_width), gated(ctx.c.activation >= 0),
+        gate(ctx.c, units), values(workspace, units), gradients(workspace, units) {}
 
   // What is left of the past and what is added, as multiples of exp(m'), and m'.
   struct Weights {
     vec past, added, m, kept;  // kept: the logarithm of what is left, before m' is subtracted
     vec is_fresh;              // 1 where the episode begins: there m says nothing
-    Weights(vec i, vec f, vec n, vec before) {
-      kept = before - softplus(-f);
+    Weights(vec i, vec log_f, vec n, vec before) {
+      kept = before + log_f;
       is_fresh = n == 0.0f ? vec{} + 1.0f : vec{};
       m = n == 0.0f ? i : (kept > i ? kept : i);
       m = kept != kept || i != i ? kept + i : m;  // NaN, as in PyTorch
@@ -32,15 +38,22 @@ struct Slstm : CellDefaults {
     }
   };
 
+  // The logarithm of f at a unit, from its map or from its gate.
+  vec log_forget(const float *i_map, long unit, long k) const {
+    return gated ? logarithm(load(values.forget + unit))
+                 : -softplus(-load(i_map + units + unit, k));
+  }
+
   void forward(const Context &ctx) const {
     const Rows<float> maps = ctx.inputs.rows(ctx.t);
     ctx.product(0, ctx.part(0), maps, ADD);
     for (long row = ctx.first; row < ctx.last; row++) {
-      float *i_map = maps.row(row), *f_map = i_map + units, *u_map = f_map + units;
-      float *o_map = u_map + units, *output = ctx.outputs.row(ctx.t, row);
+      float *i_map = maps.row(row), *u_map = i_map + columns - 2 * units, *o_map = u_map + units;
+      float *output = ctx.outputs.row(ctx.t, row);
+      if (gated) gate_forward(gate, i_map + units, false, values);
       for (long unit = 0, k = units; k > 0; unit += LANES, k -= LANES) {
         const vec c = load(ctx.state(1, row) + unit, k), n = load(ctx.state(2, row) + unit, k);
-        const Weights weights(load(i_map + unit, k), load(f_map + unit, k), n,
+        const Weights weights(load(i_map + unit, k), log_forget(i_map, unit, k), n,
                               load(ctx.state(3, row) + unit, k));
         const vec u = hyperbolic_tangent(load(u_map + unit, k)), o = sigmoid(load(o_map + unit, k));
         const vec new_c = weights.past * c + weights.added * u;
@@ -58,17 +71,19 @@ struct Slstm : CellDefaults {
 
   void backward(const Context &ctx) const {
     const Rows<float> maps = ctx.saved[MAPS].rows(ctx.t), d_maps = ctx.d_inputs.rows(ctx.t);
+    const long left = columns - 2 * units;
     for (long row = ctx.first; row < ctx.last; row++) {
-      const float *i_map = maps.row(row), *f_map = i_map + units, *u_map = f_map + units;
-      const float *o_map = u_map + units, *d_output = ctx.d_outputs.row(ctx.t, row);
+      const float *i_map = maps.row(row), *u_map = i_map + left, *o_map = u_map + units;
+      const float *d_output = ctx.d_outputs.row(ctx.t, row);
       float *d_map = d_maps.row(row), *d_h_row = ctx.d_state(0).row(row);
       float *d_c_row = ctx.d_state(1).row(row), *d_n_row = ctx.d_state(2).row(row);
       float *d_m_row = ctx.d_state(3).row(row);
+      if (gated) gate_forward(gate, maps.row(row) + units, true, values);
       for (long unit = 0, k = units; k > 0; unit += LANES, k -= LANES) {
-        const vec i = load(i_map + unit, k), f = load(f_map + unit, k);
+        const vec i = load(i_map + unit, k);
         const vec u = load(u_map + unit, k), o = load(o_map + unit, k);
         const vec c = load(ctx.state(1, row) + unit, k), n = load(ctx.state(2, row) + unit, k);
-        const Weights w(i, f, n, load(ctx.state(3, row) + unit, k));
+        const Weights w(i, log_forget(i_map, unit, k), n, load(ctx.state(3, row) + unit, k));
         // Computed again: at an episode start the state holds another value.
         const vec new_n = w.past * n + w.added, read = (w.past * c + w.added * u) / new_n;
         const vec d_h = load(d_h_row + unit, k) + load(d_output + unit, k);
@@ -85,19 +100,25 @@ struct Slstm : CellDefaults {
                                         : vec{};
         const vec d_kept = fresh == 1.0f ? vec{} : d_past + share * d_m;
         store(d_map + unit, d_added + (1.0f - share) * d_m, k);
-        store(d_map + units + unit, d_kept * sigmoid(-f), k);
-        store(d_map + 2 * units + unit, d_c * w.added * (1.0f - u * u), k);
-        store(d_map + 3 * units + unit, d_h * read * o * (1.0f - o), k);
+        if (gated) {
+          const vec f = load(values.forget + unit);
+          store(gradients.forget + unit, f == 0.0f ? vec{} : d_kept / f);
+          store(gradients.input + unit, vec{});
+        } else {
+          store(d_map + units + unit, d_kept * sigmoid(-load(i_map + units + unit, k)), k);
+        }
+        store(d_map + left + unit, d_c * w.added * (1.0f - u * u), k);
+        store(d_map + left + units + unit, d_h * read * o * (1.0f - o), k);
         store(d_c_row + unit, d_c * w.past, k);
         store(d_n_row + unit, d_n * w.past, k);
         store(d_m_row + unit, d_kept, k);
       }
+      if (gated) gate_backward(gate, i_map + units, values, gradients, d_map + units);
     }
     if (ctx.needs_d_state()) ctx.product(0, d_maps, ctx.d_state(0), SET);
   }
 
   void weights(const Context &ctx, long steps) const {
-    ctx.add(ctx.d_inputs, 0, 4 * units, ctx.part(0), units, steps, ctx.d_weights.of[STATE],
-            nullptr);
+    ctx.add(ctx.d_inputs, 0, columns, ctx.part(0), units, steps, ctx.d_weights.of[STATE], nullptr);
   }
 };

@@ -52,6 +52,19 @@ INLINE vec softplus(vec x) {
   return relu(x) + 2.0f * (w + w * v * (0.333333333f + v * p));
 }
 
+// log x of a normal number; minus infinity for 0. With x = 2^e y and y from 2/3 to 4/3, log y is the
+// series of 2 artanh of (y - 1) / (y + 1), which is at most 1/5.
+INLINE vec logarithm(vec x) {
+  const bits e = ((bits)x - 0x3f2aaaabu) & 0xff800000u;
+  vec exponents;
+  for (int lane = 0; lane < LANES; lane++) exponents[lane] = (float)((int)e[lane] >> 23);
+  const vec y = (vec)((bits)x - e), w = (y - 1.0f) / (y + 1.0f), v = w * w;
+  vec p = 0.142857143f + v * (0.111111111f + v * 0.0909090909f);
+  p = 0.333333333f + v * (0.2f + v * p);
+  const vec value = exponents * 0.693147181f + 2.0f * (w + w * v * p);
+  return x != x ? x : x == 0.0f ? vec{} - __builtin_inff() : value;
+}
+
 // Cosines (or sines) of a row, in place. A multiple of pi / 2 is subtracted first, in three parts
 // whose products with the multiple are exact up to 8,000.
 NOINLINE void cos_or_sin(float *row, long units, bool sine) {
