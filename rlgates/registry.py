@@ -14,6 +14,7 @@ import torch
 from rlgates.cell import Cell, check_device, factory_kwargs, option_names
 from rlgates.core import BackendName, Core
 from rlgates.cores.delta import FastWeights, GatedDeltaNet
+from rlgates.cores.dilated import DilatedGRU
 from rlgates.cores.dnc import DNC
 from rlgates.cores.elman import Elman, IndRNN
 from rlgates.cores.feedforward import FeedForward
@@ -131,6 +132,14 @@ CORES: dict[str, CoreRow] = {
         "GRU",
         "h' = f h + i tanh(W_x x + reset * W_h h)",
         "Cho et al. 2014",
+        _every_gate,
+        tied=True,
+    ),
+    "dilated_gru": CoreRow(
+        DilatedGRU,
+        "dilated GRU",
+        "a stack of GRUs, of which level n sees its state of 2^(n - 1) steps ago",
+        "Chang et al. 2017",
         _every_gate,
         tied=True,
     ),

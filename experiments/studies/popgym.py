@@ -46,10 +46,11 @@ PUBLISHED: Mapping[tuple[str, str], float] = {
 """MMER of Morad et al. 2023, table 3, by title and core."""
 CORES = (
     *("none", "positional", "frame_stack", "frame_conv", "elman", "indrnn"),
-    *("lstm", "ur_lstm", "f_lstm", "c_lstm", "gru", "ur_gru", "janet", "nru", "gato", "mogrifier"),
+    *("lstm", "ur_lstm", "f_lstm", "c_lstm", "gru", "ur_gru", "dilated_gru", "janet", "nru"),
+    *("gato", "mogrifier"),
     *("rru", "slstm", "mlstm", "mingru", "ur_mingru", "minlstm", "gilr", "lru", "rtu", "s5", "s4d"),
-    *("lmu", "ffm", "shm", "mamba", "mamba2", "fwp", "deltanet", "linear_transformer"),
-    *("transformer", "gtrxl", "rmc", "dnc", "rma"),
+    *("lmu", "ffm", "shm", "mamba", "mamba2", "fwp", "deltanet"),
+    *("linear_transformer", "transformer", "gtrxl", "rmc", "dnc", "rma"),
 )
 # Memories whose size does not follow from `hidden_size`.
 OPTIONS: dict[str, dict[str, Any]] = {

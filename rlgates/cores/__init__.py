@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlgates.cores.delta import FastWeights, GatedDeltaNet
+from rlgates.cores.dilated import DilatedGRU
 from rlgates.cores.dnc import DNC
 from rlgates.cores.elman import Elman, IndRNN
 from rlgates.cores.feedforward import FeedForward
@@ -49,6 +50,7 @@ __all__ = [
     "S5",
     "SHM",
     "SLSTM",
+    "DilatedGRU",
     "Elman",
     "FastWeights",
     "FeedForward",

@@ -20,6 +20,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "dnc": {"num_slots": 4, "word_size": 3, "num_reads": 2},
     "rma": {"latent_size": 4, "num_slots": 5, "num_heads": 2, "top_k": 4},
     "nru": {"memory_size": 3, "num_heads": 3},
+    "dilated_gru": {"levels": 2},
     "rru": {"output_size": 4},
     "gato": {"depth": 2, "inner_size": 2},
     "lmu": {"memory_size": 4, "theta": 8.0},
@@ -36,15 +37,16 @@ SMALL: dict[str, dict[str, Any]] = {
     "mamba": {"ssm_size": 2, "conv_size": 3},
     "mamba2": {"ssm_size": 2, "conv_size": 3, "head_size": 2},
 }
-# A memory does not depend on the gate of its controller: most of the gates are slow tests.
-HEAVY = ("rmc", "dnc", "rma")
+# A memory does not depend on the gate of its controller, and dilated levels are GRUs: most of the
+# gates are slow tests.
+HEAVY = ("rmc", "dnc", "rma", "dilated_gru")
 LIGHT_GATES = ("", "ur", "om")
 # Cores and twins that stop a gradient, which finite differences do not.
 STOPPED = ("dnc", "rma")
 # Cores that keep nothing of their inputs.
 FORGETFUL = ("none", "positional")
 # A cell of several gated layers numbers their weights.
-NUMBERED = {"rma": ("_1", "_2")}
+NUMBERED = {"rma": ("_1", "_2"), "dilated_gru": ("_1", "_2")}
 # Biases besides those of the gate that are not initialized to zero.
 RANDOM_BIASES = {"dnc": ("b_u", "b_o"), "rma": ("b_u_1", "b_o_1", "b_u_2", "b_o_2")}
 

@@ -49,6 +49,30 @@ def janet(
     return c, {"h": c}, f
 
 
+def dilated_gru(
+    w: Named,
+    x: Array,
+    state: Named,
+    gate: str,
+    levels: int = 4,
+    dilation: int = 2,
+    chunk_size: int = 1,
+) -> tuple[Array, Named, Array]:
+    """Chang et al. 2017, eq. 1, with GRU cells: level n skips dilation ** (n - 1) steps."""
+    after, gates = {}, []
+    for n in range(1, levels + 1):
+        here = {k.removesuffix(f"_{n}"): a for k, a in w.items() if k.endswith(f"_{n}")}
+        before = state[f"h{n}"]
+        assert before.shape[-2] == dilation ** (n - 1)
+        x, _, f = gru(here, x, {"h": before[..., 0, :]}, gate, chunk_size)
+        last = x[..., None, :]
+        rest = before[..., 1:, :]
+        rest = np.broadcast_to(rest, (*last.shape[:-2], *rest.shape[-2:]))
+        after[f"h{n}"] = np.concatenate([rest, last], -2)
+        gates.append(f)
+    return x, after, np.concatenate(np.broadcast_arrays(*gates), -1)
+
+
 def mogrifier(
     w: Named,
     x: Array,

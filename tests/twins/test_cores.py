@@ -24,7 +24,7 @@ from rlgates.registry import CORES
 from twins import linear, rru, ungated, window
 from twins.attention import gtrxl, transformer
 from twins.delta import deltanet, fwp
-from twins.gated import gru, janet, lstm, mogrifier
+from twins.gated import dilated_gru, gru, janet, lstm, mogrifier
 from twins.gates import MAIN
 from twins.gato import gato
 from twins.lmu import lmu
@@ -77,6 +77,19 @@ def each(name: str, *choices: Options, sizes: Options | None = None) -> list[tup
 TWINS = {
     "lstm": Twin(lstm, gated_cases("lstm"), each("s_lstm", {})),
     "gru": Twin(gru, gated_cases("gru", BEFORE, BEFORE | TWO), each("ur_gru", {}, BEFORE)),
+    "dilated_gru": Twin(
+        dilated_gru,
+        each(
+            "dilated_gru",
+            {},
+            TWO | {"levels": 2},
+            {"levels": 1, "tied": False},
+            {"levels": 2, "dilation": 3},
+        )
+        + [(name, {"levels": 2}) for name in ("ur_dilated_gru", "om_dilated_gru")]
+        + each("um_dilated_gru", LARGE | {"levels": 2, "chunk_size": 3}),
+        each("dilated_gru", {"levels": 2}),
+    ),
     "janet": Twin(
         janet,
         gated_cases("janet", {"beta": 0.0}, {"beta": -0.7} | TWO, switch_tied=False),

@@ -21,6 +21,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("deltanet", {"num_heads": 2}),
     ("transformer", {"window": 5, "num_heads": 2}),
     ("gtrxl", {"window": 70}),
+    ("dilated_gru", {"levels": 3}),
+    ("dilated_gru", {"levels": 2, "dilation": 70}),
     ("frame_stack", {"window": 3}),
     ("frame_conv", {"window": 5}),
     ("positional", {}),
