@@ -30,6 +30,7 @@ from rlgates.cores.mamba import Mamba, Mamba2
 from rlgates.cores.minimal import GILR, MinGRU, MinLSTM
 from rlgates.cores.mogrifier import MogrifierLSTM
 from rlgates.cores.nru import NRU
+from rlgates.cores.ode import CoRNN
 from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
@@ -286,6 +287,12 @@ CORES: dict[str, CoreRow] = {
         "IndRNN",
         "h' = relu(W x + b + u h), a number u for each unit",
         "Li et al. 2018",
+    ),
+    "cornn": CoreRow(
+        CoRNN,
+        "coRNN (coupled oscillators)",
+        "z' = z + dt (tanh(W_x x + W_z z + W_y y + b) - gamma y - epsilon z), y' = y + dt z'",
+        "Rusch and Mishra 2021",
     ),
     "lmu": CoreRow(
         LMU,

@@ -79,6 +79,7 @@ FAMILIES = {
     "minlstm": ("#661100", 1),
     "elman": ("#AAAA00", 0),
     "indrnn": ("#6699CC", 5),
+    "cornn": ("#CCBB44", 2),
     "lmu": ("#4477AA", 9),
     "slstm": ("#228833", 16),
     "mlstm": ("#AA3377", 4),

@@ -19,6 +19,7 @@ from rlgates.cores.mamba import Mamba, Mamba2
 from rlgates.cores.minimal import GILR, MinGRU, MinLSTM
 from rlgates.cores.mogrifier import MogrifierLSTM
 from rlgates.cores.nru import NRU
+from rlgates.cores.ode import CoRNN
 from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
@@ -50,6 +51,7 @@ __all__ = [
     "S5",
     "SHM",
     "SLSTM",
+    "CoRNN",
     "DilatedGRU",
     "Elman",
     "FastWeights",

@@ -24,6 +24,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "rru": {"output_size": 4},
     "gato": {"depth": 2, "inner_size": 2},
     "lmu": {"memory_size": 4, "theta": 8.0},
+    "cornn": {"dt": 0.3},
     "slstm": {"num_heads": 2},
     "mlstm": {"num_heads": 2},
     "transformer": {"window": 4, "num_heads": 2},

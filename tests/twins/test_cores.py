@@ -136,6 +136,11 @@ TWINS = {
         each("indrnn", {}, TWO, {"nonlinearity": "tanh", "max_recurrent": 0.3}),
         each("indrnn", {"nonlinearity": "tanh"}),
     ),
+    "cornn": Twin(
+        ungated.cornn,
+        each("cornn", {}, TWO, {"dt": 0.2, "gamma": 0.4, "epsilon": 8.0}, {"epsilon": 0.0}),
+        each("cornn", {"dt": 0.3}),
+    ),
     "lmu": Twin(
         lmu,
         each("lmu", {"memory_size": 4}, {"memory_size": 7, "theta": 9.5} | TWO),

@@ -17,6 +17,22 @@ def elman(
     return h, {"h": h}, None
 
 
+def cornn(
+    w: Named,
+    x: Array,
+    state: Named,
+    dt: float = 0.042,
+    gamma: float = 2.7,
+    epsilon: float = 4.7,
+) -> tuple[Array, Named, None]:
+    """Rusch and Mishra 2021, eq. 3, with the damping of the step before."""
+    y, z = state["y"], state["z"]
+    force = np.tanh(linear(x, w["W_x"], w["b"]) + linear(z, w["W_z"]) + linear(y, w["W_y"]))
+    z = z + dt * (force - gamma * y - epsilon * z)
+    y = y + dt * z
+    return y, {"y": y, "z": z}, None
+
+
 def indrnn(
     w: Named, x: Array, state: Named, nonlinearity: str = "relu", max_recurrent: float = 1.0
 ) -> tuple[Array, Named, None]:

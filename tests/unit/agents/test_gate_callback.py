@@ -172,6 +172,7 @@ UNGATED = (
     "nru",
     "elman",
     "indrnn",
+    "cornn",
     "lmu",
     "fwp",
     "transformer",

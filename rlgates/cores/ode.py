@@ -1,0 +1,85 @@
+"""A network that is steps of a differential equation."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rlgates.cell import Cell, State, factory_kwargs, widened
+from rlgates.errors import check_number, check_size
+
+
+class CoRNN(Cell):
+    """The coupled oscillatory network (Rusch and Mishra 2021), damped and driven oscillators.
+
+        z' = z + dt (tanh(W_x x + W_z z + W_y y + b) - gamma y - epsilon z)
+        y' = y + dt z'                    the output
+
+    y are positions and z velocities, the damping is explicit, as in the authors' code. Where dt is
+    small, gradients neither vanish nor explode; where dt^2 gamma or dt epsilon comes near 2, steps
+    overshoot, and nothing bounds y.
+
+    All weights and b are initialized from U[-1/sqrt(n), 1/sqrt(n)] for n = I + 2 d inputs, as in
+    the authors' code. Weights: `weight_ih` (d, I), `weight_hh` (d, 2 d), which is W_z beside W_y,
+    `bias` (d).
+
+    The state is (y, z), initially zero, in float32 under autocast.
+
+    Args:
+        input_size: width of the input.
+        hidden_size: number of oscillators d.
+        dt: length of a step, above 0.
+        gamma: frequency, above 0; epsilon: damping, at least 0. The defaults of the three are the
+            authors' for sequential MNIST, of 784 steps; for others they searched.
+        device, dtype: of the parameters, as in torch.nn; float32 or float64.
+
+    Raises:
+        ValueError, TypeError: a size below 1 or not an integer, a number out of range.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        dt: float = 0.042,
+        gamma: float = 2.7,
+        epsilon: float = 4.7,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.input_size = check_size("input_size", input_size)
+        self.hidden_size = self.output_size = d = check_size("hidden_size", hidden_size)
+        self.dt = check_number("dt", dt, above=0)
+        self.gamma = check_number("gamma", gamma, above=0)
+        self.epsilon = check_number("epsilon", epsilon)
+        if self.epsilon < 0:
+            raise ValueError(f"epsilon must be at least 0, got {epsilon}.")
+        self.state_shapes = {"y": (d,), "z": (d,)}
+        factory = factory_kwargs(device, dtype)
+        self.weight_ih = nn.Parameter(torch.empty(d, input_size, **factory))
+        self.weight_hh = nn.Parameter(torch.empty(d, 2 * d, **factory))
+        self.bias = nn.Parameter(torch.empty(d, **factory))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        bound = (self.input_size + 2 * self.hidden_size) ** -0.5
+        for parameter in self.parameters():
+            parameter.uniform_(-bound, bound, generator=generator)
+
+    def gate_weights(self) -> dict[str, Tensor]:
+        """Views `W_x`, `W_z`, `W_y`, `b`."""
+        W_z, W_y = self.weight_hh.detach().chunk(2, dim=1)
+        return {"W_x": self.weight_ih.detach(), "W_z": W_z, "W_y": W_y, "b": self.bias.detach()}
+
+    def project(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight_ih, self.bias)
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        y, z = state
+        both = torch.cat([z, y], dim=-1)
+        force = torch.tanh(widened(torch.addmm(projected, both, self.weight_hh.t())))
+        z = z + self.dt * (force - self.gamma * y - self.epsilon * z)
+        y = y + self.dt * z
+        return y, (y, z)
