@@ -30,7 +30,7 @@ from rlgates.cores.mamba import Mamba, Mamba2
 from rlgates.cores.minimal import GILR, MinGRU, MinLSTM
 from rlgates.cores.mogrifier import MogrifierLSTM
 from rlgates.cores.nru import NRU
-from rlgates.cores.ode import CoRNN
+from rlgates.cores.ode import LEM, CoRNN
 from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
@@ -293,6 +293,12 @@ CORES: dict[str, CoreRow] = {
         "coRNN (coupled oscillators)",
         "z' = z + dt (tanh(W_x x + W_z z + W_y y + b) - gamma y - epsilon z), y' = y + dt z'",
         "Rusch and Mishra 2021",
+    ),
+    "lem": CoreRow(
+        LEM,
+        "LEM (long expressive memory)",
+        "z' = (1 - dt_z) z + dt_z tanh(L_z), y' = (1 - dt_y) y + dt_y tanh(V_y x + W_y z' + b_y)",
+        "Rusch et al. 2022",
     ),
     "lmu": CoreRow(
         LMU,

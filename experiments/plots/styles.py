@@ -80,6 +80,7 @@ FAMILIES = {
     "elman": ("#AAAA00", 0),
     "indrnn": ("#6699CC", 5),
     "cornn": ("#CCBB44", 2),
+    "lem": ("#EECC66", 11),
     "lmu": ("#4477AA", 9),
     "slstm": ("#228833", 16),
     "mlstm": ("#AA3377", 4),

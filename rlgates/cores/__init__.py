@@ -19,7 +19,7 @@ from rlgates.cores.mamba import Mamba, Mamba2
 from rlgates.cores.minimal import GILR, MinGRU, MinLSTM
 from rlgates.cores.mogrifier import MogrifierLSTM
 from rlgates.cores.nru import NRU
-from rlgates.cores.ode import CoRNN
+from rlgates.cores.ode import LEM, CoRNN
 from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
@@ -38,6 +38,7 @@ __all__ = [
     "GILR",
     "GRU",
     "JANET",
+    "LEM",
     "LMU",
     "LRU",
     "LSTM",

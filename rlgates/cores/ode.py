@@ -1,11 +1,11 @@
-"""A network that is steps of a differential equation."""
+"""Networks that are steps of a differential equation: coRNN and LEM."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import Cell, State, factory_kwargs, widened
+from rlgates.cell import Cell, State, factory_kwargs, named_rows, widened
 from rlgates.errors import check_number, check_size
 
 
@@ -83,3 +83,85 @@ class CoRNN(Cell):
         z = z + self.dt * (force - self.gamma * y - self.epsilon * z)
         y = y + self.dt * z
         return y, (y, z)
+
+
+class LEM(Cell):
+    """Long expressive memory (Rusch et al. 2022): two states with step lengths of their own.
+
+    With L_k(x, y) = V_k x + W_k y + b_k:
+
+        dt_z = dt sigmoid(L_1(x, y)),  dt_y = dt sigmoid(L_2(x, y))
+        z' = (1 - dt_z) z + dt_z tanh(L_z(x, y))
+        y' = (1 - dt_y) y + dt_y tanh(V_y x + W_y z' + b_y)      the output
+
+    All weights and biases are initialized from U[-1/sqrt(d), 1/sqrt(d)], as in the authors' code,
+    whose two biases of a map are one here, as in the paper. Weights: `weight_ih` (4 d, I) and
+    `bias` (4 d), stacked 2, 1, y, z, `weight_hh` (3 d, d), stacked 2, 1, z, and `W_y` (d, d).
+
+    The state is (y, z), initially zero, in float32 under autocast. The traced forget gate is
+    1 - dt_z, or 0 where a dt above 1 makes it negative.
+
+    Args:
+        input_size: width of the input.
+        hidden_size: number of units d of each state.
+        dt: the longest step, above 0. At 1, the default, states stay within [-1, 1]; shorter ones
+            keep them longer.
+        device, dtype: of the parameters, as in torch.nn; float32 or float64.
+
+    Raises:
+        ValueError, TypeError: a size below 1 or not an integer, a dt that is not positive.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        dt: float = 1.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.input_size = check_size("input_size", input_size)
+        self.hidden_size = self.output_size = d = check_size("hidden_size", hidden_size)
+        self.dt = check_number("dt", dt, above=0)
+        self.state_shapes = {"y": (d,), "z": (d,)}
+        factory = factory_kwargs(device, dtype)
+        self.weight_ih = nn.Parameter(torch.empty(4 * d, input_size, **factory))
+        self.weight_hh = nn.Parameter(torch.empty(3 * d, d, **factory))
+        self.W_y = nn.Parameter(torch.empty(d, d, **factory))
+        self.bias = nn.Parameter(torch.empty(4 * d, **factory))
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        bound = self.hidden_size**-0.5
+        for parameter in self.parameters():
+            parameter.uniform_(-bound, bound, generator=generator)
+
+    def gate_weights(self) -> dict[str, Tensor]:
+        """Views `V_k`, `b_k` of the maps 2, 1, y, z, and `W_k`."""
+        maps = dict.fromkeys("21yz", self.hidden_size)
+        of_y = dict.fromkeys("21z", self.hidden_size)
+        named = named_rows(maps, V=self.weight_ih, b=self.bias)
+        return {**named, **named_rows(of_y, W=self.weight_hh), "W_y": self.W_y.detach()}
+
+    def project(self, x: Tensor) -> Tensor:
+        return nn.functional.linear(x, self.weight_ih, self.bias)
+
+    def _maps(self, projected: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        """dt_y, dt_z, L_z, and what L_y has of the input."""
+        to_2, to_1, of_y, to_z = projected.chunk(4, dim=-1)
+        of_2, of_1, of_z = nn.functional.linear(y, self.weight_hh).chunk(3, dim=-1)
+        dt_y, dt_z = (self.dt * torch.sigmoid(widened(z)) for z in (to_2 + of_2, to_1 + of_1))
+        return dt_y, dt_z, widened(to_z + of_z), of_y
+
+    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+        y, z = state
+        dt_y, dt_z, candidate, of_y = self._maps(projected, y)
+        z = (1 - dt_z) * z + dt_z * torch.tanh(candidate)
+        above = widened(torch.addmm(of_y, z, self.W_y.t()))
+        y = (1 - dt_y) * y + dt_y * torch.tanh(above)
+        return y, (y, z)
+
+    def forget_gate(self, projected: Tensor, state: State) -> Tensor:
+        return (1 - self._maps(projected, state[0])[1]).clamp(min=0)

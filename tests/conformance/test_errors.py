@@ -140,6 +140,7 @@ OPTIONS: dict[int, list[tuple[str, dict[str, Any], type[Exception], str]]] = {
         ("cornn", {"dt": 0.0}, ValueError, "dt must be finite and above 0, got 0.0"),
         ("cornn", {"gamma": -1}, ValueError, "gamma must be finite and above 0, got -1"),
         ("cornn", {"epsilon": -0.5}, ValueError, r"epsilon must be at least 0, got -0\.5"),
+        ("lem", {"dt": "a"}, TypeError, "dt must be a number, got 'a'"),
         ("rtu", {"nonlinearity": "gelu"}, ValueError, "unknown nonlinearity 'gelu'"),
         ("ur_lru", {}, ValueError, "unknown core 'ur_lru'"),
         ("ur_minlstm", {}, ValueError, "unknown core 'ur_minlstm'"),

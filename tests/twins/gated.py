@@ -73,6 +73,17 @@ def dilated_gru(
     return x, after, np.concatenate(np.broadcast_arrays(*gates), -1)
 
 
+def lem(w: Named, x: Array, state: Named, dt: float = 1.0) -> tuple[Array, Named, Array]:
+    """Rusch et al. 2022, eq. 3."""
+    y, z = state["y"], state["z"]
+    of_x = {k: linear(x, w[f"V_{k}"], w[f"b_{k}"]) for k in "12zy"}
+    of_y = {k: linear(y, w[f"W_{k}"]) for k in "12z"}
+    dt_z, dt_y = (dt * sigmoid(of_x[k] + of_y[k]) for k in "12")
+    z = (1 - dt_z) * z + dt_z * np.tanh(of_x["z"] + of_y["z"])
+    y = (1 - dt_y) * y + dt_y * np.tanh(of_x["y"] + linear(z, w["W_y"]))
+    return y, {"y": y, "z": z}, np.where((1 - dt_z).real < 0, 0, 1 - dt_z)
+
+
 def mogrifier(
     w: Named,
     x: Array,

@@ -24,7 +24,7 @@ from rlgates.registry import CORES
 from twins import linear, rru, ungated, window
 from twins.attention import gtrxl, transformer
 from twins.delta import deltanet, fwp
-from twins.gated import dilated_gru, gru, janet, lstm, mogrifier
+from twins.gated import dilated_gru, gru, janet, lem, lstm, mogrifier
 from twins.gates import MAIN
 from twins.gato import gato
 from twins.lmu import lmu
@@ -141,6 +141,7 @@ TWINS = {
         each("cornn", {}, TWO, {"dt": 0.2, "gamma": 0.4, "epsilon": 8.0}, {"epsilon": 0.0}),
         each("cornn", {"dt": 0.3}),
     ),
+    "lem": Twin(lem, each("lem", {}, TWO, {"dt": 0.3}, {"dt": 2.5}), each("lem", {})),
     "lmu": Twin(
         lmu,
         each("lmu", {"memory_size": 4}, {"memory_size": 7, "theta": 9.5} | TWO),
