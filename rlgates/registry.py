@@ -35,6 +35,7 @@ from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
 from rlgates.cores.rtu import RTU
+from rlgates.cores.rwkv import RWKV7
 from rlgates.cores.shm import SHM
 from rlgates.cores.ssm import S4D, S5
 from rlgates.cores.transformer import GTrXL, Transformer
@@ -331,6 +332,12 @@ CORES: dict[str, CoreRow] = {
         "Gated DeltaNet",
         "S' = a S + beta (v - a S k) k, y = W_o (norm(S' q) * gate), gates of x alone",
         "Yang et al. 2025",
+    ),
+    "rwkv7": CoreRow(
+        RWKV7,
+        "RWKV-7",
+        "S' = S diag(w) - S kappa (a kappa)^T + v k^T, h = W_o (g norm(S' r)), gates of two inputs",
+        "Peng et al. 2025",
     ),
     "transformer": CoreRow(
         Transformer,

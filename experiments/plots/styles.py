@@ -88,6 +88,7 @@ FAMILIES = {
     "gtrxl": ("#0077BB", 7),
     "fwp": ("#DDAA33", 10),
     "deltanet": ("#004488", 12),
+    "rwkv7": ("#225522", 6),
     "frame_stack": ("#CC6677", 1),
     "frame_conv": ("#997700", 2),
     "positional": ("#994455", 8),

@@ -49,7 +49,7 @@ CORES = (
     *("lstm", "ur_lstm", "f_lstm", "c_lstm", "gru", "ur_gru", "dilated_gru", "janet", "nru"),
     *("gato", "mogrifier"),
     *("rru", "slstm", "mlstm", "mingru", "ur_mingru", "minlstm", "gilr", "lru", "rtu", "s5", "s4d"),
-    *("lmu", "cornn", "lem", "ffm", "shm", "mamba", "mamba2", "fwp", "deltanet"),
+    *("lmu", "cornn", "lem", "ffm", "shm", "mamba", "mamba2", "fwp", "deltanet", "rwkv7"),
     *("linear_transformer", "transformer", "gtrxl", "rmc", "dnc", "rma"),
 )
 # Memories whose size does not follow from `hidden_size`.

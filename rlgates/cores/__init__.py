@@ -24,6 +24,7 @@ from rlgates.cores.rma import RMA
 from rlgates.cores.rmc import RMC
 from rlgates.cores.rru import RRU
 from rlgates.cores.rtu import RTU
+from rlgates.cores.rwkv import RWKV7
 from rlgates.cores.shm import SHM
 from rlgates.cores.ssm import S4D, S5
 from rlgates.cores.transformer import GTrXL, Transformer
@@ -48,6 +49,7 @@ __all__ = [
     "RMC",
     "RRU",
     "RTU",
+    "RWKV7",
     "S4D",
     "S5",
     "SHM",

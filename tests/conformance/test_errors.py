@@ -141,6 +141,8 @@ OPTIONS: dict[int, list[tuple[str, dict[str, Any], type[Exception], str]]] = {
         ("cornn", {"gamma": -1}, ValueError, "gamma must be finite and above 0, got -1"),
         ("cornn", {"epsilon": -0.5}, ValueError, r"epsilon must be at least 0, got -0\.5"),
         ("lem", {"dt": "a"}, TypeError, "dt must be a number, got 'a'"),
+        ("rwkv7", {"num_heads": 3}, ValueError, "num_heads must divide hidden_size = 4, got 3"),
+        ("rwkv7", {"rank": 0}, ValueError, "rank must be at least 1, got 0"),
         ("rtu", {"nonlinearity": "gelu"}, ValueError, "unknown nonlinearity 'gelu'"),
         ("ur_lru", {}, ValueError, "unknown core 'ur_lru'"),
         ("ur_minlstm", {}, ValueError, "unknown core 'ur_minlstm'"),

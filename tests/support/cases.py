@@ -30,6 +30,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "transformer": {"window": 4, "num_heads": 2},
     "fwp": {"key_size": 4, "projections": 7},
     "deltanet": {"num_heads": 2},
+    "rwkv7": {"num_heads": 2, "rank": 2},
     "gtrxl": {"window": 4, "num_heads": 2},
     "ffm": {"memory_size": 3, "context_size": 2},
     "s4d": {"ssm_size": 4},

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from twins.gates import Array, sigmoid
-from twins.sequence import Named, linear, relu
+from twins.sequence import Named, linear, relu, rows
 
 
 def fwp(w: Named, x: Array, state: Named, projections: int = 1) -> tuple[Array, Named, None]:
@@ -52,3 +54,36 @@ def corrected(kept: Array, k: Array, q: Array, v: Array, beta: Array) -> tuple[A
     memory = kept + np.einsum("...,...v,...k->...vk", beta, wrong, k)
     y = np.einsum("...vk,...k->...v", memory, q)
     return memory, y.reshape(*y.shape[:-2], -1)
+
+
+def rwkv7(w: Named, x: Array, state: Named, num_heads: int = 1) -> tuple[Array, Named, Array]:
+    """Peng et al. 2025, eq. 3 to 22, without the values of another layer."""
+    mixed = dict(zip("rwkvag", np.moveaxis(w["mu"], -2, 0), strict=True))
+    mixed = {j: x + rows(mu, x) * (state["x"] - x) for j, mu in mixed.items()}
+
+    def low_rank(name: str, between: Callable[[Array], Array]) -> Array:
+        return linear(between(linear(mixed[name], w[f"W_{name}1"])), w[f"W_{name}2"])
+
+    r, k, v = (linear(mixed[j], w[f"W_{j}"]) for j in "rkv")
+    decay = np.exp(-np.exp(-0.5) * sigmoid(rows(w["w_0"], x) + low_rank("w", np.tanh)))
+    a = sigmoid(rows(w["a_0"], x) + low_rank("a", lambda z: z))
+    gate = low_rank("g", sigmoid)
+    kappa, k = k * rows(w["k_k"], x), k * (1 + (a - 1) * rows(w["k_a"], x))
+
+    def heads(z: Array) -> Array:
+        return z.reshape(*z.shape[:-1], num_heads, -1)
+
+    r, k, v, a, kappa, by_head, r_k = map(heads, (r, k, v, a, kappa, decay, rows(w["r_k"], x)))
+    kappa = kappa / np.sqrt((kappa**2).sum(-1, keepdims=True))
+    memory = state["S"]
+    removed = np.einsum("...vk,...k->...v", memory, kappa)
+    memory = memory * by_head[..., None, :]
+    memory = memory - removed[..., None] * (a * kappa)[..., None, :]
+    memory = memory + v[..., None] * k[..., None, :]
+    y = np.einsum("...vk,...k->...v", memory, r)
+    y = y - y.mean(-1, keepdims=True)
+    y = y / np.sqrt((y**2).mean(-1, keepdims=True) + 64e-5)
+    y = y * heads(rows(w["gain"], x)) + heads(rows(w["bias"], x))
+    y = y + (r * r_k * k).sum(-1, keepdims=True) * v
+    h = linear(gate * y.reshape(*y.shape[:-2], -1), w["W_o"])
+    return h, {"x": x, "S": memory}, decay

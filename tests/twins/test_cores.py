@@ -23,7 +23,7 @@ from rlgates.gates import GATES
 from rlgates.registry import CORES
 from twins import linear, rru, ungated, window
 from twins.attention import gtrxl, transformer
-from twins.delta import deltanet, fwp
+from twins.delta import deltanet, fwp, rwkv7
 from twins.gated import dilated_gru, gru, janet, lem, lstm, mogrifier
 from twins.gates import MAIN
 from twins.gato import gato
@@ -179,6 +179,12 @@ TWINS = {
         deltanet,
         each("deltanet", {}, TWO, LARGE | {"num_heads": 3, "key_size": 4}),
         each("deltanet", {}),
+        single=lambda name: 1e-5,
+    ),
+    "rwkv7": Twin(
+        rwkv7,
+        each("rwkv7", {}, TWO, LARGE | {"num_heads": 3}, sizes={"rank": 2}),
+        each("rwkv7", {"rank": 2}),
         single=lambda name: 1e-5,
     ),
     "frame_stack": Twin(

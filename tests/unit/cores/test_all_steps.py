@@ -19,6 +19,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("mlstm", {"num_heads": 2, "key_size": 3}),
     ("fwp", {"key_size": 4, "projections": 7}),
     ("deltanet", {"num_heads": 2}),
+    ("rwkv7", {"num_heads": 2}),
     ("transformer", {"window": 5, "num_heads": 2}),
     ("gtrxl", {"window": 70}),
     ("dilated_gru", {"levels": 3}),
