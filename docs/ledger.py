@@ -17,6 +17,8 @@ class Claim(NamedTuple):
     paper: str
     text: str
     place: str
+    paper_setting: str
+    ours: str
     test: str
     found: str
     verdict: str
@@ -38,9 +40,8 @@ def read_claims(path: Path) -> list[Claim]:
             cells = [cell.strip() for cell in _CELL.split(line)[1:-1]]
             if len(cells) != len(Claim._fields) - 1:
                 raise ValueError(f"{path.name} has a row of {len(cells)} cells: {line[:60]}")
-            text, place, test, found, verdict, made_by = cells
-            verdict = verdict.strip("*")
-            claims.append(Claim(paper, text, place, test, found, verdict, made_by))
+            claim = Claim(paper, *cells)
+            claims.append(claim._replace(verdict=claim.verdict.strip("*")))
     return claims
 
 
@@ -57,6 +58,7 @@ def claims_table(claims: Iterable[Claim], classes: str = "stacked") -> str:
         found = (
             claim.found,
             "<details><summary>test and command</summary>",
+            f"The paper's setting: {claim.paper_setting}. Ours: {claim.ours}.",
             f"{claim.test}.",
             f"{_SWEEP.sub(_link, claim.made_by)}.",
             "</details>",

@@ -6,13 +6,17 @@ After Agarwal et al. 2021, "Deep reinforcement learning at the edge of the stati
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import combinations_with_replacement
+from math import comb, prod
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import factorial
 from scipy.stats import CensoredData, bootstrap, ecdf, permutation_test, rankdata, trim_mean
 
-RESAMPLES = 2_000
+RESAMPLES = 2_000  # that are drawn where there are too many
+EXACT = 20_000  # that are all counted, such as the 126 x 126 of five and five values
 Floats = NDArray[np.float64]
 
 
@@ -46,6 +50,8 @@ def iqm_interval(*groups: ArrayLike) -> tuple[Floats, Floats]:
 def interval(statistic: Callable[..., Any], *groups: ArrayLike) -> tuple[Floats, Floats]:
     """Stratified 95 % percentile bootstrap interval of a statistic; see `iqm_interval`.
 
+    Of few values all resamples are counted (`EXACT`); of more, `RESAMPLES` are drawn.
+
     Args:
         statistic: a function of the resampled groups and the `axis` of their values.
         groups: see `iqm_interval`.
@@ -67,16 +73,48 @@ def interval(statistic: Callable[..., Any], *groups: ArrayLike) -> tuple[Floats,
                 parts.append(np.broadcast_to(value, (*resampled[0].shape[:-1], 1)))
         return statistic(*parts, axis=axis)
 
-    result = bootstrap(
-        several,
-        with_single,
-        n_resamples=RESAMPLES,
-        vectorized=True,
-        axis=0,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    ).confidence_interval
-    return np.asarray(result.low), np.asarray(result.high)
+    if prod(comb(2 * len(group) - 1, len(group)) for group in several) > EXACT:
+        result = bootstrap(
+            several,
+            with_single,
+            n_resamples=RESAMPLES,
+            vectorized=True,
+            axis=0,
+            method="percentile",
+            rng=np.random.default_rng(0),
+        ).confidence_interval
+        return np.asarray(result.low), np.asarray(result.high)
+    parts, weights = _every_resample(several)
+    values = np.asarray(with_single(*parts, axis=-1))
+    low, high = np.quantile(values, [0.025, 0.975], axis=-1, weights=weights, method="inverted_cdf")
+    return low, high
+
+
+def _every_resample(groups: Sequence[Floats]) -> tuple[list[Floats], Floats]:
+    """All resamples of several groups, with the probability of each.
+
+    Resamples that differ only in their order are one: 126 for five values in place of 3,125.
+
+    Returns:
+        (..., resamples, n) of each group of (n, ...), and (resamples,).
+    """
+    choices = [
+        np.array(list(combinations_with_replacement(range(len(group)), len(group))))
+        for group in groups
+    ]
+    shares = []
+    for chosen in choices:
+        size = chosen.shape[1]
+        counts = (chosen[:, :, None] == np.arange(size)).sum(axis=1)
+        shares.append(factorial(size) / factorial(counts).prod(axis=1) / size**size)
+    grid = np.meshgrid(*(np.arange(len(chosen)) for chosen in choices), indexing="ij")
+    rows = [axis.ravel() for axis in grid]
+    resamples = [
+        np.moveaxis(group, 0, -1)[..., chosen[row]]
+        for group, chosen, row in zip(groups, choices, rows, strict=True)
+    ]
+    weights = np.prod([share[row] for share, row in zip(shares, rows, strict=True)], axis=0)
+    return resamples, weights
 
 
 def median_reached(steps: Sequence[float | None]) -> tuple[float | None, int]:

@@ -56,6 +56,7 @@ STUDIES: dict[str, Study] = {
         laptop=(Arm(replace(task_config("copy_aba"), updates=5_000), CORES, TWO),),
         full=(Published("copy_aba-gato"),),
         seeds=TEN,
+        added=TEN[5:],
     ),
     "icu": Study(
         title="Length of stay",
@@ -71,6 +72,7 @@ STUDIES: dict[str, Study] = {
         ),
         full=(Published("icu-gato"),),
         seeds=TEN,
+        added=TEN[5:],
     ),
     "ptb": Study(
         title="Words of the Penn Treebank",

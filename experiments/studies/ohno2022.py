@@ -62,6 +62,7 @@ STUDIES: dict[str, Study] = {
             for task in ("smnist", "pmnist", "scifar")
         ),
         seeds=TEN,
+        added=TEN[5:],
     ),
     "rare_words": Study(
         title="Words of the Penn Treebank, rare ones apart",

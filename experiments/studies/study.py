@@ -20,7 +20,7 @@ from rlgates.experiments.studies.space import SPACE, Space
 from rlgates.registry import check_options
 
 Options = Mapping[str, Mapping[str, Any]]
-TEN = tuple(range(10))  # seeds; five can seldom contradict a claim of several parts
+TEN = tuple(range(10))  # seeds
 Chart = Literal["curves", "heat", "lengths", "benchmark"]
 
 
@@ -143,7 +143,7 @@ class EqualParameters:
         variant: distinguishes arms of the same title.
     """
 
-    config: AgentConfig | GymConfig
+    config: AgentConfig | GymConfig | TaskConfig
     cores: tuple[str, ...]
     parameters: int
     input_size: int
@@ -187,7 +187,9 @@ class Study:
         source: figures and tables of papers that it reproduces.
         laptop: rows that take an hour or two on two CPU cores.
         full: rows as published.
-        seeds: of each row and core.
+        seeds: of each row and core, fixed before the first run.
+        added: those of them that were added after a look at the results of the others; claims
+            are tested on these alone.
         chart: "curves": learning curves; "heat": loss of networks over learning rates and sizes;
             "lengths": success of agents over the one setting in which their environments differ;
             "benchmark": what each memory reaches over all games, and what it costs.
@@ -200,6 +202,7 @@ class Study:
     laptop: tuple[Rows, ...]
     full: tuple[Rows, ...] = ()
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    added: tuple[int, ...] = ()
     chart: Chart = "curves"
     costs: bool = False
     space: Space = field(default_factory=lambda: SPACE)
@@ -208,7 +211,10 @@ class Study:
         for name in ("laptop", "full"):
             _check_row(name, getattr(self, name), Rows)
         _check_row("seeds", self.seeds, int)
+        _check_row("added", self.added, int)
         check_seeds(self.seeds)
+        if not set(self.added) <= set(self.seeds):
+            raise ValueError(f"added seeds must be among {self.seeds}, got {self.added}.")
         check_choice("chart", self.chart, get_args(Chart))
 
     def arms(self, tier: Literal["laptop", "full"], cores: Sequence[str] = ()) -> list[Arm]:

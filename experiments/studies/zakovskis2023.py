@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rlgates.experiments.configs.published.zakovskis2023 import ABLATED, ABLATIONS, HEAT_SIZES
+from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.configs.tiers import task_config
 from rlgates.experiments.studies.space import SPACE, Range
-from rlgates.experiments.studies.study import Arm, Published, Study
+from rlgates.experiments.studies.study import Arm, EqualParameters, Published, Study
 
 CORES = ("rru", "gru", "lstm", "mogrifier")
 MUSIC = ("jsb", "nottingham", "musedata", "piano")
@@ -20,6 +21,7 @@ _JSB, _NOTTINGHAM, _DIGITS = (
 _JSB, _NOTTINGHAM = (
     replace(config, learning_rate=5e-3, epochs=100, patience=7) for config in (_JSB, _NOTTINGHAM)
 )
+_RADAM = replace(_DIGITS, optimizer="radam")
 # Labels of the ablations.
 WITHOUT = {
     "no-normalization": "no normalization",
@@ -38,6 +40,11 @@ _SPACE = SPACE | {
 }
 
 
+def _equal(config: TaskConfig, inputs: int, parameters: int) -> EqualParameters:
+    """The other cells with as many parameters as the RRU of 128 units, as the paper has them."""
+    return EqualParameters(config, CORES[1:], parameters, inputs, variant="equal parameters")
+
+
 def _dropout(rate: float) -> Arm:
     options = {core: {name: rate} for core, name in _DROPOUT.items()}
     return Arm(_NOTTINGHAM, CORES, options, variant=f"dropout {rate:g}")
@@ -47,14 +54,19 @@ STUDIES: dict[str, Study] = {
     "music": Study(
         title="Polyphonic music",
         source="Zakovskis et al. 2023, table 1, figure 8",
-        laptop=(Arm(_JSB, CORES), Arm(_NOTTINGHAM, CORES)),
+        laptop=(
+            Arm(_JSB, CORES),
+            Arm(_NOTTINGHAM, CORES),
+            _equal(_JSB, 88, 177_136),
+            _equal(_NOTTINGHAM, 88, 177_136),
+        ),
         full=tuple(Published(f"{task}-rru") for task in MUSIC),
         space=_SPACE,
     ),
     "residual": Study(
         title="Text, reviews and pixels with the residual cell",
         source="Zakovskis et al. 2023, table 1",
-        laptop=(Arm(replace(_DIGITS, optimizer="radam"), CORES),),
+        laptop=(Arm(_RADAM, CORES), _equal(_RADAM, 1, 83_524)),
         full=tuple(
             Published(f"{task}-rru")
             for task in (

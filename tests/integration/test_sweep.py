@@ -341,7 +341,7 @@ def test_the_list_of_studies(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sweep", "--list"]) == 0
     listed = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [words[0] for words in listed] == list(STUDIES)
-    assert ["music", "40", "runs", "Polyphonic", "music"] in [words[:5] for words in listed]
+    assert ["music", "70", "runs", "Polyphonic", "music"] in [words[:5] for words in listed]
 
 
 @pytest.mark.parametrize("name", STUDIES)

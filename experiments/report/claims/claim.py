@@ -4,39 +4,49 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import pandas as pd
 
 from rlgates.experiments.report.rows import provenance, read_frame
+from rlgates.experiments.report.timings.core_speed import read_speed
+from rlgates.experiments.studies import STUDIES
 
-Verdict = Literal["reproduced", "contradicted", "open"]
-SEEDS = 5  # that a verdict about learning needs
-LEVEL = 0.05  # of an error, one-sided, for each verdict
+Outcome = Literal["true", "false", "open"]
+Scale = Literal["as published", "smaller"]
+Verdict = Literal[
+    "reproduced",
+    "reproduced at smaller scale",
+    "not reproduced at smaller scale",
+    "contradicted",
+    "open",
+]
+SEEDS = 5  # that an outcome about learning needs
+LEVEL = 0.05  # of an error, one-sided, for each outcome
 
 
 class Ruling(NamedTuple):
-    """A verdict, and the p-value of the claim being contradicted by chance."""
+    """What a test says of a claim, and the p-value of its being false by chance."""
 
-    verdict: Verdict
-    contradicted: float
+    outcome: Outcome
+    p_false: float
 
 
 OPEN = Ruling("open", 1.0)
 
 
-def ruling_from_p(reproduced: float, contradicted: float) -> Ruling:
+def ruling_from_p(true: float, false: float) -> Ruling:
     """Rule by the p-values of both directions."""
-    if reproduced <= LEVEL:
-        return Ruling("reproduced", contradicted)
-    return Ruling("contradicted" if contradicted <= LEVEL else "open", contradicted)
+    if true <= LEVEL:
+        return Ruling("true", false)
+    return Ruling("false" if false <= LEVEL else "open", false)
 
 
-def ruling_from_fact(true: bool, false: bool) -> Ruling:
-    """Rule about a fact, without a p-value; what is neither true nor false is open."""
-    return Ruling("reproduced", 1.0) if true else Ruling("contradicted", 0.0) if false else OPEN
+def ruling_from_fact(true: bool) -> Ruling:
+    """Rule about a fact, without a p-value."""
+    return Ruling("true", 1.0) if true else Ruling("false", 0.0)
 
 
 def p_of_any(p: Sequence[float]) -> float:
@@ -52,7 +62,7 @@ class Finding(NamedTuple):
     """What a test found.
 
     Attributes:
-        ruling: "open" where the budget, or the number of seeds, does not decide.
+        ruling: open where the budget, or the number of seeds, does not decide.
         numbers: behind it, with their interval.
         provenance: the commands and commits behind them.
     """
@@ -62,9 +72,9 @@ class Finding(NamedTuple):
     provenance: str = ""
 
     @property
-    def verdict(self) -> Verdict:
-        """The verdict of the ruling."""
-        return self.ruling.verdict
+    def outcome(self) -> Outcome:
+        """The outcome of the ruling."""
+        return self.ruling.outcome
 
 
 class Results:
@@ -77,12 +87,19 @@ class Results:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._tables: dict[str, pd.DataFrame] = {}
+        self._speed: dict[str, Any] | None = None
 
     def table(self, name: str) -> pd.DataFrame:
         """Return `<name>.csv`; an empty frame if it does not exist."""
         if name not in self._tables:
             self._tables[name] = read_frame(self.folder / f"{name}.csv")
         return self._tables[name]
+
+    def speed(self) -> dict[str, Any]:
+        """Return the timings of cores; see `read_speed`."""
+        if self._speed is None:
+            self._speed = read_speed(self.folder / "core_speed.json")
+        return self._speed
 
 
 class RunGroup(NamedTuple):
@@ -101,7 +118,11 @@ class RunGroup(NamedTuple):
     variant: str = ""
 
     def rows(self, results: Results, suffix: str = "") -> pd.DataFrame:
-        """Select their rows in `<study><suffix>.csv`, in the order of the seeds."""
+        """Select their rows in `<study><suffix>.csv`, in the order of the seeds.
+
+        Of a study of ours only the seeds that it names count and, where seeds were added after
+        a look at the results, those alone.
+        """
         table = results.table(self.study + suffix)
         if table.empty:
             return table
@@ -110,6 +131,9 @@ class RunGroup(NamedTuple):
             & (table["core"] == self.core)
             & (table["variant"] == self.variant)
         ]
+        if study := STUDIES.get(self.study):
+            tested = [str(seed) for seed in study.added or study.seeds]
+            selected = selected[selected["seed"].isin(tested)]
         return selected.sort_values("seed", key=lambda seeds: seeds.astype(int), kind="stable")
 
     def __str__(self) -> str:
@@ -119,6 +143,11 @@ class RunGroup(NamedTuple):
 
 class Test(ABC):
     """Something that the results show to be true or false."""
+
+    @property
+    def learns(self) -> bool:
+        """Whether it is about training, which may fail for other reasons than the core."""
+        return False
 
     @property
     @abstractmethod
@@ -144,6 +173,10 @@ class RunTest(Test):
 
     suffix: ClassVar[str] = ""
 
+    @property
+    def learns(self) -> bool:
+        return True
+
     def groups(self) -> Sequence[RunGroup]:
         """Return the runs that it needs: its attributes that are groups, in their order."""
         return [value for value in vars(self).values() if isinstance(value, RunGroup)]
@@ -166,9 +199,13 @@ class RunTest(Test):
 
 @dataclass(frozen=True)
 class All(Test):
-    """Several tests: reproduced if all are; contradicted if one is, for which see `p_of_any`."""
+    """Several tests: true if all are; false if one is, for which see `p_of_any`."""
 
     tests: tuple[Test, ...]
+
+    @property
+    def learns(self) -> bool:
+        return any(test.learns for test in self.tests)
 
     @property
     def parts(self) -> tuple[str, str]:
@@ -183,18 +220,54 @@ class All(Test):
 
     def judge(self, results: Results) -> Finding:
         findings = [test.judge(results) for test in self.tests]
-        p = p_of_any([finding.ruling.contradicted for finding in findings])
-        whole = all(finding.verdict == "reproduced" for finding in findings)
-        verdict: Verdict = "reproduced" if whole else "contradicted" if p <= LEVEL else "open"
+        p = p_of_any([finding.ruling.p_false for finding in findings])
+        whole = all(finding.outcome == "true" for finding in findings)
+        outcome: Outcome = "true" if whole else "false" if p <= LEVEL else "open"
         numbers = "; ".join(dict.fromkeys(finding.numbers for finding in findings))
         sources = dict.fromkeys(finding.provenance for finding in findings)
-        return Finding(Ruling(verdict, p), numbers, "; ".join(filter(None, sources)))
+        return Finding(Ruling(outcome, p), numbers, "; ".join(filter(None, sources)))
 
 
 def _parts_of(test: Test) -> list[tuple[str, str]]:
     if isinstance(test, All):
         return [pair for one in test.tests for pair in _parts_of(one)]
     return [test.parts]
+
+
+class Setting(NamedTuple):
+    """What a claim was tested with.
+
+    Attributes:
+        paper: the paper's sizes, lengths, budget and data.
+        ours: our own.
+        scale: "as published" only where sizes, budget and data are the paper's or beyond.
+    """
+
+    paper: str
+    ours: str
+    scale: Scale = "smaller"
+
+
+COMPUTED = Setting("follows from the equations", "computed from them", "as published")
+
+
+def verdict_of(outcome: Outcome, scale: Scale, reached: bool | None) -> Verdict:
+    """Turn what a test says into a verdict about the paper.
+
+    Args:
+        outcome: of the test.
+        scale: how near the test is to the paper.
+        reached: whether the positive controls were; None: there are none. Without them a core that
+            fails may have had no chance, and nothing is contradicted.
+    """
+    if outcome == "open" or reached is False:
+        return "open"
+    if scale == "smaller":
+        true = outcome == "true"
+        return "reproduced at smaller scale" if true else "not reproduced at smaller scale"
+    if outcome == "true":
+        return "reproduced"
+    return "contradicted" if reached else "open"
 
 
 @dataclass(frozen=True)
@@ -205,10 +278,24 @@ class Claim:
         place: in the paper.
         words: what it says, in our words.
         test: how it is tested here.
-        note: how that differs from the paper's own test, where it does in more than its size.
+        setting: of the paper, and of the test.
+        controls: what must be true for a failure to mean anything: that other cores learn there.
     """
 
     place: str
     words: str
     test: Test
-    note: str = field(default="", kw_only=True)
+    setting: Setting = COMPUTED
+    controls: tuple[Test, ...] = ()
+
+    def judge(self, results: Results) -> tuple[Verdict, Finding]:
+        """Test it, and the controls; see `verdict_of`."""
+        finding = self.test.judge(results)
+        controls = [control.judge(results) for control in self.controls]
+        reached = None if self.test.learns else True
+        if controls:
+            reached = all(control.outcome == "true" for control in controls)
+            text = "; ".join(control.numbers for control in controls)
+            reaching = "reached" if reached else "not reached"
+            finding = finding._replace(numbers=f"{finding.numbers}; control {reaching}: {text}")
+        return verdict_of(finding.outcome, self.setting.scale, reached), finding

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from scipy.stats import linregress
 
 from rlgates.experiments.analysis import refine_gate
 from rlgates.experiments.report.claims.claim import OPEN, Finding, Results, Test, ruling_from_fact
+from rlgates.experiments.report.timings.core_speed import TABLE_SHAPE, comparison_with
 from rlgates.gates import Gate, master, refine
 from rlgates.registry import make_core
 
@@ -34,12 +35,12 @@ class Exact(Test):
 
     def judge(self, results: Results) -> Finding:
         true, numbers = self.compute()
-        return Finding(ruling_from_fact(true, not true), numbers, "`rlgates ledger`")
+        return Finding(ruling_from_fact(true), numbers, "`rlgates ledger`")
 
 
 @dataclass(frozen=True)
 class Cost(Test):
-    """A core takes more, or at most, some multiple of another one's time.
+    """The plain loop of a core takes more, or at most, some multiple of another one's time.
 
     Attributes:
         core, than: names of cores of as many units, with options as in "lstm:tied=True".
@@ -55,23 +56,37 @@ class Cost(Test):
     def parts(self) -> tuple[str, str]:
         bound = f"at most {self.most:g}" if self.most < math.inf else f"at least {self.least:g}"
         return (
-            f"forward and backward of `{self.core}` take {bound} times those of",
+            f"forward and backward of the plain loop of `{self.core}` take {bound} times those of",
             f"`{self.than}`",
         )
 
     def judge(self, results: Results) -> Finding:
-        costs = {row["core"]: row for row in results.table("core_costs").to_dict("records")}
-        if not {self.core, self.than} <= costs.keys():
-            return Finding(OPEN, "not timed yet", "`rlgates bench cores`")
-        times = [float(costs[name]["relative_time"]) for name in (self.core, self.than)]
+        speed = results.speed()
+        cases = [speed["cores"].get(name, {}).get(f"{TABLE_SHAPE}/1") for name in self.names]
+        times = [time for case in cases if case and (time := _plain_time(case)) is not None]
+        if len(times) < len(cases):
+            command = f"`rlgates bench cores --cores {' '.join(self.names)}`"
+            return Finding(OPEN, "not timed yet", command)
         ratio = times[0] / times[1]
-        commit = costs[self.core]["commit"][:7]
-        true = self.least <= ratio <= self.most
+        commits = dict.fromkeys(speed["runs"][case["run"]]["commit"][:7] for case in cases)
         return Finding(
-            ruling_from_fact(true, not true),
+            ruling_from_fact(self.least <= ratio <= self.most),
             f"{self.core} / {self.than} = {ratio:.2f}",
-            f"`rlgates bench cores`, commit {commit}",
+            f"`rlgates bench cores`, commit {', '.join(commits)}",
         )
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Both cores."""
+        return self.core, self.than
+
+
+def _plain_time(case: Mapping[str, Any]) -> float | None:
+    """The time of the plain loop over that of `nn.LSTM`, which is the same for all cores."""
+    layer, plain = (comparison_with(case, rival) for rival in ("nn.LSTM", "plain"))
+    if layer is None or (plain is None and case["backend"] != "plain"):
+        return None
+    return (1.0 if plain is None else plain.ratio) / layer.ratio
 
 
 def refine_bounds() -> tuple[bool, str]:

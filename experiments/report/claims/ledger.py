@@ -13,7 +13,7 @@ from rlgates.experiments.report.rows import markdown, no_results_error
 from rlgates.experiments.runs.files import write_atomically
 
 LEDGER = "LEDGER.md"
-Judged = Mapping[str, Sequence[tuple[Claim, Finding]]]
+Judged = Mapping[str, Sequence[tuple[Claim, Verdict, Finding]]]
 """The claims of each paper, with what was found."""
 
 
@@ -34,14 +34,14 @@ def judge_claims(results: Path) -> Judged:
     """Judge all claims by the tables in a folder."""
     tables = Results(results)
     return {
-        paper: [(claim, claim.test.judge(tables)) for claim in claims]
+        paper: [(claim, *claim.judge(tables)) for claim in claims]
         for paper, claims in CLAIMS.items()
     }
 
 
 def verdict_summary(judged: Judged) -> str:
-    """Count the verdicts: "3 claims: 2 reproduced, 0 contradicted, 1 open"."""
-    counts = Counter(finding.verdict for claims in judged.values() for _, finding in claims)
+    """Count the verdicts: "3 claims: 2 reproduced, ..., 0 contradicted, 1 open"."""
+    counts = Counter(verdict for claims in judged.values() for _, verdict, _ in claims)
     words = ", ".join(f"{counts[verdict]} {verdict}" for verdict in get_args(Verdict))
     return f"{counts.total()} claims: {words}"
 
@@ -50,23 +50,29 @@ def ledger(judged: Judged) -> str:
     """Format the page: the number of each verdict, then a table for each paper."""
     parts = [
         "# Claims of the papers, and what was found here\n",
-        f"{verdict_summary(judged)}. A verdict is about the sizes and budgets of our own "
-        f"tests, which are named. It needs {SEEDS} seeds of each core and, where two are compared, "
-        f"an exact permutation test with a one-sided p of at most {LEVEL:g}; else it is open. A "
-        "claim of several parts is reproduced if each part is, and contradicted if the p of some "
-        f"part's being so, of all together, is at most {LEVEL:g} (Simes 1986). What is said of "
-        "costs rests on the medians of one series of timings. Of so many claims some err. P(a "
+        f"{verdict_summary(judged)}. Most tests here are far smaller than the papers', and say so: "
+        "what holds or fails in them is reproduced, or not reproduced, at smaller scale. A claim "
+        "is contradicted only where sizes, budget and data are the paper's or beyond, and where "
+        "positive controls, cores that should learn there, did. Where a control is not reached the "
+        f"claim is open. A test needs {SEEDS} seeds of each core, named in the study before its "
+        "first run; where seeds were added later, it reads the added ones alone. It decides with "
+        f"an exact one-sided p of at most {LEVEL:g}: permutations where two cores are compared; "
+        "the binomial distribution where runs solve a task or not, so that three of five "
+        "count as solved, and none as not. A claim of several parts holds if each does, and fails "
+        f"if the p of some part's failing, of all together, is at most {LEVEL:g} (Simes 1986). "
+        "Differences of accuracy that the examples of a small test set cannot show decide nothing. "
+        "Where a task was run at several lengths, the longest counts. What is said of costs rests "
+        "on medians of one series of timings of the plain loops. Of so many claims some err. P(a "
         "sooner than b): how often a run of a is sooner than one of b, runs that never get there "
         "being last. Differences are means over runs with the same seed. In brackets: 95 % "
         "bootstrap intervals. `rlgates ledger` writes this page from the tables beside it.\n",
     ]
-    heads = ("claim", "place", "our test", "found", "verdict", "made by")
+    heads = ("claim", "place", "the paper's", "ours", "our test", "found", "verdict", "made by")
     for paper, claims in judged.items():
         lines = []
-        for claim, finding in claims:
-            test = claim.test.words + (f" ({claim.note})" if claim.note else "")
-            verdict = f"**{finding.verdict}**"
-            cells = (claim.words, claim.place, test, finding.numbers, verdict)
-            lines.append((*cells, finding.provenance))
+        for claim, verdict, finding in claims:
+            paper_setting, ours, _ = claim.setting
+            cells = (claim.words, claim.place, paper_setting, ours, claim.test.words)
+            lines.append((*cells, finding.numbers, f"**{verdict}**", finding.provenance))
         parts.append(f"## {paper}\n\n{markdown(heads, lines)}")
     return "\n".join(parts)

@@ -35,7 +35,7 @@ class CurveTest(Test):
         if rows.empty:
             return Finding(OPEN, "not computed yet", command)
         true, numbers = self.compare(read_saturation(rows))
-        return Finding(ruling_from_fact(true, not true), numbers, command)
+        return Finding(ruling_from_fact(true), numbers, command)
 
 
 @dataclass(frozen=True)

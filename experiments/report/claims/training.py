@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import pandas as pd
-from scipy.stats import wasserstein_distance
+from scipy.stats import binom, wasserstein_distance
 
 from rlgates.experiments.analysis.stats import (
     p_gained,
@@ -24,7 +24,6 @@ from rlgates.experiments.report.claims.claim import (
     RunGroup,
     RunTest,
     Test,
-    ruling_from_fact,
     ruling_from_p,
 )
 from rlgates.experiments.report.rows import numbers
@@ -32,6 +31,7 @@ from rlgates.experiments.report.studies.paired import steps_and_success
 from rlgates.experiments.tasks import TASKS
 
 AT_BASELINE = 0.95  # of the loss without memory
+SELDOM = 0.1  # how often what never happens may happen by accident
 Measure = Literal["moved", "shortest", "longest", "change"]
 MEASURE_WORDS: dict[Measure, str] = {
     "moved": "how far the gates of the units move in training (distance of their histograms)",
@@ -47,9 +47,20 @@ def steps_to_solve(rows: pd.DataFrame) -> list[float]:
     return [steps if solved else math.inf for steps, solved in runs]
 
 
+def ruling_from_count(count: int, runs: int, never: bool = False) -> Ruling:
+    """Rule whether something happens, or (`never`) does not, in most runs.
+
+    It happens if so many runs are too many for an accident (three of five: p = 0.009 at `SELDOM`),
+    and does not if they are too few for one run in two (none of five: p = 0.03).
+    """
+    happens = float(binom.sf(count - 1, runs, SELDOM))
+    fails = float(binom.cdf(count, runs, 0.5))
+    return ruling_from_p(fails, happens) if never else ruling_from_p(happens, fails)
+
+
 @dataclass(frozen=True)
 class Solves(RunTest):
-    """A core solves a task on every seed, or (`never`) on none.
+    """A core solves a task, or (`never`) does not; see `ruling_from_count`.
 
     Attributes:
         eventually: the paper says that it is solved, not in how many updates; then the end of our
@@ -62,7 +73,7 @@ class Solves(RunTest):
 
     @property
     def parts(self) -> tuple[str, str]:
-        return f"{'never' if self.never else 'always'} solved:", str(self.where)
+        return f"{'not ' if self.never else ''}solved:", str(self.where)
 
     def compare(self, rows: Sequence[pd.DataFrame]) -> tuple[Ruling, str]:
         (runs,) = rows
@@ -70,25 +81,25 @@ class Solves(RunTest):
         text = f"{self.where.core} solves it on {len(times)} of {len(runs)}"
         if times:
             text += f", after {np.median(times):,.0f}"
-        every, none = len(times) == len(runs), not times
-        if self.never:
-            every, none = none, every
-        elif none and self.eventually:
+        ruling = ruling_from_count(len(times), len(runs), self.never)
+        if ruling.outcome == "false" and self.eventually:
             share = np.nanmedian(numbers(runs, "loss") / numbers(runs, "baseline"))
             text += f", and ends at a median of {share:.2f} of the loss without memory"
             return OPEN, text
-        return ruling_from_fact(every, none), text
+        return ruling, text
 
 
 @dataclass(frozen=True)
-class StaysAtBaseline(RunTest):
-    """A core stays near the loss of the best prediction without memory, on every seed."""
+class Learns(RunTest):
+    """A core gets below the loss of the best prediction without memory, or (`never`) does not."""
 
     where: RunGroup
+    never: bool = False
 
     @property
     def parts(self) -> tuple[str, str]:
-        return f"above {AT_BASELINE:g} of the loss without memory:", str(self.where)
+        side = "above" if self.never else "below"
+        return f"{side} {AT_BASELINE:g} of the loss without memory:", str(self.where)
 
     def compare(self, rows: Sequence[pd.DataFrame]) -> tuple[Ruling, str]:
         (runs,) = rows
@@ -96,9 +107,26 @@ class StaysAtBaseline(RunTest):
         if diverged:
             return OPEN, f"{self.where.core} diverges on {diverged} of {len(runs)}"
         shares = numbers(runs, "loss") / numbers(runs, "baseline")
-        above = shares > AT_BASELINE
+        below = int((shares <= AT_BASELINE).sum())
         text = f"{self.where.core} ends at {shares.min():.2f} to {shares.max():.2f} of it"
-        return ruling_from_fact(bool(above.all()), not above.any()), text
+        return ruling_from_count(below, len(shares), self.never), text
+
+
+@dataclass(frozen=True)
+class Diverges(RunTest):
+    """The training of a core diverges."""
+
+    where: RunGroup
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        return "diverges:", str(self.where)
+
+    def compare(self, rows: Sequence[pd.DataFrame]) -> tuple[Ruling, str]:
+        (runs,) = rows
+        diverged = int((runs["diverged_at"] != "").sum())
+        text = f"{self.where.core} diverges on {diverged} of {len(runs)}"
+        return ruling_from_count(diverged, len(runs)), text
 
 
 @dataclass(frozen=True)
@@ -129,12 +157,15 @@ class Better(RunTest):
     Attributes:
         column: of the tables: success, or the figure of the task on its test set.
         margin: in the unit of the column.
+        examples: of a small test set of accuracies, which is the same for all seeds: a difference
+            of less than two of its standard errors decides nothing.
     """
 
     where: RunGroup
     than: RunGroup
     column: Literal["success", "test"] = "success"
     margin: float = 0.0
+    examples: int | None = None
 
     @property
     def parts(self) -> tuple[str, str]:
@@ -164,6 +195,11 @@ class Better(RunTest):
         task = rows[0]["task"].iloc[0]
         more = self.column == "success" or TASKS[task].higher_is_better
         above = (scores - reference if more else reference - scores) - self.margin
+        if self.examples:
+            shares = np.array([scores.mean(), reference.mean()])
+            error = float(np.sqrt((shares * (1 - shares)).sum() / self.examples))
+            if abs(above.mean()) < 2 * error:
+                return OPEN, f"{text}, of {self.examples} examples: standard error {error:.2g}"
         return ruling_from_p(p_gained(above), p_gained(-above)), text
 
 
@@ -219,10 +255,12 @@ class Moves(RunTest):
                 return float(after.mean() - numbers(units, "timescale_before").mean())
 
 
-def better_than(runs: RunGroup, *cores: str, margin: float = 0.0) -> Test:
+def better_than(
+    runs: RunGroup, *cores: str, margin: float = 0.0, examples: int | None = None
+) -> Test:
     """Test whether a core is better on test than each of the others, all else being equal."""
     others = (runs._replace(core=core) for core in cores)
-    return _all(*(Better(runs, other, "test", margin) for other in others))
+    return _all(*(Better(runs, other, "test", margin, examples) for other in others))
 
 
 def sooner_than(runs: RunGroup, *cores: str) -> Test:

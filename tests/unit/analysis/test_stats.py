@@ -9,6 +9,7 @@ import pytest
 from scipy.stats import mannwhitneyu
 
 from rlgates.experiments.analysis.stats import (
+    iqm,
     iqm_interval,
     p_gained,
     p_greater,
@@ -101,6 +102,28 @@ def test_permutations_of_the_textbook() -> None:
     assert p_gained([1, 2, 3, 4, 5]) == pytest.approx(1 / 32)
     assert p_gained([-1, -2, -3]) == 1
     assert p_gained([1]) == p_greater([2, 3], [1]) == 1
+
+
+def test_few_values_have_all_their_resamples_counted() -> None:
+    """As by brute force: 5^5 = 3,125 of one group, 3^3 x 4^4 = 6,912 of two."""
+    rng = np.random.default_rng(0)
+    for sizes in ((5,), (3, 4), (1, 5)):
+        groups = [rng.normal(size=(size, 2)) for size in sizes]
+        every = [list(product(range(size), repeat=size)) for size in sizes]
+        values = [
+            iqm(
+                np.concatenate(
+                    [group[list(one)] for group, one in zip(groups, chosen, strict=True)]
+                )
+            )
+            for chosen in product(*every)
+        ]
+        brute = np.quantile(values, [0.025, 0.975], axis=0, method="inverted_cdf")
+        np.testing.assert_allclose(iqm_interval(*groups), brute)
+    worst = paired_difference([1, 2, 3, 4, 5], [0, 0, 0, 0, 6])  # 1, 2, 3, 4, -1
+    means = [np.mean(one) for one in product([1, 2, 3, 4, -1], repeat=5)]
+    exact = np.quantile(means, [0.025, 0.975], method="inverted_cdf")
+    np.testing.assert_allclose([worst.low, worst.high], exact)
 
 
 def _signs(values: list[int]) -> float:

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from rlgates.experiments.cli import main as cli
 from rlgates.experiments.report.claims import CLAIMS, Claim, Results
-from rlgates.experiments.report.claims.claim import SEEDS, All, RunGroup, RunTest, Test, p_of_any
+from rlgates.experiments.report.claims.claim import (
+    SEEDS,
+    All,
+    Outcome,
+    RunGroup,
+    RunTest,
+    Scale,
+    Setting,
+    Test,
+    Verdict,
+    p_of_any,
+    verdict_of,
+)
 from rlgates.experiments.report.claims.exact import (
     Cost,
     Exact,
@@ -25,10 +38,12 @@ from rlgates.experiments.report.claims.ledger import ledger
 from rlgates.experiments.report.claims.saturation import Fastest, Order, Slopes
 from rlgates.experiments.report.claims.training import (
     Better,
+    Diverges,
+    Learns,
     Moves,
     Solves,
     Sooner,
-    StaysAtBaseline,
+    ruling_from_count,
 )
 from rlgates.experiments.runs.logs import write_rows
 from rlgates.experiments.sweep.sweep import SweepConfig, find_study, study_conditions
@@ -88,6 +103,53 @@ def test_each_claim_is_said_once() -> None:
     assert len(words) >= 45
 
 
+def test_claims_that_something_fails_have_a_control() -> None:
+    for claim in EVERY_CLAIM:
+        negative = [test for test in single(claim.test) if getattr(test, "never", False)]
+        assert not negative or claim.controls, claim.words
+        assert not any(getattr(test, "never", False) for test in claim.controls), claim.words
+
+
+def test_a_claim_says_how_near_its_test_is_to_the_paper() -> None:
+    for claim in EVERY_CLAIM:
+        assert all(claim.setting), claim.words
+        if claim.test.learns and claim.setting.scale == "as published":
+            assert claim.controls, claim.words
+
+
+@pytest.mark.parametrize(
+    ("outcome", "scale", "reached", "verdict"),
+    [
+        ("true", "as published", None, "reproduced"),
+        ("true", "as published", True, "reproduced"),
+        ("true", "smaller", None, "reproduced at smaller scale"),
+        ("false", "smaller", True, "not reproduced at smaller scale"),
+        ("false", "smaller", None, "not reproduced at smaller scale"),
+        ("false", "as published", True, "contradicted"),
+        ("false", "as published", None, "open"),
+        *(
+            (outcome, scale, False, "open")
+            for outcome in get_args(Outcome)
+            for scale in get_args(Scale)
+        ),
+        *(
+            ("open", scale, reached, "open")
+            for scale in get_args(Scale)
+            for reached in (None, True, False)
+        ),
+    ],
+)
+def test_verdicts(outcome: Any, scale: Any, reached: Any, verdict: str) -> None:
+    assert verdict_of(outcome, scale, reached) == verdict
+
+
+def test_every_verdict_can_be_reached_and_nothing_small_contradicts() -> None:
+    cases = list(product(get_args(Outcome), get_args(Scale), (None, True, False)))
+    assert {verdict_of(*case) for case in cases} == set(get_args(Verdict))
+    contradicted = [case for case in cases if verdict_of(*case) == "contradicted"]
+    assert contradicted == [("false", "as published", True)]
+
+
 def tables(folder: Path, rows: list[Mapping[str, Any]], end: str = "") -> Results:
     """A folder with one table, of the study "some"."""
     common = {
@@ -128,39 +190,67 @@ TENTH_APART = [
 
 
 @pytest.mark.parametrize(
-    ("test", "rows", "verdict", "found"),
+    ("test", "rows", "outcome", "found"),
     [
-        (Solves(A), runs("a", FIVE), "reproduced", "a solves it on 5 of 5, after 30; 5 seeds"),
-        (Solves(A), runs("a", [*FIVE[:4], None]), "open", "4 of 5, after 25"),
-        (Solves(A), runs("a", NEVER), "contradicted", "0 of 5; 5 seeds"),
+        (Solves(A), runs("a", FIVE), "true", "a solves it on 5 of 5, after 30; 5 seeds"),
+        (Solves(A), runs("a", [*FIVE[:3], None, None]), "true", "3 of 5, after 20"),
+        (Solves(A), runs("a", [*FIVE[:2], None, None, None]), "open", "2 of 5, after 15"),
+        (Solves(A, never=True), runs("a", [*FIVE[:3], None, None]), "false", "3 of 5"),
+        (Solves(A, never=True), runs("a", [*FIVE[:1], *NEVER[:4]]), "open", "1 of 5"),
+        (Solves(A), runs("a", NEVER), "false", "0 of 5; 5 seeds"),
         (
             Solves(A, eventually=True),
             runs("a", NEVER, [0.4, 0.5, 0.1, 0.2, 0.5]),
             "open",
             "0 of 5, and ends at a median of 0.80 of",
         ),
-        (Solves(A, eventually=True), runs("a", FIVE), "reproduced", "5 of 5"),
+        (Solves(A, eventually=True), runs("a", FIVE), "true", "5 of 5"),
         (Solves(A), runs("a", FIVE[:3]), "open", "3 of 3, after 20; 3 seeds"),
-        (Solves(A, never=True), runs("a", NEVER), "reproduced", "0 of 5"),
-        (Solves(A, never=True), runs("a", FIVE), "contradicted", "5 of 5"),
+        (Solves(A, never=True), runs("a", NEVER), "true", "0 of 5"),
+        (Solves(A, never=True), runs("a", FIVE), "false", "5 of 5"),
         (Solves(A), runs("b", FIVE), "open", "not run yet"),
-        (StaysAtBaseline(A), runs("a", NEVER, [0.5, 0.49, 0.48, 0.5, 0.51]), "reproduced", "0.96"),
-        (StaysAtBaseline(A), runs("a", NEVER, [0.5, 0.1, 0.48, 0.5, 0.51]), "open", "0.20 to 1.02"),
-        (StaysAtBaseline(A), runs("a", NEVER, [0.1] * 5), "contradicted", "0.20 to 0.20"),
-        (Sooner(A, B), runs("a", FIVE) + runs("b", NEVER), "reproduced", "= 1.00 [1.00, 1.00]"),
-        (Sooner(B, A), runs("a", FIVE) + runs("b", NEVER), "contradicted", "= 0.00 [0.00, 0.00]"),
+        (Learns(A, never=True), runs("a", NEVER, [0.5, 0.49, 0.48, 0.5, 0.51]), "true", "0.96"),
+        (
+            Learns(A, never=True),
+            runs("a", NEVER, [0.5, 0.1, 0.48, 0.5, 0.51]),
+            "open",
+            "0.20 to 1.02",
+        ),
+        (Learns(A, never=True), runs("a", NEVER, [0.1] * 5), "false", "0.20 to 0.20"),
+        (Learns(A), runs("a", NEVER, [0.1, 0.1, 0.1, 0.5, 0.5]), "true", "0.20 to 1.00"),
+        (Diverges(A), runs("a", NEVER), "false", "a diverges on 0 of 5"),
+        (
+            Diverges(A),
+            [{**row, "diverged_at": 1} for row in runs("a", NEVER)],
+            "true",
+            "a diverges on 5 of 5",
+        ),
+        (
+            Better(A, B, "test", examples=360),
+            [{**row, "task": "digits"} for row in TENTH_APART],
+            "false",
+            "a 0.3, b 0.4",
+        ),
+        (
+            Better(A, B, "test", examples=80),
+            [{**row, "task": "digits"} for row in TENTH_APART],
+            "open",
+            "of 80 examples: standard error 0.075",
+        ),
+        (Sooner(A, B), runs("a", FIVE) + runs("b", NEVER), "true", "= 1.00 [1.00, 1.00]"),
+        (Sooner(B, A), runs("a", FIVE) + runs("b", NEVER), "false", "= 0.00 [0.00, 0.00]"),
         (Sooner(A, B), runs("a", NEVER) + runs("b", NEVER), "open", "= 0.50 [0.50, 0.50]"),
         (Sooner(A, B), runs("a", FIVE) + runs("b", FIVE[:4]), "open", "4 seeds"),
         (
             Better(A, B, "test"),
             TENTH_APART,
-            "reproduced",
+            "true",
             "a 0.3, b 0.4: difference -0.1 [-0.1, -0.1]",
         ),
         (
             Better(A, B, "test"),
             [{**row, "task": "copy_aba"} for row in TENTH_APART],
-            "contradicted",
+            "false",
             "a 0.3, b 0.4",
         ),
         *(
@@ -173,7 +263,7 @@ TENTH_APART = [
             for pair in ((A, B), (B, A))
         ),
         (
-            StaysAtBaseline(A),
+            Learns(A, never=True),
             [{**row, "loss": "nan", "diverged_at": 1} for row in runs("a", NEVER)],
             "open",
             "a diverges on 5 of 5",
@@ -181,20 +271,20 @@ TENTH_APART = [
         (
             Better(A, B, "test", margin=0.2),
             TENTH_APART,
-            "contradicted",
+            "false",
             "difference -0.1",
         ),
         (
             Better(B, A, "test", margin=-0.2),
             TENTH_APART,
-            "reproduced",
+            "true",
             "difference 0.1",
         ),
     ],
 )
-def test_verdicts(test: Test, rows: list[Any], verdict: str, found: str, tmp_path: Path) -> None:
+def test_outcomes(test: Test, rows: list[Any], outcome: str, found: str, tmp_path: Path) -> None:
     finding = test.judge(tables(tmp_path, rows))
-    assert (finding.verdict, found in finding.numbers) == (verdict, True), finding
+    assert (finding.outcome, found in finding.numbers) == (outcome, True), finding
     if "not run" in found:
         assert finding.provenance == "`rlgates sweep some`"
     else:
@@ -207,17 +297,62 @@ def test_agents_are_compared_by_their_steps(tmp_path: Path) -> None:
         for core, all_steps in (("a", (1, 2, 3, 4, 5)), ("b", (9, "", "", 8, 7)))
         for seed, steps in enumerate(all_steps)
     ]
-    assert Sooner(A, B).judge(tables(tmp_path, rows)).verdict == "reproduced"
+    assert Sooner(A, B).judge(tables(tmp_path, rows)).outcome == "true"
+
+
+def test_counts_of_five_and_ten_seeds() -> None:
+    five = [ruling_from_count(count, 5).outcome for count in range(6)]
+    assert five == ["false", "open", "open", "true", "true", "true"]
+    ten = [ruling_from_count(count, 10, never=True).outcome for count in range(6)]
+    assert ten == ["true", "true", "open", "open", "false", "false"]
+
+
+def test_seeds_that_were_added_are_tested_alone(tmp_path: Path) -> None:
+    """Of `icu` seeds 5 to 9 were added: 0 to 4, and any that the study does not name, are not read.
+
+    Those of a study without added ones are all read.
+    """
+
+    def solved(seeds: range, study: str, title: str) -> list[Any]:
+        new = [{**runs("a", FIVE)[0], "title": title, "seed": seed} for seed in seeds]
+        tables(tmp_path, new)
+        (tmp_path / "some.csv").rename(tmp_path / f"{study}.csv")
+        return list(RunGroup(study, title, "a").rows(Results(tmp_path))["seed"])
+
+    assert solved(range(12), "icu", "icu") == ["5", "6", "7", "8", "9"]
+    assert solved(range(12), "music", "jsb") == ["0", "1", "2", "3", "4"]
+    assert solved(range(12), "mine", "x") == [str(seed) for seed in range(12)]
+
+
+def test_controls_decide_whether_a_failure_counts(tmp_path: Path) -> None:
+    results = tables(tmp_path, runs("a", NEVER) + runs("b", FIVE))
+    whole = Setting("100 steps", "100 steps", "as published")
+    fails, learns = Solves(A), Solves(B)
+    for setting, controls, verdict in (
+        (whole, (learns,), "contradicted"),
+        (whole, (), "open"),
+        (whole, (learns, fails), "open"),
+        (whole._replace(scale="smaller"), (learns,), "not reproduced at smaller scale"),
+        (whole._replace(scale="smaller"), (fails,), "open"),
+    ):
+        claim = Claim("figure 1", "A is good.", fails, setting, controls)
+        found, finding = claim.judge(results)
+        assert found == verdict
+        assert ("control" in finding.numbers) == bool(controls)
+    never = Claim("figure 1", "A is bad.", Solves(A, never=True), whole, (fails,))
+    assert never.judge(results)[0] == "open"
 
 
 def test_several_tests_hold_together(tmp_path: Path) -> None:
     results = tables(tmp_path, runs("a", FIVE) + runs("b", NEVER))
-    good, bad, unknown = Solves(A), Solves(B), Solves(RunGroup("other", "x", "a"))
-    assert All((good, Solves(B, never=True))).judge(results).verdict == "reproduced"
-    assert All((good, bad)).judge(results).verdict == "contradicted"
-    assert All((good, unknown)).judge(results).verdict == "open"
-    assert All((good, All((bad, unknown)))).judge(results).verdict == "contradicted"
-    assert All((good, All((bad, good)))).words == f"always solved: {A}, {B}, {A}"
+    good, bad, unknown = Solves(A), Solves(A, never=True), Solves(RunGroup("other", "x", "a"))
+    assert All((good, Solves(B, never=True))).judge(results).outcome == "true"
+    assert All((good, bad)).judge(results).outcome == "false"
+    assert Solves(B).judge(results).outcome == "false"
+    assert All((good, Solves(B))).judge(results).outcome == "open", "2 / 32"
+    assert All((good, unknown)).judge(results).outcome == "open"
+    assert All((good, All((bad, unknown)))).judge(results).outcome == "false"
+    assert All((good, All((bad, good)))).words == f"solved: {A}, {A}; not solved: {A}"
 
 
 def test_one_of_many_parts_is_not_contradicted_by_chance(tmp_path: Path) -> None:
@@ -228,10 +363,10 @@ def test_one_of_many_parts_is_not_contradicted_by_chance(tmp_path: Path) -> None
         rows += runs(where.core, NEVER, some)
     b, c, d = (Better(where, A, "test") for where in cores)  # p = 1 / 32 against b and c
     results = tables(tmp_path, rows)
-    assert b.judge(results).verdict == "contradicted"
-    assert All((b, d)).judge(results).verdict == "open", "2 / 32"
-    assert All((b, c)).judge(results).verdict == "contradicted", "2 / 2 / 32"
-    assert All((b, c, d)).judge(results).verdict == "contradicted", "3 / 2 / 32"
+    assert b.judge(results).outcome == "false"
+    assert All((b, d)).judge(results).outcome == "open", "2 / 32"
+    assert All((b, c)).judge(results).outcome == "false", "2 / 2 / 32"
+    assert All((b, c, d)).judge(results).outcome == "false", "3 / 2 / 32"
     assert p_of_any([0.6, 0.03, 0.03, 0.9]) == pytest.approx(4 / 2 * 0.03)
 
 
@@ -254,10 +389,10 @@ def test_gates_that_move(tmp_path: Path) -> None:
     tables(tmp_path, runs("a", FIVE) + runs("b", FIVE))
     results = tables(tmp_path, units("a", 0.3) + units("b", 0.1), "_gates")
     finding = Moves(A, B, "moved").judge(results)
-    assert finding.verdict == "reproduced"
+    assert finding.outcome == "true"
     assert "a 0.3, b 0.1 (P = 1.00 [1.00, 1.00]); 5 seeds" in finding.numbers
-    assert Moves(B, A, "longest").judge(results).verdict == "contradicted"
-    assert Moves(A, B, "change", factor=10).judge(results).verdict == "contradicted"
+    assert Moves(B, A, "longest").judge(results).outcome == "false"
+    assert Moves(A, B, "change", factor=10).judge(results).outcome == "false"
     assert "a 32, b 12 " in Moves(A, B, "shortest").judge(results).numbers
 
 
@@ -274,7 +409,7 @@ def test_gates_that_move(tmp_path: Path) -> None:
 )
 def test_what_can_be_computed(compute: Any, tmp_path: Path) -> None:
     finding = Exact("as computed", compute).judge(Results(tmp_path))
-    assert finding.verdict == "reproduced", finding
+    assert finding.outcome == "true", finding
 
 
 def test_saturation_is_read_from_its_table(tmp_path: Path) -> None:
@@ -287,30 +422,34 @@ def test_saturation_is_read_from_its_table(tmp_path: Path) -> None:
     plain = [{k: str(v) for k, v in row.items()} for row in rows]
     write_rows(tmp_path / "saturation.csv", plain, list(plain[0]))
     results = Results(tmp_path)
-    assert Slopes({"sigmoid": (-1.01, -0.99)}).judge(results).verdict == "reproduced"
-    assert Slopes({"softsign": (-1.01, -0.99)}).judge(results).verdict == "contradicted"
-    assert Order(1e4, ("fast", "sigmoid", "softsign")).judge(results).verdict == "reproduced"
-    assert Order(1e4, ("sigmoid", "fast")).judge(results).verdict == "contradicted"
+    assert Slopes({"sigmoid": (-1.01, -0.99)}).judge(results).outcome == "true"
+    assert Slopes({"softsign": (-1.01, -0.99)}).judge(results).outcome == "false"
+    assert Order(1e4, ("fast", "sigmoid", "softsign")).judge(results).outcome == "true"
+    assert Order(1e4, ("sigmoid", "fast")).judge(results).outcome == "false"
     first = Fastest(("Adam",), ("fast", "sigmoid", "softsign"), 3e-5).judge(results)
-    assert first.verdict == "reproduced"
+    assert first.outcome == "true"
     assert first.numbers == "updates with Adam: fast 10,000, sigmoid 100,000, softsign inf"
-    assert Fastest(("Adam",), ("sigmoid", "fast"), 1e-5).judge(results).verdict == "contradicted"
-    assert Slopes({"sigmoid": (-1, 0)}).judge(Results(tmp_path / "none")).verdict == "open"
+    assert Fastest(("Adam",), ("sigmoid", "fast"), 1e-5).judge(results).outcome == "false"
+    assert Slopes({"sigmoid": (-1, 0)}).judge(Results(tmp_path / "none")).outcome == "open"
 
 
 def test_costs_are_those_that_were_timed() -> None:
     results = Results(ROOT / "experiments" / "results")
-    assert Cost("dnc", "lstm", least=2.0).judge(results).verdict == "reproduced"
-    assert Cost("dnc", "lstm", most=2.0).judge(results).verdict == "contradicted"
-    assert Cost("lstm", "lstm", most=1.0).judge(Results(ROOT)).verdict == "open"
+    assert Cost("nru", "janet", least=2.0).judge(results).outcome == "true"
+    assert Cost("nru", "janet", most=2.0).judge(results).outcome == "false"
+    assert Cost("dnc", "lstm", least=2.0).judge(results).outcome == "true", "it has no fast path"
+    unknown = Cost("lstm", "lstm", most=1.0).judge(Results(ROOT))
+    assert unknown.outcome == "open"
+    assert unknown.provenance == "`rlgates bench cores --cores lstm lstm`"
 
 
 def test_the_page() -> None:
-    claim = Claim("figure 1", "A is good.", Solves(A), note="small")
-    text = ledger({"Someone 2020": [(claim, claim.test.judge(Results(ROOT)))]})
-    assert "1 claims: 0 reproduced, 0 contradicted, 1 open." in text
+    claim = Claim("figure 1", "A is good.", Solves(A), Setting("100 steps", "3 steps"))
+    text = ledger({"Someone 2020": [(claim, *claim.judge(Results(ROOT)))]})
+    assert "1 claims: 0 reproduced, 0 reproduced at smaller scale" in text
+    assert "0 contradicted, 1 open." in text
     assert "## Someone 2020\n" in text
-    line = f"| A is good. | figure 1 | always solved: {A} (small) | not run yet | **open** |"
+    line = f"| A is good. | figure 1 | 100 steps | 3 steps | solved: {A} | not run yet | **open** |"
     assert line in text
 
 
@@ -318,7 +457,7 @@ def test_the_command_and_that_the_page_is_up_to_date(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     committed = ROOT / "experiments" / "results"
-    for file in committed.glob("*.csv"):
+    for file in (*committed.glob("*.csv"), committed / "core_speed.json"):
         (tmp_path / file.name).symlink_to(file)
     assert cli.main(["ledger", "--results", str(tmp_path)]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "LEDGER.md")

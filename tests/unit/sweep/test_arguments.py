@@ -94,6 +94,10 @@ def test_the_tables_that_are_no_studies_are_known() -> None:
         ("laptop=(Arm(COPY, ()),)", "ValueError: cores must be one or more names, got none"),
         ("laptop=(Arm('copy', ('lstm',)),)", "TypeError: config must be a config of a task or env"),
         ("laptop=ROW, seeds=3", "TypeError: seeds must be a tuple of numbers, got 3."),
+        (
+            "laptop=ROW, added=(5,)",
+            "ValueError: added seeds must be among (0, 1, 2, 3, 4), got (5,).",
+        ),
         ("laptop=ROW, seeds=(0, 0)", "ValueError: seeds must be one or more different numbers"),
         ("laptop=ROW, chart='curve'", "ValueError: unknown chart 'curve'. Did you mean 'curves'?"),
         (
