@@ -173,6 +173,7 @@ class RunFolder:
         sessions = read_json(self.manifest)["sessions"]
         last = sessions[-1]
         machine = {name: last[name] for name in ("cpus", "threads", "cpu", "isa", "device")}
+        machine["blas"] = last.get("blas", "")  # of a run that began before it was noted
         states = [one["git"] for one in sessions if one["git"]]
         commits = " ".join(dict.fromkeys(git["commit"] for git in states))
         dirty = any(git["dirty"] for git in states) if states else ""

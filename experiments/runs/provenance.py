@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -32,6 +33,7 @@ def session(step: int, threads: int, device: torch.device, ranks: int = 1) -> di
         "cpu": cpu_model(),
         "cpus": os.cpu_count(),
         "isa": instruction_set(),
+        "blas": blas(),
     }
 
 
@@ -86,6 +88,15 @@ def instruction_set() -> str:
     except ImportError:
         return ""
     return _native.use("")
+
+
+def blas() -> str:
+    """The library of torch's matrix products and what it may use: "mkl 2024.2, AVX512"."""
+    text = torch.__config__.show()
+    name = re.search(r"BLAS_INFO=(\w+)", text)
+    version = re.search(r"(?:Math Kernel Library|OpenBLAS) (?:Version )?v?([\d.]+)", text)
+    found = " ".join(match[1] for match in (name, version) if match)
+    return ", ".join(filter(None, (found, torch.backends.cpu.get_cpu_capability())))
 
 
 def now() -> str:

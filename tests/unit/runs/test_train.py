@@ -79,7 +79,7 @@ def test_the_manifest(finished: AgentConfig) -> None:
     assert found["seed"] == 3
     assert found["config"]["env_settings"] == SETTINGS
     (session,) = found["sessions"]
-    assert {"start", "end", "command", "git", "platform", "cpus", "isa"} <= session.keys()
+    assert {"start", "end", "command", "git", "platform", "cpus", "isa", "blas"} <= session.keys()
     assert session["cpu"]
     assert session["device"] == "cpu"
     assert session["from_step"] == 0
