@@ -89,7 +89,10 @@ def test_the_tables_that_are_no_studies_are_known() -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("laptop=Arm(COPY, ('lstm',))", "TypeError: laptop must be a tuple of rows, Arm(...) or"),
+        (
+            "laptop=Arm(COPY, ('lstm',))",
+            "TypeError: laptop must be a tuple of rows, such as Arm(...)",
+        ),
         ("laptop=(Arm(COPY, ('lstm')),)", "TypeError: cores must be a tuple of names, got 'lstm'"),
         ("laptop=(Arm(COPY, ()),)", "ValueError: cores must be one or more names, got none"),
         ("laptop=(Arm('copy', ('lstm',)),)", "TypeError: config must be a config of a task or env"),
