@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
+from rlgates import kernels
 from rlgates.cell import LinearCell, State, factory_kwargs, full_precision, named_rows, widened
 from rlgates.cores.blocks import Writes, read_memory
 from rlgates.cores.ssm import check_steps
 from rlgates.errors import check_size, nearest_divisor
-from rlgates.kernels import AllSteps, LayerSpec, LinearScan, LinearStep
+from rlgates.kernels import AllSteps, Channels, LinearScan, LinearStep
 
 _LEAST_STEP = 1e-4  # of the initial steps, whatever dt_min is
 
@@ -80,20 +82,26 @@ class Selective(LinearCell):
         """a, b and what reads h, from the projected and convolved input (T, B, P)."""
 
     def convolve(
-        self, z: Tensor, window: Tensor, episode_starts: Tensor | None
+        self, u: Tensor, window: Tensor, episode_starts: Tensor | None, native: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Convolve the first numbers of the projected input.
 
         Args:
-            z: the projected input (T, B, P).
-            window: inputs of the convolution at earlier steps, (B, conv_size - 1, C).
+            u: these numbers (T, B, C).
+            window: those of earlier steps, (B, conv_size - 1, C).
             episode_starts: (T, B) bool, true where no earlier step counts; or None.
+            native: whether native code may do it.
 
         Returns:
-            z with these numbers convolved, and the new window.
+            silu of the convolved numbers, and the new window.
         """
-        steps, width = len(z), len(self.conv_weight)
-        u, others = z[..., :width], z[..., width:]
+        if native:
+            maps = self.conv_weight, self.conv_bias
+            if (
+                result := kernels.convolve(u, window.to(u.dtype), *maps, episode_starts)
+            ) is not None:
+                return result
+        steps = len(u)
         all_steps = torch.cat([window.transpose(0, 1).to(u.dtype), u])
         total = torch.addcmul(self.conv_bias, u, self.conv_weight[:, -1])
         begins = fresh = episode_starts  # at this step, or since the lagged one
@@ -108,30 +116,57 @@ class Selective(LinearCell):
                 lagged = lagged.masked_fill(fresh.unsqueeze(-1), 0)
             total = torch.addcmul(total, lagged, self.conv_weight[:, first])
             kept.append(lagged[-1])
-        convolved = torch.cat([nn.functional.silu(total), others], dim=-1)
-        return convolved, torch.stack(kept[-2::-1], dim=1)
+        return nn.functional.silu(total), torch.stack(kept[-2::-1], dim=1)
+
+    def _convolved(
+        self, z: Tensor, window: Tensor, episode_starts: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The projected input (T, B, P) with its first numbers convolved, and the new window."""
+        width = len(self.conv_weight)
+        u, others = z.split([width, z.shape[-1] - width], dim=-1)
+        u, window = self.convolve(u, window, episode_starts)
+        return torch.cat([u, others], dim=-1), window
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         window, h = state
-        convolved, window = self.convolve(projected.unsqueeze(0), window, None)
+        convolved, window = self._convolved(projected.unsqueeze(0), window, None)
         a, b, extra = self.linear(convolved)
         h = torch.addcmul(b[0], a[0], h)
         return self.read(h, None if extra is None else extra[0]), (window, h)
 
-    def recurrence(self) -> LayerSpec:
+    def _scan(
+        self, systems: Callable[[Tensor, Tensor], Channels], behind: Callable[[Tensor], Tensor]
+    ) -> LinearScan:
+        """The scan.
+
+        Args:
+            systems: gives the channels from the two parts of the projected input, that which was
+                convolved and the rest.
+            behind: gives the output from theirs.
+        """
         shape = self.state_shapes["x"]
 
         def before(
             x: Tensor, window: Tensor, episode_starts: Tensor | None
         ) -> tuple[Tensor, Tensor]:
             window = window.unflatten(-1, shape)
-            convolved, window = self.convolve(self.project(x), window, episode_starts)
+            convolved, window = self._convolved(self.project(x), window, episode_starts)
             return convolved, window.flatten(1)
 
-        return LinearScan(self.linear, self.read, window=math.prod(shape), before=before)
+        def channels(
+            x: Tensor, window: Tensor, episode_starts: Tensor | None
+        ) -> tuple[Channels, Tensor]:
+            z = self.project(x)
+            width = len(self.conv_weight)
+            u, rest = z.split([width, z.shape[-1] - width], dim=-1)
+            u, window = self.convolve(u, window.unflatten(-1, shape), episode_starts, native=True)
+            return systems(u, rest), window.flatten(1)
+
+        scan = LinearScan(self.linear, self.read, window=math.prod(shape), before=before)
+        return scan._replace(channels=channels, behind=behind)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
-        convolved, _ = self.convolve(projected.unsqueeze(0), state[0], None)
+        convolved, _ = self._convolved(projected.unsqueeze(0), state[0], None)
         return self.linear(convolved).a[0]
 
     def gated(self, h: Tensor, extra: Tensor | None) -> Tensor:
@@ -143,9 +178,6 @@ class Selective(LinearCell):
             y = (h.unflatten(-1, (inner, n)) @ c.unsqueeze(-1)).squeeze(-1)
         result: Tensor = (y + skipped) * gate
         return result
-
-    def read(self, h: Tensor, extra: Tensor | None) -> Tensor:
-        return widened(nn.functional.linear(self.gated(h, extra), self.weight_out))
 
 
 def step_biases_(
@@ -250,17 +282,35 @@ class Mamba(Selective):
         maps = {"W_u": w_u, "W_z": w_z, "W_r": w_r, "W_B": w_b, "W_C": w_c}
         return maps | {name: view.detach() for name, view in views.items()}
 
-    def linear(self, x: Tensor) -> LinearStep:
-        u, z = x.chunk(2, dim=-1)
+    def _channels(self, u: Tensor, z: Tensor) -> Channels:
+        """The inner numbers as channels, from the convolved u and z."""
         n = self.ssm_size
         read = nn.functional.linear(u, self.weight_read)
         rank, b, c = read.split([self.dt_rank, n, n], dim=-1)
         t = widened(nn.functional.linear(rank, self.weight_step))
-        t = nn.functional.softplus(t + self.bias_step)
-        a = torch.exp(t.unsqueeze(-1) * -torch.exp(self.a_log))
-        written = (t * u).unsqueeze(-1) * widened(b).unsqueeze(-2)
-        extra = torch.cat([widened(c), self.skip * u, nn.functional.silu(z)], dim=-1)
+        rates = -torch.exp(self.a_log).flatten()
+        return Channels(u, t, self.bias_step, z, rates, widened(b), widened(c), self.skip)
+
+    def linear(self, x: Tensor) -> LinearStep:
+        u, t, bias, z, rates, b, c, skip = self._channels(*x.chunk(2, dim=-1))
+        assert t is not None
+        assert bias is not None
+        assert z is not None
+        t = nn.functional.softplus(t + bias)
+        a = torch.exp(t.unsqueeze(-1) * rates.view_as(self.a_log))
+        written = (t * u).unsqueeze(-1) * b.unsqueeze(-2)
+        extra = torch.cat([c, skip * u, nn.functional.silu(z)], dim=-1)
         return LinearStep(a.flatten(-2), written.flatten(-2), extra)
+
+    def recurrence(self) -> LinearScan:
+        return self._scan(self._channels, self._behind)
+
+    def read(self, h: Tensor, extra: Tensor | None) -> Tensor:
+        return self._behind(self.gated(h, extra))
+
+    def _behind(self, y: Tensor) -> Tensor:
+        """The output from the gated reads."""
+        return widened(nn.functional.linear(y, self.weight_out))
 
 
 class Mamba2(Selective):
@@ -374,7 +424,19 @@ class Mamba2(Selective):
         return t, t * -torch.exp(self.a_log)
 
     def recurrence(self) -> AllSteps:
-        return AllSteps(self._all_steps)
+        return AllSteps(self._all_steps, self._scan(self._channels, self._behind))
+
+    def _channels(self, convolved: Tensor, rest: Tensor) -> Channels:
+        """The inner numbers as channels, of which those of a head share a rate."""
+        e, n, heads = self.inner_size, self.ssm_size, len(self.a_log)
+        u, b, c = convolved.split([e, n, n], dim=-1)
+        z, t = rest.split([e, heads], dim=-1)
+
+        def spread(of_heads: Tensor) -> Tensor:
+            return of_heads.unsqueeze(-1).expand(*of_heads.shape, self.head_size).flatten(-2)
+
+        bias, rates, skip = map(spread, (self.bias_step, -torch.exp(self.a_log), self.skip))
+        return Channels(u, spread(t), bias, z, rates, b, c, skip)
 
     def _all_steps(
         self, x: Tensor, state: Tensor, episode_starts: Tensor | None, initial: Tensor | None
@@ -383,7 +445,7 @@ class Mamba2(Selective):
         shape = self.state_shapes["x"]
         sizes = len(self.a_log), self.head_size, self.ssm_size
         window, h = state.split([math.prod(shape), math.prod(sizes)], dim=-1)
-        convolved, window = self.convolve(
+        convolved, window = self._convolved(
             self.project(x), window.unflatten(-1, shape), episode_starts
         )
         u, b, c, z, t = convolved.split([*self.maps.values()], dim=-1)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rlgates.cell import LinearCell, State, factory_kwargs, truncated_normal_, widened
 from rlgates.cores.lru import real_product
 from rlgates.errors import check_choice, check_flag, check_number, check_size
-from rlgates.kernels import LinearStep
+from rlgates.kernels import Channels, LinearScan, LinearStep
 
 Complex = tuple[Tensor, Tensor]  # real and imaginary parts
 
@@ -200,19 +200,35 @@ class S4D(LinearCell):
         maps = {"C_re": c_re, "C_im": c_im, "W_1": w_1, "W_2": w_2, "b_1": b_1, "b_2": b_2}
         return {name: view.detach() for name, view in views.items()} | maps
 
-    def linear(self, x: Tensor) -> LinearStep:
-        """exp(Delta A), which is constant, what each channel writes, and the skip term D u."""
+    def _channels(self, x: Tensor) -> Channels:
+        """The channels, with exp(Delta A), what each writes, and C as it is read."""
         u = widened(nn.functional.linear(x, self.weight_in, self.bias_in))
         step = torch.exp(self.log_step).unsqueeze(-1)
-        a, into = zero_order_hold((-torch.exp(self.a_re), self.a_im), step)
-        written = u.unsqueeze(-2).unsqueeze(-1) * torch.stack(into)
-        return LinearStep(torch.stack(a).flatten(), written.flatten(-3), self.skip * u)
+        held = zero_order_hold((-torch.exp(self.a_re), self.a_im), step)
+        c_re, c_im = self.weight_out.chunk(2, dim=1)
+        a, b, c = (torch.stack(parts).flatten() for parts in (*held, (2 * c_re, -2 * c_im)))
+        return Channels(u, None, None, None, a, b, c, self.skip)
+
+    def linear(self, x: Tensor) -> LinearStep:
+        """exp(Delta A), which is constant, what each channel writes, and the skip term D u."""
+        u, *_, a, b, _, skip = self._channels(x)
+        written = u.unsqueeze(-2).unsqueeze(-1) * b.view(2, *self.a_re.shape)
+        return LinearStep(a, written.flatten(-3), skip * u)
+
+    def recurrence(self) -> LinearScan:
+        scan = LinearScan(self.linear, self.read, is_complex=True)
+        return scan._replace(
+            channels=lambda x, *rest: (self._channels(x), rest[0]), behind=self._behind
+        )
 
     def read(self, h: Tensor, extra: Tensor | None) -> Tensor:
         assert extra is not None
         c_re, c_im = self.weight_out.chunk(2, dim=1)
         c = 2 * torch.stack([c_re, -c_im])
-        y = (h.unflatten(-1, c.shape) * c).sum((-3, -1)) + extra
+        return self._behind((h.unflatten(-1, c.shape) * c).sum((-3, -1)) + extra)
+
+    def _behind(self, y: Tensor) -> Tensor:
+        """The output from what the channels give."""
         g = nn.functional.gelu(y)
         return nn.functional.glu(
             widened(nn.functional.linear(g, self.weight_glu, self.bias_glu)), dim=-1

@@ -11,6 +11,7 @@ from rlgates.kernels.dispatch import (
     Explanation,
     LayerRequest,
     Result,
+    convolve,
     explain,
     grid_features,
     head_outputs,
@@ -19,12 +20,13 @@ from rlgates.kernels.dispatch import (
     run_together,
     supports_heads,
 )
-from rlgates.kernels.spec import AllSteps, CellSpec, LayerSpec, LinearScan, LinearStep
+from rlgates.kernels.spec import AllSteps, CellSpec, Channels, LayerSpec, LinearScan, LinearStep
 
 __all__ = [
     "BACKENDS",
     "AllSteps",
     "CellSpec",
+    "Channels",
     "Explanation",
     "Heads",
     "LayerRequest",
@@ -34,6 +36,7 @@ __all__ = [
     "LossSettings",
     "Result",
     "Taken",
+    "convolve",
     "explain",
     "grid_features",
     "head_outputs",

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from rlgates.kernels import layout, ops, scan
-from rlgates.kernels.cpu import abi, grid
+from rlgates.kernels.cpu import abi, conv, grid
+from rlgates.kernels.cpu import channels as cpu_channels
 from rlgates.kernels.cpu import heads as cpu_heads
 from rlgates.kernels.cpu import layer as cpu_layer
 from rlgates.kernels.cpu import scan as cpu_scan
@@ -167,13 +168,20 @@ def _triton_scan_error() -> str | None:
     return None
 
 
-def _scan(call: LayerCall, function: Any = scan.scan) -> tuple[Tensor, Tensor]:
-    return scan.run(call.spec, call.x, call.state, call.episode_starts, call.initial, function)
+def _scan(
+    call: LayerCall, function: Any = scan.scan, run_channels: scan.RunChannels | None = None
+) -> tuple[Tensor, Tensor]:
+    return scan.run(*call[:5], function, run_channels)
 
 
 def _cpu_scan(call: LayerCall) -> tuple[Tensor, Tensor]:
-    compiles = torch.compiler.is_compiling()
-    return _scan(call, ops.scan if compiles else partial(scan.scan, kernel=cpu_scan))
+    if torch.compiler.is_compiling():
+        return _scan(call, ops.scan, ops.channels)
+    return _scan(call, partial(scan.scan, kernel=cpu_scan), cpu_channels.run)
+
+
+def _cpu_all_steps(call: LayerCall) -> tuple[Tensor, Tensor]:
+    return _cpu_scan(call._replace(spec=call.spec.native))
 
 
 def _triton_scan(call: LayerCall) -> tuple[Tensor, Tensor]:
@@ -208,6 +216,7 @@ _BACKENDS: dict[type, dict[str, Backend]] = {
         "scan": Backend(lambda call: None, _scan, _torch_scan_is_worthwhile),
     },
     AllSteps: {
+        "native": Backend(_cpu_unsupported_reason, _cpu_all_steps),
         "scan": Backend(
             lambda call: None,
             lambda call: call.spec.run(*call[1:5]),
@@ -215,6 +224,14 @@ _BACKENDS: dict[type, dict[str, Backend]] = {
         ),
     },
 }
+
+
+def _candidates(spec: Any) -> dict[str, Backend]:
+    """The backends that know such a layer."""
+    known = _BACKENDS.get(type(spec), {})
+    if isinstance(spec, AllSteps) and spec.native is None:
+        return {name: backend for name, backend in known.items() if name != "native"}
+    return known
 
 
 def _transformed_reason(tensors: Sequence[Tensor]) -> str | None:
@@ -279,7 +296,7 @@ def run(request: LayerRequest) -> Result | None:
     fastest = "triton" if call.x.is_cuda else "native"
     if backend != "auto" and chosen.backend == "plain":
         raise ValueError(f"the {backend} backend cannot run this: {chosen.passed_over[backend]}.")
-    missed = fastest in _BACKENDS.get(type(call.spec), {}) and fastest in chosen.passed_over
+    missed = fastest in _candidates(call.spec) and fastest in chosen.passed_over
     slow = backend == "auto" and missed
     if slow and not torch.compiler.is_compiling():
         _log_once(chosen.backend, fastest, chosen.passed_over[fastest])
@@ -296,7 +313,7 @@ def explain(request: LayerRequest) -> Explanation:
 
 
 def _choose(call: LayerCall, backend: str) -> Explanation:
-    candidates = _BACKENDS.get(type(call.spec), {})
+    candidates = _candidates(call.spec)
     never = _call_unsupported_reason(call)
     passed_over: dict[str, str] = {}
     for name, candidate in candidates.items():
@@ -350,6 +367,15 @@ def grid_features(x: Tensor, *weights: Tensor) -> Tensor | None:
         is_native = is_native and abi.built() and not torch.is_autocast_enabled("cpu")
         return ops.grid(x, *weights) if is_native else None
     return grid.run(x, *weights) if _is_plain_cpu((x, *weights)) else None
+
+
+def convolve(
+    u: Tensor, window: Tensor, weight: Tensor, bias: Tensor, episode_starts: Tensor | None
+) -> tuple[Tensor, Tensor] | None:
+    """`rlgates.kernels.cpu.conv.run`; None where torch has to compute it."""
+    if not _is_plain_cpu((u, window, weight, bias)):
+        return None
+    return conv.run(u, window, weight, bias, episode_starts)
 
 
 def supports_heads(heads: Heads) -> bool:

@@ -376,6 +376,77 @@ SCAN_TENSORS: Fields = (
     ("d_b", 1),  # (T, B, width)
     ("d_initial", 1),  # (B, width), summed over the steps
 )
+CHUNK = 32  # steps between the states that channels keep for the backward pass
+# Of channels with a linear system each, (E) of size N; what native code does with them is in
+# csrc/drivers/channels.h.
+CHANNELS_CALL: Fields = (
+    ("threads", 1),
+    ("steps", 1),
+    ("batch_size", 1),
+    ("channels", 1),
+    ("size", 1),
+    ("width", 1),  # of the state: channels * size, or twice as many if it is complex
+    ("kind", 1),  # fixed, selective, or selective with one rate a channel
+    ("groups", 1),  # of rows of the batch, with sums of their own
+    ("sums", 1),  # numbers of a group in `d_sums`
+    ("u_stride", 1),  # between steps of a row, here and below
+    ("step_stride", 1),
+    ("gate_stride", 1),
+    ("b_stride", 1),
+    ("c_stride", 1),
+    ("h_0_stride", 1),  # between rows of the batch
+    ("initial_stride", 1),
+)
+CHANNELS_TENSORS: Fields = (
+    ("u", 1),  # (T, B, E)
+    ("step", 1),  # (T, B, E), and null for fixed systems, as all that only selective ones have
+    ("step_bias", 1),  # (E)
+    ("gate", 1),  # (T, B, E)
+    ("a", 1),  # (width); of selective systems the rates, (width) or (E)
+    ("b", 1),  # (width), of selective systems (T, B, N)
+    ("c", 1),
+    ("skip", 1),  # (E)
+    ("h_0", 1),  # (B, width), before the first step
+    ("initial", 1),  # and at episode starts
+    ("outputs", 1),  # (T, B, E)
+    ("last", 1),  # (B, width), after the last step
+    ("kept", 1),  # (ceil(T / CHUNK) - 1, B, width), after each chunk but the last; null without
+    ("y", 1),  # (T, B, E) before the gate, for the backward pass of selective systems
+    ("d_outputs", 1),
+    ("d_carry", 1),  # (B, width), of the last state; becomes that of h_0
+    ("d_u", 1),
+    ("d_step", 1),
+    ("d_gate", 1),
+    ("d_b", 1),  # (T, B, N)
+    ("d_c", 1),
+    ("d_initial", 1),  # (B, width), summed over the steps
+    # (groups, sums) in float64: of a, of b and c in fixed systems, of skip, and of step_bias
+    ("d_sums", 1),
+)
+# Of numbers convolved over the last steps.
+CONV_CALL: Fields = (
+    ("threads", 1),
+    ("steps", 1),
+    ("batch_size", 1),
+    ("width", 1),
+    ("taps", 1),  # steps that are read, at least 2
+    ("groups", 1),  # of rows of the batch, with sums of their own
+    ("u_stride", 1),  # between steps of a row
+    ("window_stride", 1),  # between rows of the batch
+)
+CONV_TENSORS: Fields = (
+    ("u", 1),  # (T, B, width)
+    ("window", 1),  # (B, taps - 1, width), the oldest first
+    ("weight", 1),  # (taps, width), the present step first
+    ("bias", 1),  # (width)
+    ("outputs", 1),  # (T, B, width)
+    ("last", 1),  # the window after the last step
+    ("d_outputs", 1),
+    ("d_last", 1),
+    ("d_u", 1),  # begin as zeros, as those below
+    ("d_window", 1),
+    ("d_sums", 1),  # (groups, (taps + 1) * width) in float64: of weight, then of bias
+)
 COLOURS = 64  # the most of `GridArgs`: colours of all images of a call
 GRID_CALL: Fields = (
     ("threads", 1),
@@ -454,6 +525,7 @@ def _declarations(kind: str, fields: Fields) -> list[str]:
 _STARTS = "  const unsigned char *episode_starts;"  # (T, B)
 _KINDS = {
     "d_a_sums": "double *",
+    "d_sums": "double *",
     "num_colours": "int64_t *",
     "colours": "unsigned char *",
     "taken": "int64_t *",
@@ -477,6 +549,8 @@ def header() -> str:
 def _contract() -> str:
     layer_length = sum(map(length, (CALL, LAYER, PROBABILITIES, TENSORS))) + 1
     scan_length = length(SCAN_CALL) + length(SCAN_TENSORS) + 1
+    channels_length = length(CHANNELS_CALL) + length(CHANNELS_TENSORS) + 1
+    conv_length = length(CONV_CALL) + length(CONV_TENSORS) + 1
     heads_length = sum(map(length, (HEADS_CALL, HEADS_NUMBERS, HEADS_TENSORS)))
     lines = [
         "// Written by rlgates/kernels/layout.py, which explains it.",
@@ -497,6 +571,19 @@ def _contract() -> str:
         *_tensors(SCAN_TENSORS),
         "};",
         f"static_assert(sizeof(ScanArgs) == 8 * {scan_length});",
+        "struct ChannelArgs {",
+        f"  enum {{ CHUNK = {CHUNK} }};",
+        *_declarations("int64_t ", CHANNELS_CALL),
+        _STARTS,
+        *_tensors(CHANNELS_TENSORS),
+        "};",
+        f"static_assert(sizeof(ChannelArgs) == 8 * {channels_length});",
+        "struct ConvArgs {",
+        *_declarations("int64_t ", CONV_CALL),
+        _STARTS,
+        *_tensors(CONV_TENSORS),
+        "};",
+        f"static_assert(sizeof(ConvArgs) == 8 * {conv_length});",
         "struct GridArgs {",
         f"  enum {{ COLOURS = {COLOURS} }};",
         *_declarations("int64_t ", GRID_CALL),

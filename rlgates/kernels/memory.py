@@ -50,3 +50,18 @@ def readable(
     if tensor.is_neg():
         tensor = tensor.resolve_neg()
     return tensor if rows and tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def readable_steps(name: str, tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    """As `readable`, of float32 (T, B, N) on the CPU: its rows are a `step_stride` apart."""
+    tensor = readable(name, tensor, shape, rows=True)
+    steps, batch_size, _ = shape
+    even = min(steps, batch_size) <= 1 or tensor.stride(0) == batch_size * tensor.stride(1)
+    return tensor if even else tensor.contiguous()
+
+
+def step_stride(tensor: Tensor | None) -> int:
+    """The distance between the rows of `readable_steps`; 0 for None."""
+    if tensor is None:
+        return 0
+    return tensor.stride(1) if tensor.shape[1] > 1 else tensor.stride(0)

@@ -19,10 +19,11 @@ from torch.library import custom_op
 
 from rlgates.kernels import scan as scans
 from rlgates.kernels.cpu import abi, layer
+from rlgates.kernels.cpu import channels as cpu_channels
 from rlgates.kernels.cpu import grid as cpu_grid
 from rlgates.kernels.cpu import scan as cpu_scan
 from rlgates.kernels.layout import NO_GATE, shapes_of
-from rlgates.kernels.spec import CellSpec
+from rlgates.kernels.spec import CellSpec, Channels
 
 # A `CellSpec` without its weights. Without a gate, activation is "".
 _SCHEMA = "str cell, int[] sizes, str activation, str auxiliary, int chunk_size, float dropout, "
@@ -248,6 +249,70 @@ def _scan_gradients(ctx: Any, d_states: Tensor) -> tuple[Any, ...]:
 
 _scan.register_autograd(_scan_gradients, setup_context=_scan_setup)
 _scan_backward.register_autograd(_raise)
+
+
+# ---- channels with a linear system each --------------------------------------------------------
+
+
+def channels(
+    systems: Channels, h_0: Tensor, initial: Tensor | None, episode_starts: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """As `rlgates.kernels.cpu.channels.run`."""
+    inputs = *systems, h_0, initial
+    given = [tensor for tensor in inputs if tensor is not None]
+    outputs, last, *_ = _channels(*inputs, episode_starts, _needs_grad(given))
+    return outputs, last
+
+
+_CHANNELS = "Tensor u, Tensor? step, Tensor? step_bias, Tensor? gate, Tensor a, Tensor b, "
+_CHANNELS += "Tensor c, Tensor skip, Tensor h_0, Tensor? initial, Tensor? episode_starts"
+
+
+@custom_op("rlgates::channels", mutates_args=(), schema=f"({_CHANNELS}, bool saves) -> Tensor[]")
+def _channels(u: Tensor, *others: Any) -> list[Tensor]:
+    *inputs, episode_starts, saves = u, *others
+    kept = cpu_channels.new_kept(u, inputs[8], inputs[3]) if saves else None
+    return [*cpu_channels.forward(inputs, episode_starts, kept), *(kept or ())]
+
+
+@_channels.register_fake
+def _(u: Tensor, *others: Any) -> list[Tensor]:
+    h_0, saves = others[7], others[-1]
+    results = [u.new_empty(u.shape), h_0.new_empty(h_0.shape)]
+    return [*results, *cpu_channels.new_kept(u, h_0, others[2])] if saves else results
+
+
+@custom_op(
+    "rlgates::channels_backward",
+    mutates_args=(),
+    schema=f"({_CHANNELS}, Tensor states, Tensor y, Tensor d_outputs, Tensor d_last) -> Tensor[]",
+)
+def _channels_backward(u: Tensor, *others: Any) -> list[Tensor]:
+    *inputs, episode_starts, states, y, d_outputs, d_last = u, *others
+    kept = cpu_channels.Kept(states, y)
+    gradients = cpu_channels.backward(inputs, episode_starts, kept, d_outputs, d_last)
+    # Sums are views of one tensor, and results of an operator may not share memory.
+    return [d.clone() if d._is_view() else d for d in gradients if d is not None]
+
+
+@_channels_backward.register_fake
+def _(u: Tensor, *others: Any) -> list[Tensor]:
+    inputs = u, *others[:9]
+    return [tensor.new_empty(tensor.shape) for tensor in inputs if tensor is not None]
+
+
+def _channels_setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    ctx.save_for_backward(*inputs[:-1], *output[2:])
+
+
+def _channels_gradients(ctx: Any, gradients: Sequence[Tensor]) -> tuple[Any, ...]:
+    *inputs, episode_starts, states, y = ctx.saved_tensors
+    result = _channels_backward(*inputs, episode_starts, states, y, *gradients[:2])
+    return *_spread(result, [tensor is not None for tensor in inputs]), None, None
+
+
+_channels.register_autograd(_channels_gradients, setup_context=_channels_setup)
+_channels_backward.register_autograd(_raise)
 
 
 # ---- small images ------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rlgates.kernels.memory import check, readable
-from rlgates.kernels.spec import LinearScan
+from rlgates.kernels.spec import Channels, LinearScan
 
 
 class ScanProblem(NamedTuple):
@@ -95,6 +95,11 @@ class ScanGradients(NamedTuple):
     initial: Tensor | None
 
 
+RunChannels = Callable[
+    [Channels, Tensor, Tensor | None, Tensor | None], tuple[Tensor, Tensor]
+]  # of channels, h_0, initial and episode_starts
+
+
 class ScanKernel(Protocol):
     """A scan in float32. (T, B, S) tensors are contiguous, others have dense rows."""
 
@@ -112,6 +117,7 @@ def run(
     episode_starts: Tensor | None,
     initial: Tensor | None,
     scan: Callable[[ScanProblem, Tensor], tuple[Tensor, Tensor]],
+    run_channels: RunChannels | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Run a linear layer over x (T, B, I): outputs (T, B, O) and the final state (B, S).
 
@@ -123,27 +129,37 @@ def run(
         episode_starts: (T, B) bool, or None; true where an episode starts.
         initial: the state there, (B, S); None for zeros.
         scan: gives the states after each step and the last one, as `scan` below.
+        run_channels: runs a layer of channels without keeping the states, if it can; as
+            `rlgates.kernels.cpu.channels.run`.
 
     Raises:
         ValueError: a and b do not fit the state.
     """
-    window = None
-    if layer.before is not None:
-        window, state = state[:, : layer.window], state[:, layer.window :]
-        initial = None if initial is None else initial[:, layer.window :]
-        x, window = layer.before(x, window, episode_starts)
-    a, b, extra = layer.linear(x)
-    # Under autocast some are narrower than others.
-    dtype = torch.promote_types(b.dtype, state.dtype)
-    if initial is None and episode_starts is not None:
+    window, state = state[:, : layer.window], state[:, layer.window :]
+    if initial is not None:
+        initial = initial[:, layer.window :]
+    elif episode_starts is not None:
         initial = torch.zeros_like(state)
-    h_initial = None if initial is None else initial.to(dtype)
-    problem = ScanProblem(a.to(dtype), state.to(dtype), h_initial, episode_starts, layer.is_complex)
-    states, final = scan(problem, b.to(dtype))
-    outputs = layer.read(states, extra)
-    if outputs is states and states.requires_grad:
-        outputs = states.clone()  # the backward pass needs the states unchanged
-    return outputs, final if window is None else torch.cat([window, final], dim=-1)
+    if run_channels is not None and layer.channels is not None:
+        channels, window = layer.channels(x, window, episode_starts)
+        dtype = torch.promote_types(channels.u.dtype, state.dtype)
+        h_initial = None if initial is None else initial.to(dtype)
+        y, final = run_channels(channels, state.to(dtype), h_initial, episode_starts)
+        outputs = layer.behind(y)
+    else:
+        if layer.before is not None:
+            x, window = layer.before(x, window, episode_starts)
+        a, b, extra = layer.linear(x)
+        # Under autocast some are narrower than others.
+        dtype = torch.promote_types(b.dtype, state.dtype)
+        h_initial = None if initial is None else initial.to(dtype)
+        h_0 = state.to(dtype)
+        problem = ScanProblem(a.to(dtype), h_0, h_initial, episode_starts, layer.is_complex)
+        states, final = scan(problem, b.to(dtype))
+        outputs = layer.read(states, extra)
+        if outputs is states and states.requires_grad:
+            outputs = states.clone()  # the backward pass needs the states unchanged
+    return outputs, final if not layer.window else torch.cat([window, final], dim=-1)
 
 
 def scan(
@@ -179,6 +195,14 @@ def _last_too(states: Tensor) -> tuple[Tensor, Tensor]:
 
 
 # ---- a kernel in autograd ----------------------------------------------------------------------
+
+
+def raise_second_derivative(ctx: Any, *_: Tensor) -> None:
+    """The backward pass of a backward pass in a kernel."""
+    raise RuntimeError(
+        "this kernel is not twice differentiable: give the core backend='scan' for a second "
+        "derivative."
+    )
 
 
 class _KernelScan(torch.autograd.Function):
@@ -231,12 +255,7 @@ class _KernelScanBackward(torch.autograd.Function):
         problem = ScanProblem(a, h_0, initial, episode_starts, is_complex)
         return backward(kernel, needs_grad, problem, *others)
 
-    @staticmethod
-    def backward(ctx: Any, *_: Tensor) -> None:
-        raise RuntimeError(
-            "this kernel is not twice differentiable: give the core backend='scan' for a "
-            "second derivative."
-        )
+    backward = staticmethod(raise_second_derivative)
 
 
 def backward(

@@ -54,6 +54,34 @@ class LinearStep(NamedTuple):
     extra: Tensor | None = None
 
 
+class Channels(NamedTuple):
+    """Linear systems of E channels for all steps, whose states are read as they come.
+
+        H' = A * H + w b,   y = sum over N of c * H' + skip * u
+
+    Fixed systems are complex: A, b and c are (2 E N), all real parts before all imaginary ones, w
+    is u, and the product with c is that of two pairs of real numbers. Selective ones are real:
+
+        step = softplus(step + step_bias),   A = exp(step a),   w = step u,   y * silu(gate)
+
+    Attributes:
+        u: (T, B, E).
+        step, step_bias, gate: (T, B, E), (E) and (T, B, E); None for fixed systems.
+        a: (2 E N), or rates that are not above 0, (E N) or (E).
+        b, c: (2 E N), or (T, B, N) for all channels.
+        skip: (E).
+    """
+
+    u: Tensor
+    step: Tensor | None
+    step_bias: Tensor | None
+    gate: Tensor | None
+    a: Tensor
+    b: Tensor
+    c: Tensor
+    skip: Tensor
+
+
 class LinearScan(NamedTuple):
     """A cell that is linear in its state, see `rlgates.cell.LinearCell`.
 
@@ -65,6 +93,9 @@ class LinearScan(NamedTuple):
         before: if the coefficients read earlier inputs too: from x (T, B, I), the window (B, W)
             before the first step and the episode starts, where the window is zero, what `linear`
             reads in place of x, and the window after the last step.
+        channels: if the state is that of channels: what native code reads in place of `linear`
+            and `before`, from what `before` reads, and the window after the last step.
+        behind: in that case the outputs from the y of `Channels`.
     """
 
     linear: Callable[[Tensor], LinearStep]
@@ -72,6 +103,8 @@ class LinearScan(NamedTuple):
     is_complex: bool = False
     window: int = 0
     before: Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]] | None = None
+    channels: Callable[[Tensor, Tensor, Tensor | None], tuple[Channels, Tensor]] | None = None
+    behind: Callable[[Tensor], Tensor] = lambda y: y
 
 
 class AllSteps(NamedTuple):
@@ -81,9 +114,11 @@ class AllSteps(NamedTuple):
         run: gives the outputs (T, B, O) and the final state (B, S) from x (T, B, I), the state
             before the first step (B, S), `episode_starts` (T, B) or None, and the state at
             episode starts (B, S), or None for zeros.
+        native: what native code runs instead; None if it has nothing faster.
     """
 
     run: Callable[[Tensor, Tensor, Tensor | None, Tensor | None], tuple[Tensor, Tensor]]
+    native: LinearScan | None = None
 
 
 LayerSpec = CellSpec | LinearScan | AllSteps

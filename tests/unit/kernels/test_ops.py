@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning"),  # torch's own use of it
 ]
 
-LINEAR: list[Layer] = [("ur_mingru", {}), ("minlstm", {}), ("lru", {})]
+LINEAR: list[Layer] = [(name, {}) for name in ("ur_mingru", "minlstm", "lru", "s4d", "mamba")]
 of_each_kernel = pytest.mark.parametrize(
     "layer", [*SOME, *SOME_FUSED, *LINEAR], ids=lambda layer: f"{layer[0]}-{layer[1]}"
 )

@@ -19,6 +19,8 @@
 #include "drivers/context.h"
 #include "drivers/layer.h"
 #include "drivers/scan.h"
+#include "drivers/channels.h"
+#include "drivers/conv.h"
 #include "drivers/grid.h"
 #include "drivers/heads.h"
 #include "cells/stacked.h"
@@ -28,8 +30,10 @@ template <bool back> static bool run(const LayerArgs &c) {
   return run_layer<back>(*kernel_for((CellId)c.cell), c);
 }
 
-static const Kernels kernels = {run<false>, run<true>, scan<false>, scan<true>, grid_forward,
-                                grid_backward, heads<false>, heads<true>};
+static const Kernels kernels = {run<false>, run<true>, scan<false>, scan<true>,
+                                run_channels<false>, run_channels<true>, run_conv<false>,
+                                run_conv<true>, grid_forward, grid_backward, heads<false>,
+                                heads<true>};
 
 #undef INLINE
 #undef NOINLINE

@@ -24,6 +24,10 @@ struct Kernels {
   bool (*layer_backward)(const LayerArgs &);
   bool (*scan_forward)(const ScanArgs &);
   bool (*scan_backward)(const ScanArgs &);
+  bool (*channels_forward)(const ChannelArgs &);
+  bool (*channels_backward)(const ChannelArgs &);
+  bool (*conv_forward)(const ConvArgs &);
+  bool (*conv_backward)(const ConvArgs &);
   bool (*grid_forward)(const GridArgs &);
   bool (*grid_backward)(const GridArgs &);
   bool (*heads_forward)(const HeadsArgs &);
@@ -142,6 +146,18 @@ static PyObject *scan_forward(PyObject *, PyObject *args) {
 static PyObject *scan_backward(PyObject *, PyObject *args) {
   return run(args, chosen->scan_backward);
 }
+static PyObject *channels_forward(PyObject *, PyObject *args) {
+  return run(args, chosen->channels_forward);
+}
+static PyObject *channels_backward(PyObject *, PyObject *args) {
+  return run(args, chosen->channels_backward);
+}
+static PyObject *conv_forward(PyObject *, PyObject *args) {
+  return run(args, chosen->conv_forward);
+}
+static PyObject *conv_backward(PyObject *, PyObject *args) {
+  return run(args, chosen->conv_backward);
+}
 static PyObject *grid_forward(PyObject *, PyObject *args) {
   return run(args, chosen->grid_forward);
 }
@@ -167,6 +183,10 @@ static PyMethodDef METHODS[] = {
     {"layer_backward", layer_backward, METH_VARARGS, "Compute its gradients."},
     {"scan_forward", scan_forward, METH_VARARGS, "Run a linear recurrence over a sequence."},
     {"scan_backward", scan_backward, METH_VARARGS, "Compute its gradients."},
+    {"channels_forward", channels_forward, METH_VARARGS, "Run channels over a sequence."},
+    {"channels_backward", channels_backward, METH_VARARGS, "Compute their gradients."},
+    {"conv_forward", conv_forward, METH_VARARGS, "Convolve numbers over the last steps."},
+    {"conv_backward", conv_backward, METH_VARARGS, "Compute their gradients."},
     {"grid_forward", grid_forward, METH_VARARGS, "Compute features of images of few colours."},
     {"grid_backward", grid_backward, METH_VARARGS, "Compute gradients of the weights."},
     {"heads_forward", heads_forward, METH_VARARGS, "Compute log-probabilities and values."},

@@ -25,6 +25,8 @@ INLINE vec sigmoid(vec z) {
   return z < -88.7228394f ? vec{} : value;
 }
 
+INLINE vec silu(vec z) { return z * sigmoid(z); }
+
 // x P(x^2) / Q(x^2), fitted to tanh up to 8.88, beyond which it is 1 in float32; never above 1.
 INLINE vec hyperbolic_tangent(vec x) {
   x = clamp(x, 8.88f);
