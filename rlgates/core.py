@@ -60,7 +60,7 @@ class Core(nn.Module):
         cells: the layers, from the input up; each reads the output of the one below.
         name: the name under which `make_core` knows the core.
         backend: what runs the core. "plain" is the loop over time in PyTorch. "native" is C++
-            for float32 on the CPU, for all cores with memory. "triton" runs the gated LSTMs, GRUs
+            for float32 on the CPU, for most cores. "triton" runs the gated LSTMs, GRUs
             and JANETs and the cores that are linear in their state (minGRU, GILR, minLSTM, LRU)
             in float32 on a GPU. "scan" runs the linear ones in log2(T) PyTorch operations, and
             those that look back a bounded number of steps in a few, for any dtype and device.
@@ -344,7 +344,8 @@ class Core(nn.Module):
             output, parts = cell.step(projected, parts)
             outputs.append(output)
         final = self._pack(parts, batch_size)
-        return torch.stack(outputs), final, [torch.stack(forget)] if forget else []
+        together = torch.stack(outputs) if len(outputs) > 1 else outputs[0].unsqueeze(0)
+        return together, final, [torch.stack(forget)] if forget else []
 
     def unpack(self, state: Tensor) -> dict[str, Tensor]:
         """The named parts of a state (B, state_size), each (num_layers, B, *shape).

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, factory_kwargs, widened
 from rlgates.errors import check_number, check_size
+from rlgates.kernels import CellSpec
 
 
 class FeedForward(Cell):
@@ -47,6 +48,9 @@ class FeedForward(Cell):
 
     def project(self, x: Tensor) -> Tensor:
         return torch.tanh(widened(nn.functional.linear(x, self.weight, self.bias)))
+
+    def recurrence(self) -> CellSpec:
+        return CellSpec("feedforward", (self.hidden_size,), (self.weight, self.bias))
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         return projected, ()

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, factory_kwargs, full_precision, widened
 from rlgates.errors import MAX_WIDTH, check_number, check_size
+from rlgates.kernels import CellSpec
 
 
 def legendre_system(size: int, theta: float) -> tuple[Tensor, Tensor]:
@@ -107,3 +108,10 @@ class LMU(Cell):
             m = torch.addmm(u * self.B.to(m.dtype), m, self.A.to(m.dtype).mT)
         h = torch.tanh(both[:, :-1] + widened(nn.functional.linear(m, self.W_m)))
         return h, (h, m)
+
+    def recurrence(self) -> CellSpec:
+        maps = torch.cat([self.W_x, self.e_x]), torch.cat([self.W_h, self.e_h])
+        no_bias = maps[0].new_zeros(len(maps[0]))
+        system = self.A.to(maps[0].dtype), self.B.to(maps[0].dtype)
+        weights = maps[0], no_bias, maps[1], self.e_m.flatten(), self.W_m, *system
+        return CellSpec("lmu", (self.hidden_size, self.memory_size), weights)

@@ -251,6 +251,17 @@ def _slstm(inputs: int, gate: GateKey, units: int) -> Shapes:
     return Shapes(output_size=units, parts=(units,) * 4, weights=weights, saved=(width,))
 
 
+def _feedforward(inputs: int, gate: GateKey, units: int) -> Shapes:
+    weights = (units, inputs), (units,)
+    return Shapes(output_size=units, parts=(), weights=weights, saved=(units,))
+
+
+def _lmu(inputs: int, gate: GateKey, units: int, memory: int) -> Shapes:
+    maps = (units + 1, inputs), (units + 1,), (units + 1, units), (memory,), (units, memory)
+    weights = *maps, (memory, memory), (memory,)
+    return Shapes(units, (units, memory), weights, saved=(units + 1, memory))
+
+
 class NativeCell(NamedTuple):
     """A cell of native code.
 
@@ -277,6 +288,8 @@ CELLS = {
     "elman": NativeCell("elman", "Elman", _elman),
     "indrnn": NativeCell("elman", "IndRnn", _indrnn),
     "slstm": NativeCell("slstm", "Slstm", _slstm),
+    "feedforward": NativeCell("feedforward", "FeedForward", _feedforward),
+    "lmu": NativeCell("lmu", "Lmu", _lmu),
     "rmc": NativeCell("rmc", "Rmc", _rmc),
     "dnc": NativeCell("dnc", "Dnc", _dnc),
     "rma": NativeCell("rma", "Rma", _rma),

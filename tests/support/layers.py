@@ -75,6 +75,7 @@ FUSED_OPTIONS: dict[str, list[dict[str, Any]]] = {
     "elman": [{}, {"nonlinearity": "relu"}],
     "indrnn": [{}, {"nonlinearity": "tanh", "max_recurrent": 0.7}],
     "slstm": [{}, {"forget_bias": -3.0}],
+    "lmu": [{"memory_size": 5}, {"memory_size": 17, "theta": 8.0}],
     "rmc": [
         {},
         {"num_heads": 2, "num_blocks": 2, "mlp_layers": 3},
@@ -107,6 +108,7 @@ SOME_FUSED: list[Layer] = [
     ("indrnn", {}),
     ("slstm", {}),
     ("ur_slstm", {}),
+    ("lmu", {"memory_size": 5}),
     ("om_mogrifier", {}),
     ("ur_rmc", {"num_heads": 2}),
     ("ur_rma", {"latent_size": 4, "num_slots": 6, "top_k": 6}),

@@ -12,7 +12,8 @@ import torch
 from support.equivalence import random_sequence, seeded_core
 from torch import Tensor
 
-from rlgates import make_core
+from rlgates import Cell, make_core
+from rlgates.cores.feedforward import FeedForward
 from rlgates.kernels import dispatch
 from rlgates.kernels.cpu import abi
 
@@ -72,7 +73,8 @@ def test_forked_processes_do_not_deadlock(name: str, kernel: str) -> None:
     assert run.returncode == 0, run.stderr
 
 
-def test_other_cores_run_the_loop() -> None:
+def test_other_cores_run_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FeedForward, "recurrence", Cell.recurrence)
     core = seeded_core("none", 4)
     core(torch.ones(2, 3, 5))
     assert core.backend_used == "plain"

@@ -9,7 +9,8 @@ import torch
 from support.cases import build, every_core
 from support.equivalence import random_inputs, typical_episode_starts
 
-from rlgates import make_core
+from rlgates import Cell, make_core
+from rlgates.cores.feedforward import FeedForward
 from rlgates.experiments.cli.main import main
 from rlgates.kernels import BACKENDS, dispatch
 
@@ -29,8 +30,9 @@ def test_the_explanation_names_what_runs(name: str, dtype: torch.dtype) -> None:
         assert all(explanation.passed_over.values())
 
 
-def test_reasons() -> None:
+def test_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     core = make_core("none", 3, 4)
+    monkeypatch.setattr(FeedForward, "recurrence", Cell.recurrence)
     x = torch.zeros(2, 1, 3)
     (explanation,) = core.explain_backend(x)
     assert str(explanation) == "plain; native, scan, triton: this core has no such fast path"
