@@ -64,11 +64,14 @@ class DeltaRule(Cell):
         (memory,) = state
         q, k, v, beta, log_decay = self.prepare(projected)
         with full_precision(memory.device.type):
+            # S' q = a S q + u (k q), so that the memory, which may be large, is read once for both.
+            of_key, of_query = (memory @ torch.stack([k, q], dim=-1)).unbind(-1)
             if log_decay is not None:
-                memory = torch.exp(log_decay)[..., None, None] * memory
-            error = v - (memory @ k.unsqueeze(-1)).squeeze(-1)
-            memory = memory + (beta.unsqueeze(-1) * error).unsqueeze(-1) * k.unsqueeze(-2)
-            y = (memory @ q.unsqueeze(-1)).squeeze(-1)
+                left = torch.exp(log_decay).unsqueeze(-1)
+                of_key, of_query, memory = left * of_key, left * of_query, left[..., None] * memory
+            u = beta.unsqueeze(-1) * (v - of_key)
+            memory = torch.addcmul(memory, u.unsqueeze(-1), k.unsqueeze(-2))
+            y = of_query + u * (k * q).sum(-1, keepdim=True)
         return self.read(y, projected), (memory,)
 
     def recurrence(self) -> AllSteps:
