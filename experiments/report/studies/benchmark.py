@@ -125,11 +125,11 @@ def _overall(titles: Sequence[str], memories: Sequence[Memory], rows: pd.DataFra
     seeds, steps = seed_numbers(rows), int(numbers(rows, "budget").max())
     games = "; ".join(map(title_words, titles))
     note = (
-        f"\nMean over {len(titles)} games ({games}), seeds {seeds[0]} "
-        f"to {seeds[-1]} or as many as there are, {steps_text(steps)} steps a run. Return at the "
-        f"end: of {rows.iloc[0]['episodes']} fresh episodes with sampled actions, with a 95 % "
-        "bootstrap interval over seeds (few seeds: the interval is narrow). MMER: the best mean "
-        "return of the last 100 training episodes, as POPGym reports it; it flatters runs that fall again. "
+        f"\nMean over {len(titles)} games ({games}), seeds {seeds[0]} to {seeds[-1]} or as many as "
+        f"there are, {steps_text(steps)} steps a run. Return at the end: of "
+        f"{rows.iloc[0]['episodes']} fresh episodes with sampled actions, with a 95 % bootstrap "
+        "interval over seeds (few seeds: the interval is narrow). MMER: the best mean return of "
+        "the last 100 training episodes, as POPGym reports it; it flatters runs that fall again. "
         "First in: games in which the return at the end is the highest. State: numbers that an "
         f"agent carries. CPU time: one thread a run, evaluations included. {provenance(rows)}.\n"
     )
