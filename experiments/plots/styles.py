@@ -64,7 +64,7 @@ LINES: tuple[tuple[Dash, str], ...] = (
 FAMILIES = {
     "lstm": (GATE_COLORS[""], 0),
     "gru": ("#332288", 3),
-    "dilated_gru": ("#332288", 17),
+    "dilated_gru": ("#332288", 22),
     "janet": ("#882255", 4),
     "mogrifier": ("#44AA99", 10),
     "mingru": ("#E69F00", 9),
