@@ -141,7 +141,12 @@ TWINS = {
         each("cornn", {}, TWO, {"dt": 0.2, "gamma": 0.4, "epsilon": 8.0}, {"epsilon": 0.0}),
         each("cornn", {"dt": 0.3}),
     ),
-    "lem": Twin(lem, each("lem", {}, TWO, {"dt": 0.3}, {"dt": 2.5}), each("lem", {})),
+    "lem": Twin(
+        lem,
+        each("lem", {}, TWO, {"dt": 0.3}, {"dt": 2.5}),
+        each("lem", {}),
+        single=lambda name: 1e-5,  # where dt is above 2, states grow
+    ),
     "lmu": Twin(
         lmu,
         each("lmu", {"memory_size": 4}, {"memory_size": 7, "theta": 9.5} | TWO),
