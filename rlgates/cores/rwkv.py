@@ -56,8 +56,9 @@ class RWKV7(Cell):
 
     Weights: `mu` (6, I), `W_r`, `W_k`, `W_v` (d, I), `W_o` (d, d), `W_w1`, `W_a1` (rank, I), `W_g1`
     (2 rank, I), `W_w2`, `W_a2`, `W_g2`, and `w_0`, `a_0`, `k_k`, `k_a`, `r_k`, `gain`, `bias` (d).
-    The state is (x, S): the last input, and d w numbers, initially zero, in float32 under autocast.
-    The traced forget gate is w.
+    The state is (before, S), initially zero, in float32 under autocast: what the last input adds to
+    the maps W_r, W_k, W_v, W_w1, W_a1 and W_g1 of the next step, 3 d + 4 rank numbers, and d w
+    numbers. The traced forget gate is w.
 
     Args:
         input_size: width of the input.
@@ -91,7 +92,11 @@ class RWKV7(Cell):
             raise ValueError(f"num_heads must divide hidden_size = {d}, got {heads}.")
         rank = round(2.5 * d**0.5) if rank is None else rank
         self.rank = rank = check_size("rank", rank, maximum=MAX_WIDTH)
-        self.state_shapes = {"x": (input_size,), "S": (heads, d // heads, d // heads)}
+        self.maps = {"r": d, "k": d, "v": d, "w": rank, "a": rank, "g": 2 * rank}
+        self.state_shapes = {
+            "before": (sum(self.maps.values()),),
+            "S": (heads, d // heads, d // heads),
+        }
         factory = factory_kwargs(device, dtype)
 
         def parameter(*shape: int) -> nn.Parameter:
@@ -135,18 +140,22 @@ class RWKV7(Cell):
         self.bias.zero_()
 
     def project(self, x: Tensor) -> Tensor:
-        return widened(x)  # each map reads another mixture of two inputs
-
-    def _prepare(self, x: Tensor, before: Tensor) -> tuple[_Steps, Tensor]:
-        """What the steps read, and the output gate (..., d), from inputs (..., I)."""
-        of_r, of_w, of_k, of_v, of_a, of_g = (x + mu * (before - x) for mu in self.mu)
-        r, k, v = (
-            widened(linear(mixed, weight))
-            for mixed, weight in ((of_r, self.W_r), (of_k, self.W_k), (of_v, self.W_v))
+        """What an input adds to the maps of its own step, and to those of the next."""
+        r, w, k, v, a, g = self.mu
+        maps = (
+            *((r, self.W_r), (k, self.W_k), (v, self.W_v)),
+            *((w, self.W_w1), (a, self.W_a1), (g, self.W_g1)),
         )
+        now = [linear((1 - mu) * x, weight) for mu, weight in maps]
+        later = [linear(mu * x, weight) for mu, weight in maps]
+        return widened(torch.cat([*now, *later], dim=-1))
+
+    def _prepare(self, both: Tensor) -> tuple[_Steps, Tensor]:
+        """What the steps read, and the output gate (..., d), from the maps of two inputs."""
+        r, k, v, of_w, of_a, of_g = both.split([*self.maps.values()], dim=-1)
         log_w = -_FASTEST * torch.sigmoid(self._decay(of_w))
-        a = torch.sigmoid(self.a_0 + widened(linear(linear(of_a, self.W_a1), self.W_a2)))
-        gate = widened(linear(torch.sigmoid(linear(of_g, self.W_g1)), self.W_g2))
+        a = torch.sigmoid(self.a_0 + widened(linear(of_a, self.W_a2)))
+        gate = widened(linear(torch.sigmoid(of_g), self.W_g2))
         kappa, k = k * self.k_k, k * (1 + (a - 1) * self.k_a)
         r, log_w, k, v, kappa, a = (
             part.unflatten(-1, (self.num_heads, -1)) for part in (r, log_w, k, v, kappa, a)
@@ -154,8 +163,8 @@ class RWKV7(Cell):
         kappa = normalize(kappa, dim=-1)
         return _Steps(r, log_w, k, v, kappa, a * kappa), gate
 
-    def _decay(self, mixed: Tensor) -> Tensor:
-        return self.w_0 + widened(linear(torch.tanh(linear(mixed, self.W_w1)), self.W_w2))
+    def _decay(self, of_w: Tensor) -> Tensor:
+        return self.w_0 + widened(linear(torch.tanh(of_w), self.W_w2))
 
     def _read(self, y: Tensor, steps: _Steps, gate: Tensor) -> Tensor:
         """The output (..., d) from y = S' r (..., heads, w)."""
@@ -168,14 +177,15 @@ class RWKV7(Cell):
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         before, memory = state
-        steps, gate = self._prepare(projected, before)
+        now, later = projected.chunk(2, dim=-1)
+        steps, gate = self._prepare(now + before)
         with full_precision(memory.device.type):
             removed = memory @ steps.kappa.unsqueeze(-1)
             memory = memory * torch.exp(steps.log_w).unsqueeze(-2)
             memory = memory - removed * steps.rate.unsqueeze(-2)
             memory = memory + steps.v.unsqueeze(-1) * steps.k.unsqueeze(-2)
             y = (memory @ steps.r.unsqueeze(-1)).squeeze(-1)
-        return self._read(y, steps, gate), (projected, memory)
+        return self._read(y, steps, gate), (later, memory)
 
     def recurrence(self) -> AllSteps:
         return AllSteps(self._all_steps)
@@ -183,19 +193,21 @@ class RWKV7(Cell):
     def _all_steps(
         self, x: Tensor, state: Tensor, episode_starts: Tensor | None, initial: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        x = self.project(x)
-        last, memory = state.split([self.input_size, state.shape[-1] - self.input_size], dim=-1)
-        before = torch.cat([last.unsqueeze(0).to(x.dtype), x[:-1]])
+        now, later = self.project(x).chunk(2, dim=-1)
+        width = now.shape[-1]
+        last, memory = state.split([width, state.shape[-1] - width], dim=-1)
+        before = torch.cat([last.unsqueeze(0), later[:-1]])
         if episode_starts is not None:
-            before = torch.where(episode_starts.unsqueeze(-1), x.new_zeros(()), before)
-        steps, gate = self._prepare(x, before)
+            before = torch.where(episode_starts.unsqueeze(-1), before.new_zeros(()), before)
+        steps, gate = self._prepare(now + before)
         memory = memory.unflatten(-1, self.state_shapes["S"])
         y, memory = in_blocks(_block, steps, memory, episode_starts, len(x), BLOCK)
-        return self._read(y, steps, gate), torch.cat([x[-1], memory.flatten(1)], dim=-1)
+        return self._read(y, steps, gate), torch.cat([later[-1], memory.flatten(1)], dim=-1)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
-        mixed = projected + self.mu[1] * (state[0] - projected)
-        return torch.exp(-_FASTEST * torch.sigmoid(self._decay(mixed)))
+        both = projected.chunk(2, dim=-1)[0] + state[0]
+        of_w = both.split([*self.maps.values()], dim=-1)[3]
+        return torch.exp(-_FASTEST * torch.sigmoid(self._decay(of_w)))
 
 
 def _block(parts: list[Any], memory: Tensor, begins: Tensor | None) -> tuple[Tensor, Tensor]:

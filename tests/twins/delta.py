@@ -58,13 +58,19 @@ def corrected(kept: Array, k: Array, q: Array, v: Array, beta: Array) -> tuple[A
 
 def rwkv7(w: Named, x: Array, state: Named, num_heads: int = 1) -> tuple[Array, Named, Array]:
     """Peng et al. 2025, eq. 3 to 22, without the values of another layer."""
-    mixed = dict(zip("rwkvag", np.moveaxis(w["mu"], -2, 0), strict=True))
-    mixed = {j: x + rows(mu, x) * (state["x"] - x) for j, mu in mixed.items()}
+    mu = {j: rows(row, x) for j, row in zip("rwkvag", np.moveaxis(w["mu"], -2, 0), strict=True)}
+    weights = {j: w[f"W_{j}" if j in "rkv" else f"W_{j}1"] for j in "rkvwag"}
+    added = [linear(mu[j] * x, weights[j]) for j in weights]
+    axes = np.broadcast_shapes(*[part.shape[:-1] for part in added])
+    later = np.concatenate([np.broadcast_to(a, (*axes, a.shape[-1])) for a in added], -1)
+    ends = np.cumsum([weight.shape[-2] for weight in weights.values()])[:-1]
+    of_last = dict(zip(weights, np.split(state["before"], ends, -1), strict=True))
+    mixed = {j: linear(x - mu[j] * x, weights[j]) + of_last[j] for j in weights}
 
     def low_rank(name: str, between: Callable[[Array], Array]) -> Array:
-        return linear(between(linear(mixed[name], w[f"W_{name}1"])), w[f"W_{name}2"])
+        return linear(between(mixed[name]), w[f"W_{name}2"])
 
-    r, k, v = (linear(mixed[j], w[f"W_{j}"]) for j in "rkv")
+    r, k, v = (mixed[j] for j in "rkv")
     decay = np.exp(-np.exp(-0.5) * sigmoid(rows(w["w_0"], x) + low_rank("w", np.tanh)))
     a = sigmoid(rows(w["a_0"], x) + low_rank("a", lambda z: z))
     gate = low_rank("g", sigmoid)
@@ -86,4 +92,4 @@ def rwkv7(w: Named, x: Array, state: Named, num_heads: int = 1) -> tuple[Array, 
     y = y * heads(rows(w["gain"], x)) + heads(rows(w["bias"], x))
     y = y + (r * r_k * k).sum(-1, keepdims=True) * v
     h = linear(gate * y.reshape(*y.shape[:-2], -1), w["W_o"])
-    return h, {"x": x, "S": memory}, decay
+    return h, {"before": later, "S": memory}, decay
