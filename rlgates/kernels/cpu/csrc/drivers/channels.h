@@ -165,7 +165,7 @@ template <int count> struct Fixed {
   }
 };
 
-// ---- selective systems: one vector of one channel through a chunk -------------------------------
+// ---- selective systems: a vector of one or two channels through a chunk -------------------------
 
 // exp x for x <= 0; 0 where it is in PyTorch, and not denormal before.
 INLINE vec decay(vec x) {
@@ -173,68 +173,103 @@ INLINE vec decay(vec x) {
   return x < -88.7228394f ? vec{} : value;
 }
 
-// Pointers are copied, because a compiler has to assume that a store of a vector changes them.
-template <int kind> struct Selective {
+// So many channels, next to each other, share what they read of a step. Pointers are copied, because
+// a compiler has to assume that a store of a vector changes them.
+template <int kind, int count> struct Selective {
   static void forward(const ChannelChunk &k, long channel, long at, long n, vec *sums, bool more,
                       float *after) {
-    const long unit = at - channel * k.s.size, steps = k.steps, stride = k.stride, width = k.width;
+    const long size = k.s.size, unit = at - channel * size, steps = k.steps;
+    const long stride = k.stride, width = k.width;
     // SHARED systems read what a step leaves, where others read the step.
     const float *step = (kind == SHARED ? k.left : k.step) + channel, *w = k.w + channel;
     const float *b = k.b + unit, *c = k.c + unit;
     const bool *start = k.any ? k.start : nullptr;
-    const vec rate = kind == SHARED ? vec{} : load(k.s.a + at, n);
-    vec h = load(k.before + at, n);
-    for (long t = 0; t < steps; t++, step += stride, w += stride, b += width, c += width) {
-      if (start && start[t]) h = load(k.initial(at), n);
-      h = (kind == SHARED ? vec{} + *step : decay(*step * rate)) * h + *w * load(b);
-      const vec read = h * load(c);
-      sums[t] = more ? sums[t] + read : read;
+    vec rate[count], h[count];
+#pragma GCC unroll 2
+    for (int i = 0; i < count; i++) {
+      rate[i] = kind == SHARED ? vec{} : load(k.s.a + at + i * size, n);
+      h[i] = load(k.before + at + i * size, n);
     }
-    store(after + at, h, n);
+    for (long t = 0; t < steps; t++, step += stride, w += stride, b += width, c += width) {
+      const bool starts = start && start[t];
+#pragma GCC unroll 2
+      for (int i = 0; i < count; i++) {
+        if (starts) h[i] = load(k.initial(at + i * size), n);
+        const vec left = kind == SHARED ? vec{} + step[i] : decay(step[i] * rate[i]);
+        h[i] = left * h[i] + w[i] * load(b);
+        const vec read = h[i] * load(c);
+        vec &sum = sums[i * 2 * CHUNK + t];
+        sum = more ? sum + read : read;
+      }
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < count; i++) store(after + at + i * size, h[i], n);
   }
 
   // Sums: of the gradients of w, then those of the gradients of the steps.
   static void backward(const ChannelChunk &k, long channel, long at, long n, vec *sums, bool more,
                        float *carry, float *d_initial) {
-    const long unit = at - channel * k.s.size, steps = k.steps, stride = k.stride, width = k.width;
-    // SHARED systems read what a step leaves, where others read the step.
+    const long size = k.s.size, unit = at - channel * size, steps = k.steps;
+    const long stride = k.stride, width = k.width;
     const float *step = (kind == SHARED ? k.left : k.step) + channel, *w = k.w + channel;
-    const float *b = k.b + unit, *c = k.c + unit;
+    const float *b = k.b + unit, *c = k.c + unit + steps * width;
     const float *d_y = k.d_y + channel + steps * stride;
     float *d_b = k.d_b + unit + steps * width, *d_c = k.d_c + unit + steps * width;
     const bool *start = k.any ? k.start : nullptr;
-    const vec rate = kind == SHARED ? vec{} : load(k.s.a + at, n);
-    vec *of_steps = sums + CHUNK, states[CHUNK + 1], decays[CHUNK];
-    vec h = load(k.before + at, n), d = load(carry + at, n), d_rate = {};
-    states[0] = h;
-    for (long t = 0; t < steps; t++, step += stride, w += stride, b += width) {
-      if (start && start[t]) h = load(k.initial(at), n);
-      decays[t] = kind == SHARED ? vec{} + *step : decay(*step * rate);
-      states[t + 1] = h = decays[t] * h + *w * load(b);
+    vec states[CHUNK + 1][count], decays[kind == SHARED ? 1 : CHUNK][count];
+    vec rate[count], h[count], d[count], d_rate[count];
+#pragma GCC unroll 2
+    for (int i = 0; i < count; i++) {
+      rate[i] = kind == SHARED ? vec{} : load(k.s.a + at + i * size, n);
+      states[0][i] = h[i] = load(k.before + at + i * size, n);
+      d[i] = load(carry + at + i * size, n);
+      d_rate[i] = vec{};
     }
-    c += steps * width;
+    for (long t = 0; t < steps; t++, step += stride, w += stride, b += width) {
+      const bool starts = start && start[t];
+#pragma GCC unroll 2
+      for (int i = 0; i < count; i++) {
+        if (starts) h[i] = load(k.initial(at + i * size), n);
+        vec left = vec{} + step[i];
+        if (kind != SHARED) decays[t][i] = left = decay(left * rate[i]);
+        states[t + 1][i] = h[i] = left * h[i] + w[i] * load(b);
+      }
+    }
     for (long t = steps - 1; t >= 0; t--) {
       step -= stride, w -= stride, d_y -= stride;
       b -= width, c -= width, d_b -= width, d_c -= width;
       const bool starts = start && start[t];
-      const vec old = starts ? load(k.initial(at), n) : states[t];
-      d += *d_y * load(c);
-      store(d_c, load(d_c) + *d_y * states[t + 1]);
-      store(d_b, load(d_b) + *w * d);
-      const vec written = d * load(b);
-      d *= decays[t];
-      const vec slope = d * old;  // of step * rate
-      if (kind != SHARED) d_rate += *step * slope;
-      sums[t] = more ? sums[t] + written : written;
-      const vec of_step = kind == SHARED ? slope : rate * slope;
-      of_steps[t] = more ? of_steps[t] + of_step : of_step;
-      if (starts) {
-        store(d_initial + at, load(d_initial + at, n) + d, n);
-        d = vec{};
+      vec of_b = load(d_b), of_c = load(d_c);
+#pragma GCC unroll 2
+      for (int i = 0; i < count; i++) {
+        const vec old = starts ? load(k.initial(at + i * size), n) : states[t][i];
+        d[i] += d_y[i] * load(c);
+        of_c += d_y[i] * states[t + 1][i];
+        of_b += w[i] * d[i];
+        const vec written = d[i] * load(b);
+        d[i] *= kind == SHARED ? vec{} + step[i] : decays[t][i];
+        const vec slope = d[i] * old;  // of step * rate
+        if (kind != SHARED) d_rate[i] += step[i] * slope;
+        const vec of_step = kind == SHARED ? slope : rate[i] * slope;
+        vec &of_w = sums[i * 2 * CHUNK + t], &of_steps = sums[i * 2 * CHUNK + CHUNK + t];
+        of_w = more ? of_w + written : written;
+        of_steps = more ? of_steps + of_step : of_step;
       }
+      store(d_b, of_b);
+      store(d_c, of_c);
+      if (starts)
+#pragma GCC unroll 2
+        for (int i = 0; i < count; i++) {
+          float *to = d_initial + at + i * size;
+          store(to, load(to, n) + d[i], n);
+          d[i] = vec{};
+        }
     }
-    store(carry + at, d, n);
-    if (kind != SHARED) add(k.d_a_sums + at, d_rate, n);
+#pragma GCC unroll 2
+    for (int i = 0; i < count; i++) {
+      store(carry + at + i * size, d[i], n);
+      if (kind != SHARED) add(k.d_a_sums + at + i * size, d_rate[i], n);
+    }
   }
 };
 
@@ -271,7 +306,7 @@ template <int kind> static void read_chunk(ChannelChunk &k) {
 template <int kind> static void channels_forward(ChannelChunk &k) {
   const ChannelArgs &s = k.s;
   constexpr bool selective = kind != FIXED;
-  vec sums[CHUNK];
+  vec sums[3 * CHUNK];
   const long chunks = (s.steps + CHUNK - 1) / CHUNK;
   float *last = s.last + k.row * s.width;
   k.before = s.h_0 + k.row * s.h_0_stride;
@@ -279,16 +314,21 @@ template <int kind> static void channels_forward(ChannelChunk &k) {
     k.move_to(chunk);
     read_chunk<kind>(k);
     float *after = s.kept && chunk + 1 < chunks ? k.kept(chunk) : last;
-    for (long e = 0; e < s.channels; e++) {
+    for (long e = 0, count; e < s.channels; e += count) {
       long at = e * s.size, n = s.size;
       bool more = false;
-      if (!selective)
+      count = selective && e + 1 < s.channels ? 2 : 1;
+      if constexpr (selective)
+        for (; n > 0; at += LANES, n -= LANES, more = true)
+          if (count == 2) Selective<kind, 2>::forward(k, e, at, n, sums, more, after);
+          else Selective<kind, 1>::forward(k, e, at, n, sums, more, after);
+      else {
         for (; n > LANES; at += 2 * LANES, n -= 2 * LANES, more = true)
           Fixed<2>::forward(k, e, at, n, sums, more, after);
-      for (; n > 0; at += LANES, n -= LANES, more = true)
-        if constexpr (selective) Selective<kind>::forward(k, e, at, n, sums, more, after);
-        else Fixed<1>::forward(k, e, at, n, sums, more, after);
-      put_totals(sums, k.steps, k.y + e, k.stride);
+        if (n > 0) Fixed<1>::forward(k, e, at, n, sums, more, after);
+      }
+      for (long i = 0; i < count; i++)
+        put_totals(sums + i * 2 * CHUNK, k.steps, k.y + e + i, k.stride);
     }
     k.before = after;
     for (long t = 0; t < k.steps; t++) {
@@ -310,7 +350,7 @@ template <int kind> static void channels_forward(ChannelChunk &k) {
 template <int kind> static void channels_backward(ChannelChunk &k) {
   const ChannelArgs &s = k.s;
   constexpr bool selective = kind != FIXED;
-  vec sums[2 * CHUNK];
+  vec sums[4 * CHUNK];
   float *carry = s.d_carry + k.row * s.width;
   float *d_initial = s.d_initial ? s.d_initial + k.row * s.width : nullptr;
   for (long chunk = (s.steps + CHUNK - 1) / CHUNK - 1; chunk >= 0; chunk--) {
@@ -328,17 +368,24 @@ template <int kind> static void channels_backward(ChannelChunk &k) {
     }
     if (selective)
       for (long i = 0; i < k.steps * k.width; i++) k.d_b[i] = k.d_c[i] = 0.0f;
-    for (long e = 0; e < s.channels; e++) {
+    for (long e = 0, count; e < s.channels; e += count) {
       long at = e * s.size, n = s.size;
       bool more = false;
-      if (!selective)
+      count = selective && e + 1 < s.channels ? 2 : 1;
+      if constexpr (selective)
+        for (; n > 0; at += LANES, n -= LANES, more = true)
+          if (count == 2) Selective<kind, 2>::backward(k, e, at, n, sums, more, carry, d_initial);
+          else Selective<kind, 1>::backward(k, e, at, n, sums, more, carry, d_initial);
+      else {
         for (; n > LANES; at += 2 * LANES, n -= 2 * LANES, more = true)
           Fixed<2>::backward(k, e, at, n, sums, more, carry, d_initial);
-      for (; n > 0; at += LANES, n -= LANES, more = true)
-        if constexpr (selective) Selective<kind>::backward(k, e, at, n, sums, more, carry, d_initial);
-        else Fixed<1>::backward(k, e, at, n, sums, more, carry, d_initial);
-      put_totals(sums, k.steps, k.d_w + e, k.stride);
-      if (selective) put_totals(sums + CHUNK, k.steps, k.d_step + e, k.stride);
+        if (n > 0) Fixed<1>::backward(k, e, at, n, sums, more, carry, d_initial);
+      }
+      for (long i = 0; i < count; i++) {
+        vec *of_channel = sums + i * 2 * CHUNK;
+        put_totals(of_channel, k.steps, k.d_w + e + i, k.stride);
+        if (selective) put_totals(of_channel + CHUNK, k.steps, k.d_step + e + i, k.stride);
+      }
     }
     for (long t = 0; t < k.steps; t++) {
       const long place = k.place(t), here = t * k.stride, there = place * s.channels;
