@@ -56,7 +56,12 @@ def test_a_gate_refuses(
     [
         (("ru_lstm", 3, 4), {}, ValueError, "Did you mean 'u_lstm' or 'r_lstm' or 'ur_lstm'"),
         (("LSTM", 3, 4), {}, ValueError, "unknown core 'LSTM'. Did you mean 'lstm' or"),
-        (("rnn", 3, 4), {}, ValueError, "'rnn'. Cores: lstm, gru, .*: c_, u_, .*list_cores"),
+        (
+            ("hopfield", 3, 4),
+            {},
+            ValueError,
+            "'hopfield'. Cores: lstm, gru, .*: c_, u_, .*list_cores",
+        ),
         (("ur_none", 3, 4), {}, ValueError, "unknown core 'ur_none'"),
         (("lstm", 3, 4), {"forget_bais": 2}, ValueError, "Did you mean 'forget_bias'"),
         (("ur_lstm", 3, 4), {"t_max": 9}, ValueError, r"'ur_lstm': 't_max'. It belongs to c_\."),
