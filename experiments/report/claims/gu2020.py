@@ -10,7 +10,7 @@ from rlgates.experiments.report.claims.exact import (
     refine_bounds,
 )
 from rlgates.experiments.report.claims.training import (
-    Better,
+    Above,
     Learns,
     Moves,
     Solves,
@@ -20,6 +20,7 @@ from rlgates.experiments.report.claims.training import (
 
 CHANGED = ("c", "o", "u", "r", "om", "or", "um", "ur")
 COPY, ADDING = "copy, delay 500", "adding, steps 750"
+CHANCE = 0.385  # on Active Match: 0.05 above what an agent without memory reaches
 _COPY = Setting(
     "500 blanks, 256 units, Adam at 1e-3; the number of updates is not given",
     "500 blanks, 256 units, Adam at 2e-3, 8,000 updates of 4 sequences at most",
@@ -90,6 +91,8 @@ def _sooner(core: str, than: str, title: str) -> Sooner:
     return Sooner(_copy(core, title), _copy(than, title))
 
 
+# With fewer than half of the symbols right a core has hardly begun to learn.
+_BEGUN = (Above(_programs("addition", "lstm"), 0.5, "test"),)
 _LEARNED = (Learns(_copy("c_lstm")), Learns(_copy("or_lstm")))  # as published
 
 
@@ -231,14 +234,12 @@ CLAIMS: tuple[Claim, ...] = (
         "ones.",
         All(
             (
-                Better(_active("ur_lstm"), _active("none"), margin=0.05),
-                *(
-                    Better(_active("none"), _active(core), margin=-0.05)
-                    for core in ("lstm", "c_lstm", "om_lstm")
-                ),
+                Above(_active("ur_lstm"), CHANCE),
+                *(Above(_active(f"{gate}lstm"), CHANCE, never=True) for gate in ("", "c_", "om_")),
             )
         ),
         _ACTIVE,
+        controls=(Above(_active("ur_lstm"), CHANCE),),
     ),
     Claim(
         "figure 8",
@@ -257,18 +258,21 @@ CLAIMS: tuple[Claim, ...] = (
         "On the control and program tasks of Learning to Execute UR is better than plain gates.",
         All(tuple(better_than(_programs(t, "ur_lstm"), "lstm") for t in ("control", "program"))),
         _PROGRAMS,
+        controls=_BEGUN,
     ),
     Claim(
         "figure 11",
         "On the addition task of Learning to Execute uniform gates alone are best.",
         better_than(_programs("addition", "u_lstm"), "lstm", "c_lstm", "om_lstm", "ur_lstm"),
         _PROGRAMS,
+        controls=_BEGUN,
     ),
     Claim(
         "figure 11",
         "Chrono gates are poor in Learning to Execute: worse than plain ones on addition.",
         better_than(_programs("addition", "lstm"), "c_lstm"),
         _PROGRAMS,
+        controls=_BEGUN,
     ),
     Claim(
         "figure 6",

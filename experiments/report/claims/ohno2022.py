@@ -31,7 +31,9 @@ _TOY = Setting(
 )
 _BOTH = Setting(f"Adding: {_ADDING.paper}; Copy: {_COPY.paper}", f"{_ADDING.ours}; {_COPY.ours}")
 _LONG_COPY = Setting(
-    _COPY.paper, "500 blanks, 256 units, Adam at 2e-3, 8,000 updates of 4 sequences at most"
+    f"{_COPY.paper}; Adding is learned with these",
+    "500 blanks, 256 units, Adam at 2e-3, 8,000 updates of 4 sequences at most; with Adam at 4e-3 "
+    "it diverges on Adding, too",
 )
 _SMALL_DIGITS = "1,437 digits of 8 x 8, 64 units, 30 epochs; a test set of 360"
 _PSMNIST = Setting("psMNIST, 512 units, 150 epochs", _SMALL_DIGITS)
@@ -84,11 +86,18 @@ CLAIMS: tuple[Claim, ...] = (
         _ADDING,
     ),
     Claim(
-        "figures 3 and 4",
-        "With softsign gates neither Adding nor Copy is learned.",
-        All((Solves(_tied("s_lstm"), never=True), Learns(_tied("s_lstm", COPY), never=True))),
-        _BOTH,
-        controls=(Solves(_tied("f_lstm")), Learns(_tied("f_lstm", COPY))),
+        "figure 3",
+        "With softsign gates Adding is not learned.",
+        Solves(_tied("s_lstm"), never=True),
+        _ADDING,
+        controls=(Solves(_tied("f_lstm")), Solves(_tied("r_lstm"))),
+    ),
+    Claim(
+        "figure 4",
+        "With softsign gates Copy is not learned.",
+        Learns(_tied("s_lstm", COPY), never=True),
+        _COPY,
+        controls=(Learns(_tied("f_lstm", COPY)),),
     ),
     Claim(
         "figure 4",

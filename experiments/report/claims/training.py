@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -59,21 +60,48 @@ def ruling_from_count(count: int, runs: int, never: bool = False) -> Ruling:
 
 
 @dataclass(frozen=True)
-class Solves(RunTest):
-    """A core solves a task, or (`never`) does not; see `ruling_from_count`.
+class CountTest(RunTest):
+    """Something happens to the runs of a core, or (`never`) does not; see `ruling_from_count`."""
+
+    where: RunGroup
+    never: bool = field(default=False, kw_only=True)
+
+    @abstractmethod
+    def happens(self, runs: pd.DataFrame) -> Sequence[bool]:
+        """Tell to which runs it happens."""
+
+    def rule(self, runs: pd.DataFrame) -> Ruling:
+        """Rule by how many these are."""
+        return ruling_from_count(sum(self.happens(runs)), len(runs), self.never)
+
+    def foregone(self, rows: Sequence[pd.DataFrame], missing: int) -> Ruling:
+        (runs,) = rows
+        count, total = sum(self.happens(runs)), len(runs) + missing
+        ends = [ruling_from_count(count + more, total, self.never) for more in range(missing + 1)]
+        return ends[0] if len({end.outcome for end in ends}) == 1 else OPEN
+
+
+@dataclass(frozen=True)
+class Solves(CountTest):
+    """A core solves a task, or (`never`) does not.
 
     Attributes:
         eventually: the paper says that it is solved, not in how many updates; then the end of our
             budget contradicts nothing.
     """
 
-    where: RunGroup
-    never: bool = False
     eventually: bool = False
 
     @property
     def parts(self) -> tuple[str, str]:
         return f"{'not ' if self.never else ''}solved:", str(self.where)
+
+    def happens(self, runs: pd.DataFrame) -> Sequence[bool]:
+        return [time < math.inf for time in steps_to_solve(runs)]
+
+    def foregone(self, rows: Sequence[pd.DataFrame], missing: int) -> Ruling:
+        ruling = super().foregone(rows, missing)
+        return OPEN if ruling.outcome == "false" and self.eventually else ruling
 
     def compare(self, rows: Sequence[pd.DataFrame]) -> tuple[Ruling, str]:
         (runs,) = rows
@@ -81,7 +109,7 @@ class Solves(RunTest):
         text = f"{self.where.core} solves it on {len(times)} of {len(runs)}"
         if times:
             text += f", after {np.median(times):,.0f}"
-        ruling = ruling_from_count(len(times), len(runs), self.never)
+        ruling = self.rule(runs)
         if ruling.outcome == "false" and self.eventually:
             share = np.nanmedian(numbers(runs, "loss") / numbers(runs, "baseline"))
             text += f", and ends at a median of {share:.2f} of the loss without memory"
@@ -90,16 +118,21 @@ class Solves(RunTest):
 
 
 @dataclass(frozen=True)
-class Learns(RunTest):
+class Learns(CountTest):
     """A core gets below the loss of the best prediction without memory, or (`never`) does not."""
-
-    where: RunGroup
-    never: bool = False
 
     @property
     def parts(self) -> tuple[str, str]:
         side = "above" if self.never else "below"
         return f"{side} {AT_BASELINE:g} of the loss without memory:", str(self.where)
+
+    def happens(self, runs: pd.DataFrame) -> Sequence[bool]:
+        shares = numbers(runs, "loss") / numbers(runs, "baseline")
+        return [bool(share <= AT_BASELINE) for share in shares]
+
+    def foregone(self, rows: Sequence[pd.DataFrame], missing: int) -> Ruling:
+        (runs,) = rows
+        return OPEN if (runs["diverged_at"] != "").any() else super().foregone(rows, missing)
 
     def compare(self, rows: Sequence[pd.DataFrame]) -> tuple[Ruling, str]:
         (runs,) = rows
@@ -107,26 +140,52 @@ class Learns(RunTest):
         if diverged:
             return OPEN, f"{self.where.core} diverges on {diverged} of {len(runs)}"
         shares = numbers(runs, "loss") / numbers(runs, "baseline")
-        below = int((shares <= AT_BASELINE).sum())
         text = f"{self.where.core} ends at {shares.min():.2f} to {shares.max():.2f} of it"
-        return ruling_from_count(below, len(shares), self.never), text
+        return self.rule(runs), text
 
 
 @dataclass(frozen=True)
-class Diverges(RunTest):
+class Diverges(CountTest):
     """The training of a core diverges."""
-
-    where: RunGroup
 
     @property
     def parts(self) -> tuple[str, str]:
         return "diverges:", str(self.where)
 
+    def happens(self, runs: pd.DataFrame) -> Sequence[bool]:
+        return [update != "" for update in runs["diverged_at"]]
+
     def compare(self, rows: Sequence[pd.DataFrame]) -> tuple[Ruling, str]:
         (runs,) = rows
-        diverged = int((runs["diverged_at"] != "").sum())
-        text = f"{self.where.core} diverges on {diverged} of {len(runs)}"
-        return ruling_from_count(diverged, len(runs)), text
+        text = f"{self.where.core} diverges on {sum(self.happens(runs))} of {len(runs)}"
+        return self.rule(runs), text
+
+
+@dataclass(frozen=True)
+class Above(CountTest):
+    """A core ends above a level of success, or of the figure of its task, or (`never`) does not.
+
+    Attributes:
+        level: in the unit of the column.
+        column: see `Better`; of a figure that is better if higher.
+    """
+
+    level: float
+    column: Literal["success", "test"] = "success"
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        what = "test figure" if self.column == "test" else "success"
+        return f"{what} {'not ' if self.never else ''}above {self.level:g}:", str(self.where)
+
+    def happens(self, runs: pd.DataFrame) -> Sequence[bool]:
+        return [bool(value > self.level) for value in numbers(runs, self.column)]
+
+    def compare(self, rows: Sequence[pd.DataFrame]) -> tuple[Ruling, str]:
+        (runs,) = rows
+        middle = np.median(numbers(runs, self.column))
+        above = f"above {self.level:g} on {sum(self.happens(runs))} of {len(runs)}"
+        return self.rule(runs), f"{self.where.core} {middle:.3g}, {above}"
 
 
 @dataclass(frozen=True)

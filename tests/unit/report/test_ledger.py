@@ -37,6 +37,7 @@ from rlgates.experiments.report.claims.exact import (
 from rlgates.experiments.report.claims.ledger import ledger
 from rlgates.experiments.report.claims.saturation import Fastest, Order, Slopes
 from rlgates.experiments.report.claims.training import (
+    Above,
     Better,
     Diverges,
     Learns,
@@ -181,6 +182,11 @@ def runs(core: str, made: list[int | None], losses: list[float] | None = None) -
     ]
 
 
+def diverged(rows: list[Any]) -> list[Any]:
+    """The same runs, which diverge."""
+    return [{**row, "diverged_at": 1} for row in rows]
+
+
 FIVE: list[int | None] = [10, 20, 30, 40, 50]
 NEVER: list[int | None] = [None] * 5
 TENTH_APART = [
@@ -205,7 +211,16 @@ TENTH_APART = [
             "0 of 5, and ends at a median of 0.80 of",
         ),
         (Solves(A, eventually=True), runs("a", FIVE), "true", "5 of 5"),
-        (Solves(A), runs("a", FIVE[:3]), "open", "3 of 3, after 20; 3 seeds"),
+        (Solves(A), runs("a", FIVE[:3]), "true", "3 of 3, after 20; 3 seeds"),
+        (Solves(A), runs("a", FIVE[:2]), "open", "2 of 2, after 15; 2 seeds"),
+        (Solves(A), runs("a", NEVER[:3]), "open", "0 of 3; 3 seeds"),
+        (Solves(A, never=True), runs("a", FIVE[:3]), "false", "3 of 3"),
+        (Solves(A, never=True), runs("a", NEVER[:4]), "open", "0 of 4; 4 seeds"),
+        (Diverges(A), diverged(runs("a", NEVER[:3])), "true", "3 of 3; 3 seeds"),
+        (Learns(A, never=True), diverged(runs("a", NEVER[:3], [0.1] * 3)), "open", "3 of 3"),
+        (Above(A, 0.4, "test"), runs("a", NEVER, [0.41] * 3 + [0.3] * 2), "true", "3 of 5"),
+        (Above(A, 0.4, "test"), runs("a", NEVER, [0.4] * 5), "false", "a 0.4, above 0.4 on 0 of"),
+        (Above(A, 0.4, "test", never=True), runs("a", NEVER, [0.5] * 5), "false", "5 of 5"),
         (Solves(A, never=True), runs("a", NEVER), "true", "0 of 5"),
         (Solves(A, never=True), runs("a", FIVE), "false", "5 of 5"),
         (Solves(A), runs("b", FIVE), "open", "not run yet"),
@@ -221,7 +236,7 @@ TENTH_APART = [
         (Diverges(A), runs("a", NEVER), "false", "a diverges on 0 of 5"),
         (
             Diverges(A),
-            [{**row, "diverged_at": 1} for row in runs("a", NEVER)],
+            diverged(runs("a", NEVER)),
             "true",
             "a diverges on 5 of 5",
         ),
