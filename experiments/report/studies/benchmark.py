@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,23 +11,25 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
 
-from rlgates.experiments.analysis.stats import Estimate, Floats, interval, performance_profile
+from rlgates.experiments.analysis.stats import Estimate, Floats, interval
 from rlgates.experiments.plots.curves import (
     BAND,
     LEGEND_COLUMNS,
     POINTS,
+    Curve,
     legend_note,
     new_figure,
     steps_label,
 )
 from rlgates.experiments.plots.styles import in_core_order, style
 from rlgates.experiments.plots.titles import title_words
-from rlgates.experiments.report.rows import markdown, numbers, provenance, read_frame, seed_numbers
+from rlgates.experiments.report.rows import markdown, numbers, provenance, seed_numbers
 from rlgates.experiments.report.studies.costs import time_ticks
+from rlgates.experiments.report.studies.paired import label_profile, plot_profile
+from rlgates.experiments.report.studies.returns import read_return_curves, return_share
 from rlgates.experiments.runs.text import steps_text, time_text
 from rlgates.experiments.studies.popgym import PUBLISHED
 
-THRESHOLDS = np.linspace(0, 1, 101)
 SHARE = "return, as a share of the game's range"
 
 
@@ -39,6 +41,7 @@ class Memory(NamedTuple):
         scores: by game, the return at the end of each run, 0 for the game's worst and 1 for its
             best.
         returns: the return at the end: mean over games, with its interval.
+        share: the same of the scores.
         mmer: the best mean return in training: mean over seeds and games.
         parameters, state_size: of the core.
         seconds: CPU time of a run, mean over games.
@@ -47,6 +50,7 @@ class Memory(NamedTuple):
     core: str
     scores: Mapping[str, Floats]
     returns: Estimate
+    share: Estimate
     mmer: float
     parameters: int
     state_size: int
@@ -76,25 +80,25 @@ def complete_memories(rows: pd.DataFrame) -> tuple[list[str], list[Memory]]:
 
 def _memory(core: str, titles: Sequence[str], rows: pd.DataFrame) -> Memory:
     runs = {title: rows[rows["title"] == title] for title in titles}
-    ends = [numbers(run, "mean_return") for run in runs.values()]
-    # A run without a finished training episode has no best one.
-    best = [numbers(run, "max_mean_return") for run in runs.values()]
-    returns = Estimate(float(mean_over_games(*ends)), *map(float, interval(mean_over_games, *ends)))
+    ends = {title: numbers(run, "mean_return") for title, run in runs.items()}
+    scores = {title: return_share(run.iloc[0], ends[title]) for title, run in runs.items()}
     return Memory(
         core=core,
-        scores={title: _share(run, numbers(run, "mean_return")) for title, run in runs.items()},
-        returns=returns,
-        mmer=float(np.mean([np.mean(values) for values in best])),
+        scores=scores,
+        returns=_estimate(ends.values()),
+        share=_estimate(scores.values()),
+        mmer=float(np.mean([_best(run) for run in runs.values()])),
         parameters=int(rows.iloc[0]["parameters"]),
         state_size=int(rows.iloc[0]["state_size"]),
         seconds=float(np.mean([numbers(run, "seconds").mean() for run in runs.values()])),
     )
 
 
-def _share(rows: pd.DataFrame, returns: Floats) -> Floats:
-    """Returns of one game, 0 for its worst and 1 for its best."""
-    worst, best = (float(rows.iloc[0][f"{end}_return"]) for end in ("worst", "best"))
-    return (returns - worst) / (best - worst)
+def _estimate(games: Iterable[Floats]) -> Estimate:
+    """The mean over games, with its interval."""
+    groups = list(games)
+    low, high = interval(mean_over_games, *groups)
+    return Estimate(float(mean_over_games(*groups)), float(low), float(high))
 
 
 def benchmark_tables(rows: pd.DataFrame) -> str:
@@ -198,11 +202,11 @@ def draw_benchmark(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
     if len(memories) < 2:
         return []
     path = results / f"{name}.png"
-    curves = read_frame(results / f"{name}_curves.csv")
+    curves = read_return_curves(rows, results / f"{name}_curves.csv")
     lines = -(-len(memories) // LEGEND_COLUMNS)
     with new_figure(path, (12.5, 9.2 + 0.3 * lines)) as figure:
         efficiency, profile, times, sizes = figure.subplots(2, 2).ravel()
-        _draw_efficiency(efficiency, titles, memories, rows, curves)
+        _draw_efficiency(efficiency, titles, memories, curves)
         _draw_profile(profile, memories)
         _draw_costs(times, memories, [one.seconds for one in memories], "CPU time of a run")
         times.xaxis.set_minor_locator(NullLocator())
@@ -231,23 +235,18 @@ def _draw_efficiency(
     axes: Axes,
     titles: Sequence[str],
     memories: Sequence[Memory],
-    rows: pd.DataFrame,
-    curves: pd.DataFrame,
+    curves: Mapping[str, Sequence[Curve]],
 ) -> None:
     """The mean over games of the evaluations in training."""
     for one in memories:
         color, dash, _ = style(one.core)
-        own = curves[curves["core"] == one.core]
-        runs = [
-            [
-                (numbers(run, "steps"), _share(rows[rows["title"] == title], _returns(run)))
-                for _, run in own[own["title"] == title].groupby("seed")
-            ]
-            for title in titles
+        games = [[run for run in curves[title] if run.core == one.core] for title in titles]
+        runs = [run for game in games for run in game]
+        begin, end = max(run.steps[0] for run in runs), max(run.steps[-1] for run in runs)
+        grid = np.linspace(begin, end, POINTS)
+        groups = [
+            np.stack([np.interp(grid, run.steps, run.success) for run in game]) for game in games
         ]
-        begin = max(steps[0] for game in runs for steps, _ in game)
-        grid = np.linspace(begin, max(steps[-1] for game in runs for steps, _ in game), POINTS)
-        groups = [np.stack([np.interp(grid, *run) for run in game]) for game in runs]
         low, high = interval(mean_over_games, *groups)
         axes.fill_between(grid, low, high, color=color, alpha=0.1, lw=0)
         axes.plot(grid, mean_over_games(*groups), color=color, ls=dash, lw=2)
@@ -257,34 +256,22 @@ def _draw_efficiency(
     _set_share(axes)
 
 
-def _returns(run: pd.DataFrame) -> Floats:
-    return numbers(run, "mean_return")
-
-
 def _draw_profile(axes: Axes, memories: Sequence[Memory]) -> None:
     """The share of runs above each score."""
     for one in memories:
-        color, dash, _ = style(one.core)
-        profile = performance_profile(list(one.scores.values()), THRESHOLDS)
-        axes.plot(THRESHOLDS, profile.value, color=color, ls=dash, lw=2, label=one.core)
+        plot_profile(axes, one.core, list(one.scores.values()), width=2)
     axes.set_title("Performance profile", loc="left")
-    axes.set_xlabel(f"{SHARE} τ")
-    axes.set_ylabel("share of runs above τ")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(PercentFormatter(xmax=1))
+    label_profile(axes, f"{SHARE} τ")
 
 
 def _draw_costs(axes: Axes, memories: Sequence[Memory], costs: Sequence[float], words: str) -> None:
     """The mean return at the end against a cost, each memory with its name."""
-    scores = [list(one.scores.values()) for one in memories]
-    values = [float(mean_over_games(*groups)) for groups in scores]
+    values = [one.share.value for one in memories]
     gap = 0.05 * (max(values) - min(values))
     heights = _apart(values, gap)
-    for one, cost, groups, value, height in zip(
-        memories, costs, scores, values, heights, strict=True
-    ):
+    for one, cost, value, height in zip(memories, costs, values, heights, strict=True):
         color, _, marker = style(one.core)
-        axes.plot([cost, cost], interval(mean_over_games, *groups), color=color, lw=1)
+        axes.plot([cost, cost], [one.share.low, one.share.high], color=color, lw=1)
         axes.plot(cost, value, color=color, marker=marker, ms=8, mec="white", mew=0.5)
         axes.annotate(
             one.core,

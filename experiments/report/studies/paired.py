@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from rlgates.experiments.analysis.stats import (
     Estimate,
+    Floats,
     paired_difference,
     performance_profile,
     probability_of_improvement,
@@ -172,16 +174,10 @@ def draw_profile(rows: pd.DataFrame, path: Path) -> bool:
     with new_figure(path, (7, 4.8)) as figure:
         axes = figure.add_subplot()
         for core in in_core_order(complete):
-            color, dash, _ = style(core)
-            profile = performance_profile([groups[title, core] for title in titles], THRESHOLDS)
-            axes.fill_between(THRESHOLDS, profile.low, profile.high, color=color, alpha=0.15, lw=0)
-            axes.plot(THRESHOLDS, profile.value, color=color, ls=dash, lw=2.2, label=core)
+            plot_profile(axes, core, [groups[title, core] for title in titles], alpha=0.15)
         words = title_words(titles[0]) if len(titles) == 1 else f"{len(titles)} environments"
         axes.set_title(f"Performance profile: {words}", loc="left")
-        axes.set_xlabel("success τ on fresh episodes")
-        axes.set_ylabel("share of runs above τ")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(PercentFormatter(xmax=1))
+        label_profile(axes, "success τ on fresh episodes")
         note = legend_note(figure, "line: share over all seeds and environments", BAND)
         figure.legend(
             loc="outside lower center",
@@ -190,3 +186,30 @@ def draw_profile(rows: pd.DataFrame, path: Path) -> bool:
             title_fontsize=9,
         )
     return True
+
+
+def plot_profile(
+    axes: Axes, core: str, groups: Sequence[Floats], width: float = 2.2, alpha: float = 0.0
+) -> None:
+    """Plot the share of a core's runs above each score, from those of each task.
+
+    Args:
+        axes: to plot into.
+        core: its name.
+        groups: scores (seeds,) of the runs of each task, in [0, 1].
+        width: of the line.
+        alpha: of the band; 0: none.
+    """
+    color, dash, _ = style(core)
+    profile = performance_profile(groups, THRESHOLDS)
+    if alpha:
+        axes.fill_between(THRESHOLDS, profile.low, profile.high, color=color, alpha=alpha, lw=0)
+    axes.plot(THRESHOLDS, profile.value, color=color, ls=dash, lw=width, label=core)
+
+
+def label_profile(axes: Axes, words: str) -> None:
+    """Label the axes of a profile; `words` say what is above τ."""
+    axes.set_xlabel(words)
+    axes.set_ylabel("share of runs above τ")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(PercentFormatter(xmax=1))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rlgates.experiments.analysis.stats import iqm, iqm_interval, median_reached
+from rlgates.experiments.analysis.stats import Floats, iqm, iqm_interval, median_reached
 from rlgates.experiments.plots.curves import Curve, draw_panels
 from rlgates.experiments.report.rows import (
     LABEL,
@@ -25,13 +25,18 @@ def read_return_curves(rows: pd.DataFrame, path: Path) -> dict[str, list[Curve]]
     points = read_frame(path)
     panels: dict[str, list[Curve]] = {}
     for title, row in rows.drop_duplicates("title").set_index("title").iterrows():
-        best, worst = float(row["best_return"]), float(row.get("worst_return") or 0.0)
         here = points[points["title"] == title]
         for (core, seed), run in here.groupby([LABEL, "seed"], sort=False):
-            returns = (numbers(run, "mean_return") - worst) / (best - worst)
+            returns = return_share(row, numbers(run, "mean_return"))
             curve = Curve(core, int(seed), numbers(run, "steps"), returns)
             panels.setdefault(str(title), []).append(curve)
     return panels
+
+
+def return_share(row: pd.Series, returns: Floats) -> Floats:
+    """Returns in the environment of a row, 0 for its worst and 1 for its best."""
+    best, worst = float(row["best_return"]), float(row.get("worst_return") or 0.0)
+    return (returns - worst) / (best - worst)
 
 
 def return_table(rows: pd.DataFrame) -> str:
