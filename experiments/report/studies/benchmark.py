@@ -21,7 +21,7 @@ from rlgates.experiments.plots.curves import (
     new_figure,
     steps_label,
 )
-from rlgates.experiments.plots.styles import in_core_order, style
+from rlgates.experiments.plots.styles import in_core_order, split_label, style
 from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.rows import markdown, numbers, provenance, seed_numbers
 from rlgates.experiments.report.studies.costs import time_ticks
@@ -240,7 +240,10 @@ def _draw_efficiency(
     """The mean over games of the evaluations in training."""
     for one in memories:
         color, dash, _ = style(one.core)
-        games = [[run for run in curves[title] if run.core == one.core] for title in titles]
+        games = [
+            [run for run in curves[title] if split_label(run.core)[0] == one.core]
+            for title in titles
+        ]
         runs = [run for game in games for run in game]
         begin, end = max(run.steps[0] for run in runs), max(run.steps[-1] for run in runs)
         grid = np.linspace(begin, end, POINTS)

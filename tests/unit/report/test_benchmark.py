@@ -57,6 +57,18 @@ def rows() -> pd.DataFrame:
     )
 
 
+def write_curves(folder: Path, rows: pd.DataFrame) -> None:
+    points = [
+        {**{name: row[name] for name in ("title", "variant", "core", "seed")}, **point}
+        for row in rows.to_dict("records")
+        for point in (
+            {"steps": "50000", "mean_return": "0.0"},
+            {"steps": "500000", "mean_return": row["mean_return"]},
+        )
+    ]
+    write_table(folder / "popgym_curves.csv", points, list(points[0]))
+
+
 def test_memories_are_ranked_by_their_return_over_all_games(rows: pd.DataFrame) -> None:
     titles, memories = complete_memories(rows)
     assert titles == list(GAMES)
@@ -86,16 +98,14 @@ def test_the_tables_have_every_run_and_published_figures(rows: pd.DataFrame) -> 
 
 
 def test_the_figure_needs_two_memories(tmp_path: Path, rows: pd.DataFrame) -> None:
-    points = [
-        {**{name: row[name] for name in ("title", "variant", "core", "seed")}, **point}
-        for row in rows.to_dict("records")
-        for point in (
-            {"steps": "50000", "mean_return": "0.0"},
-            {"steps": "500000", "mean_return": row["mean_return"]},
-        )
-    ]
-    write_table(tmp_path / "popgym_curves.csv", points, list(points[0]))
+    write_curves(tmp_path, rows)
     assert draw_benchmark(tmp_path, "popgym", rows) == [tmp_path / "popgym.png"]
     with Image.open(tmp_path / "popgym.png") as image:
         assert image.width > 1500
     assert draw_benchmark(tmp_path, "popgym", rows[rows["core"] == "gru"]) == []
+
+
+def test_runs_with_a_variant_are_drawn_too(tmp_path: Path, rows: pd.DataFrame) -> None:
+    rows["variant"] = "of RepeatFirst, easy"  # as in the smoke tier
+    write_curves(tmp_path, rows)
+    assert draw_benchmark(tmp_path, "popgym", rows) == [tmp_path / "popgym.png"]
