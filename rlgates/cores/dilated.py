@@ -105,20 +105,26 @@ class DilatedGRU(Cell):
         return self._cells()[0].project(x)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        after = []
-        h = projected
-        for number, (cell, before) in enumerate(zip(self._cells(), state, strict=True)):
-            h, _ = cell.step(cell.project(h) if number else h, (before[:, 0],))
-            after.append(torch.cat([before[:, 1:], h.unsqueeze(1)], dim=1))
-        return h, tuple(after)
+        outputs = [h for *_, h in self._levels(projected, state)]
+        after = (
+            torch.cat([before[:, 1:], h.unsqueeze(1)], dim=1)
+            for before, h in zip(state, outputs, strict=True)
+        )
+        return outputs[-1], tuple(after)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
-        gates, below = [], projected
-        for number, (cell, before) in enumerate(zip(self._cells(), state, strict=True)):
-            below = cell.project(below) if number else below
-            gates.append(cell.forget_gate(below, (before[:, 0],)))
-            below, _ = cell.step(below, (before[:, 0],))
-        return torch.cat(gates, dim=-1)
+        levels = self._levels(projected, state)
+        return torch.cat([cell.forget_gate(x, before) for cell, x, before, _ in levels], dim=-1)
+
+    def _levels(
+        self, projected: Tensor, state: State
+    ) -> Iterator[tuple[GRU, Tensor, State, Tensor]]:
+        """Of each level in a step: its cell, projected input, state from before, and output."""
+        h = projected
+        for number, (cell, kept) in enumerate(zip(self._cells(), state, strict=True)):
+            x, before = cell.project(h) if number else h, (kept[:, 0],)
+            h, _ = cell.step(x, before)
+            yield cell, x, before, h
 
     def recurrence(self) -> AllSteps:
         return AllSteps(self._all_steps)

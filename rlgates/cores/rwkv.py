@@ -153,7 +153,7 @@ class RWKV7(Cell):
     def _prepare(self, both: Tensor) -> tuple[_Steps, Tensor]:
         """What the steps read, and the output gate (..., d), from the maps of two inputs."""
         r, k, v, of_w, of_a, of_g = both.split([*self.maps.values()], dim=-1)
-        log_w = -_FASTEST * torch.sigmoid(self._decay(of_w))
+        log_w = self._log_decay(of_w)
         a = torch.sigmoid(self.a_0 + widened(linear(of_a, self.W_a2)))
         gate = widened(linear(torch.sigmoid(of_g), self.W_g2))
         kappa, k = k * self.k_k, k * (1 + (a - 1) * self.k_a)
@@ -163,8 +163,9 @@ class RWKV7(Cell):
         kappa = normalize(kappa, dim=-1)
         return _Steps(r, log_w, k, v, kappa, a * kappa), gate
 
-    def _decay(self, of_w: Tensor) -> Tensor:
-        return self.w_0 + widened(linear(torch.tanh(of_w), self.W_w2))
+    def _log_decay(self, of_w: Tensor) -> Tensor:
+        """log w (..., d) from the map of w."""
+        return -_FASTEST * torch.sigmoid(self.w_0 + widened(linear(torch.tanh(of_w), self.W_w2)))
 
     def _read(self, y: Tensor, steps: _Steps, gate: Tensor) -> Tensor:
         """The output (..., d) from y = S' r (..., heads, w)."""
@@ -207,7 +208,7 @@ class RWKV7(Cell):
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         both = projected.chunk(2, dim=-1)[0] + state[0]
         of_w = both.split([*self.maps.values()], dim=-1)[3]
-        return torch.exp(-_FASTEST * torch.sigmoid(self._decay(of_w)))
+        return torch.exp(self._log_decay(of_w))
 
 
 def _block(parts: list[Any], memory: Tensor, begins: Tensor | None) -> tuple[Tensor, Tensor]:

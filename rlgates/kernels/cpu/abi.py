@@ -51,6 +51,14 @@ def num_threads() -> int:
     return 1 if _forked else torch.get_num_threads()
 
 
+def row_groups(batch_size: int) -> int:
+    """Into how many groups rows are put whose sums are added in this order.
+
+    It does not depend on the threads, so that the sums do not: it is the most that a call uses.
+    """
+    return min(16, batch_size)
+
+
 def integers(*fields: layout.Fields) -> struct.Struct:
     """What packs these fields, as integers or addresses."""
     return struct.Struct(f"={sum(map(layout.length, fields))}q")

@@ -17,7 +17,6 @@ from rlgates.kernels.spec import Channels
 _ARGUMENTS = abi.integers(layout.CHANNELS_CALL, (("episode_starts", 1),), layout.CHANNELS_TENSORS)
 _ADDRESSES = 1 + layout.length(layout.CHANNELS_TENSORS)
 FIXED, SELECTIVE, SHARED = range(3)  # kinds of systems
-_GROUPS = 16  # of rows of the batch: the most threads that a call uses
 
 # The tensors of `Channels`, then the states before the first step and at episode starts.
 Inputs = Sequence[Tensor | None]
@@ -39,7 +38,7 @@ class Call(NamedTuple):
 
     @property
     def groups(self) -> int:
-        return min(_GROUPS, self.sizes[1])
+        return abi.row_groups(self.sizes[1])
 
     @property
     def sums(self) -> tuple[int, ...]:

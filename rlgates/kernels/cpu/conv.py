@@ -14,7 +14,6 @@ from rlgates.kernels.memory import readable, readable_steps, step_stride
 
 _ARGUMENTS = abi.integers(layout.CONV_CALL, (("episode_starts", 1),), layout.CONV_TENSORS)
 _ADDRESSES = 1 + layout.length(layout.CONV_TENSORS)
-_GROUPS = 16  # of rows of the batch: the most threads that a call uses
 
 
 def run(
@@ -64,7 +63,7 @@ def _pack(
     u, window, weight, _ = tensors
     steps, batch_size, width = u.shape
     return _ARGUMENTS.pack(
-        *(abi.num_threads(), steps, batch_size, width, len(weight), min(_GROUPS, batch_size)),
+        *(abi.num_threads(), steps, batch_size, width, len(weight), abi.row_groups(batch_size)),
         *(step_stride(u), window.stride(0)),
         *abi.padded(map(abi.address, (episode_starts, *tensors, *others)), _ADDRESSES),
     )
@@ -93,7 +92,7 @@ class _Conv(torch.autograd.Function):
         d_last = readable("the gradient of the last window", d_last, window.shape)
         d_u, d_window = (tensor.new_zeros(tensor.shape) for tensor in (u, window))
         width = weight.numel(), bias.numel()
-        sums = torch.zeros(min(_GROUPS, u.shape[1]), sum(width), dtype=torch.float64)
+        sums = torch.zeros(abi.row_groups(u.shape[1]), sum(width), dtype=torch.float64)
         others = None, None, d_outputs, d_last, d_u, d_window, sums
         abi._native.conv_backward(_pack(starts, read, *others))
         d_weight, d_bias = sums.sum(0).float().split(width)
