@@ -158,11 +158,6 @@ class EqualParameters:
         """The same with other cores."""
         return replace(self, cores=tuple(cores))
 
-    @property
-    def compared(self) -> tuple[str, ...]:
-        """The cores to compare."""
-        return self.cores
-
     def arms(self) -> Iterator[Arm]:
         """One arm for each core."""
         for core in self.cores:
@@ -245,7 +240,7 @@ def _check_row(name: str, values: Any, kind: Any) -> None:
 
 def _with_cores(rows: Sequence[Rows], cores: Sequence[str]) -> list[Rows]:
     """The rows of a study with these cores; see `Study.arms`."""
-    compared = [row.cores if isinstance(row, Arm) else row.compared for row in rows]
+    compared = [row.compared if isinstance(row, Published) else row.cores for row in rows]
     known = {core for row_cores in compared for core in row_cores}
     selected: list[Rows] = []
     for row, row_cores in zip(rows, compared, strict=True):

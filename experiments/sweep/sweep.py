@@ -271,17 +271,11 @@ def _jobs(conditions: Sequence[Condition], seeds: Sequence[int], max_threads: in
     configs = [
         replace(row.config, threads=min(row.config.threads, max_threads)) for row in conditions
     ]
+    modules = [tuple(core_modules(config.core)) for config in configs]
     return [
-        Job(
-            config,
-            seed,
-            row.variant,
-            _extras(row),
-            row.horizon,
-            modules=tuple(core_modules(config.core)),
-        )
+        Job(config, seed, row.variant, _extras(row), row.horizon, registering)
         for seed in seeds
-        for row, config in zip(conditions, configs, strict=True)
+        for row, config, registering in zip(conditions, configs, modules, strict=True)
     ]
 
 

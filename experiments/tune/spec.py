@@ -87,8 +87,8 @@ def search_specs(name: str, study: Study, tune: TuneConfig) -> list[SearchSpec]:
     arms = _matching_arms(name, study.arms("full" if tune.tier == "full" else "laptop"), tune.task)
     folder = Path(tune.folder, file_name(name, tune.tier))
     threads = max(1, available_cpus() // tune.jobs)
-    specs, named = [], map(without_module, tune.cores)
-    for core in dict.fromkeys(named) or dict.fromkeys(core for arm in arms for core in arm.cores):
+    specs, named = [], tuple(map(without_module, tune.cores))
+    for core in dict.fromkeys(named or (core for arm in arms for core in arm.cores)):
         arm = _single_arm([arm for arm in arms if core in arm.cores] or arms, core)
         config, variant = arm.of(core), arm.variant
         if tune.tier == "smoke":  # different titles may become equal
