@@ -24,8 +24,9 @@ def identity(config: RunConfig) -> dict[str, Any]:
     """Every setting that changes what is learned, as JSON has it.
 
     Two runs are the same if this and their seeds are equal. Nothing is left out because it has
-    its default value: the options of the core and the settings of the task are those in effect,
-    so that changing a default never makes an old and a new run equal.
+    its default value, except for an auxiliary loss that a run does not have: the options of the
+    core and the settings of the task are those in effect, so that changing a default never makes
+    an old and a new run equal.
 
     The number of processes that make a run together is no setting, and not part of it, as that of
     threads is not: both change the order of sums alone. All else that is drawn or averaged is the
@@ -33,10 +34,13 @@ def identity(config: RunConfig) -> dict[str, Any]:
     four. The manifest has the number of each session.
     """
     config = config.resolved()
-    changing = (item for item in fields(config) if item.metadata.get("identity", True))
+    changing = (item.name for item in fields(config) if item.metadata.get("identity", True))
+    settings = {name: getattr(config, name) for name in changing}
+    if settings.get("auxiliary") == "none":  # as in the versions that did not have it
+        settings = {k: value for k, value in settings.items() if not k.startswith("auxiliary")}
     return {
         "kind": config.kind,
-        **plain({item.name: getattr(config, item.name) for item in changing}),
+        **plain(settings),
         config.settings_field: plain(config.full_settings()),
         "core_options": full_core_options(config.core, config.hidden_size, config.core_options),
     }

@@ -24,13 +24,15 @@ from rlgates.experiments.configs.base import Pairs, RunConfig, bookkeeping
 from rlgates.experiments.configs.devices import check_threads, find_device
 from rlgates.experiments.tasks import (
     TASKS,
+    AuxiliaryKind,
+    AuxiliaryLoss,
     GeneratedTask,
     SequenceModel,
     Task,
     make_sequence_model,
     make_task,
 )
-from rlgates.registry import check_options
+from rlgates.registry import check_options, make_core
 
 OptimizerName = Literal["adam", "adamw", "radam", "rmsprop", "sgd"]
 WITH_MOMENTUM = ("sgd", "rmsprop")
@@ -98,6 +100,13 @@ class TaskConfig(RunConfig):
     of them is trained on."""
     eval_batches: int | None = None
     """Most batches of an evaluation and of the test, for the other tasks; None: all of them."""
+    auxiliary: Literal["none", "reconstruct", "predict"] = "none"
+    """A second network must tell the inputs before ("reconstruct") or after ("predict") a random
+    step from the state there, and its loss is added (Trinh et al. 2018: r-LSTM and p-LSTM)."""
+    auxiliary_steps: int = 100
+    """Inputs that it must tell."""
+    auxiliary_updates: int = 0
+    """Updates at the start on that loss alone; they count as others do, without patience."""
     gate_rows: int = bookkeeping(8)
     """Sequences on which forget gates are recorded at evaluations; 0: they are not."""
 
@@ -146,7 +155,10 @@ class TaskConfig(RunConfig):
         eval_every: Any = self.eval_every
         if eval_every not in (None, "epoch"):
             check_size("eval_every", eval_every)
-        check_size("gate_rows", self.gate_rows, minimum=0)
+        for name in ("gate_rows", "auxiliary_updates"):
+            check_size(name, getattr(self, name), minimum=0)
+        check_choice("auxiliary", self.auxiliary, ("none", *get_args(AuxiliaryKind)))
+        check_size("auxiliary_steps", self.auxiliary_steps, minimum=2)
         for epoch in self.decay_at:
             check_size("decay_at", epoch)
         for name in ("learning_rate", "decay_factor"):
@@ -174,6 +186,13 @@ class TaskConfig(RunConfig):
             )
         if self.updates is None and self.epochs is None:
             raise ValueError("a budget is needed: updates or epochs.")
+        if self.auxiliary != "none" and task.carries_state:
+            raise ValueError(
+                f"auxiliary={self.auxiliary!r} is for sequences that start anew in each batch; "
+                f"those of task {self.task!r} go on from batch to batch."
+            )
+        if self.auxiliary == "none" and self.auxiliary_updates:
+            raise ValueError("auxiliary_updates is for auxiliary='reconstruct' or 'predict'.")
         if isinstance(task, GeneratedTask):
             for name in ("epochs", "decay_at", "eval_batches"):
                 if getattr(self, name):
@@ -203,6 +222,19 @@ def build_model(config: TaskConfig, task: Task) -> SequenceModel:
         input_dropout=config.input_dropout,
         output_dropout=config.output_dropout,
     )
+
+
+def build_auxiliary(config: TaskConfig, network: SequenceModel) -> AuxiliaryLoss | None:
+    """The loss that is added to that of the task; its weights are drawn as those of the network."""
+    if config.auxiliary == "none":
+        return None
+    core, options = network.core, dict(config.core_options)
+    lower = make_core(
+        config.core, core.input_size, config.hidden_size, config.num_layers, **options
+    )
+    upper = make_core(config.core, core.output_size, config.hidden_size, **options)
+    width = network.num_tokens or core.input_size
+    return AuxiliaryLoss(lower, upper, width, config.auxiliary, config.auxiliary_steps)
 
 
 __getattr__ = renamed(__name__, {"SupervisedConfig": "rlgates.experiments.configs.task.TaskConfig"})

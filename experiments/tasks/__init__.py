@@ -6,6 +6,7 @@ from typing import Any
 
 from rlgates.deprecation import renamed
 from rlgates.errors import check_text, unknown_choice
+from rlgates.experiments.tasks.auxiliary import AuxiliaryKind, AuxiliaryLoss
 from rlgates.experiments.tasks.model import SequenceModel, make_sequence_model
 from rlgates.experiments.tasks.sets.execute import (
     Execute,
@@ -46,6 +47,8 @@ __all__ = [
     "SPLITS",
     "TASKS",
     "Adding",
+    "AuxiliaryKind",
+    "AuxiliaryLoss",
     "Batch",
     "Copy",
     "CopyABA",

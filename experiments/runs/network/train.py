@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 from stable_baselines3.common.logger import Logger
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlgates.agents.callbacks import record_gates
 from rlgates.errors import check_size
 from rlgates.experiments.configs.devices import find_device
-from rlgates.experiments.configs.task import TaskConfig, build_model
+from rlgates.experiments.configs.task import TaskConfig, build_auxiliary, build_model
 from rlgates.experiments.runs.folder import EndReason, RunFolder, RunResult
 from rlgates.experiments.runs.hparams import write_hparams
 from rlgates.experiments.runs.network.evaluate import (
@@ -37,7 +37,17 @@ from rlgates.experiments.tasks import Batch, GeneratedTask
 SEEDS = {"valid": 2**40, "test": 2**41}
 # Updates with an overflown gradient are skipped; more than these in a row end the run as diverged.
 MAX_SKIPPED = 10
-_PROGRESS = ("update", "seconds", "since", "losses", "metrics", "best", "waited", "skipped")
+_PROGRESS = (
+    "update",
+    "seconds",
+    "since",
+    "auxiliary_since",
+    "losses",
+    "metrics",
+    "best",
+    "waited",
+    "skipped",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +92,8 @@ class TaskRun:
 
     Attributes:
         network: the network; with the best weights once the run is over.
+        auxiliary: the loss that is added to that of the task; None without one.
+        parameters: the weights of both.
         update: number of updates so far.
     """
 
@@ -93,13 +105,18 @@ class TaskRun:
         torch.manual_seed(seed)
         self.device = find_device(config.device)
         self.network = build_model(config, self.task).to(self.device)
-        self.optimizer = make_optimizer(config, self.network.parameters())
+        auxiliary = build_auxiliary(config, self.network)
+        self.auxiliary = None if auxiliary is None else auxiliary.to(self.device)
+        modules = nn.ModuleList([self.network, *([] if auxiliary is None else [auxiliary])])
+        self.parameters = list(modules.parameters())
+        self.optimizer = make_optimizer(config, self.parameters)
         self.rate = Rate(config, self.optimizer)
         self.precision = Precision(config.amp, self.device)
         self.feed = Feed(self.task, config.batch_size, torch.Generator().manual_seed(seed))
         self.state: Tensor | None = None
         self.update, self.seconds = 0, 0.0
         self.since: list[float] = [0.0, 0]  # training loss since the last evaluation, and updates
+        self.auxiliary_since = 0.0  # as `since`, of the auxiliary loss
         self.losses: list[tuple[int, float]] = []
         self.metrics: dict[str, float] = {}
         self.best: tuple[float, int] | None = None
@@ -157,6 +174,7 @@ class TaskRun:
         """The complete state of the run between two updates, as plain data and tensors."""
         return {
             **self.weights(),
+            "auxiliary": None if self.auxiliary is None else self.auxiliary.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "rate": self.rate.get_state(),
             "scaler": self.precision.scaler.state_dict(),
@@ -171,6 +189,8 @@ class TaskRun:
     def restore(self, saved: dict[str, Any]) -> None:
         """Continue from a `snapshot` of a run with the same config and seed."""
         self.network.load_state_dict(saved["network"])
+        if self.auxiliary is not None:
+            self.auxiliary.load_state_dict(saved["auxiliary"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.rate.set_state(saved["rate"])
         self.precision.scaler.load_state_dict(saved["scaler"])
@@ -256,12 +276,13 @@ class TaskRun:
         self.state = after.detach() if keeps_state else None  # None: the initial one
         if cpu_batch.mask is not None and not cpu_batch.mask.any():
             return  # all targets are masked
-        loss = self._loss(hidden, batch)
+        loss, auxiliary = self._loss(hidden, batch), self._auxiliary_loss(batch)
+        alone = self.update <= self.config.auxiliary_updates
         scaler = self.precision.scaler
         self.optimizer.zero_grad()
-        scaler.scale(loss).backward()
+        scaler.scale(auxiliary if alone else loss + auxiliary).backward()
         scaler.unscale_(self.optimizer)
-        norm = total_norm(list(self.network.parameters()), self.config.max_grad_norm)
+        norm = total_norm(self.parameters, self.config.max_grad_norm)
         value = float(loss.detach())
         # In float16 the scaler skips the update itself.
         overflown = not (scaler.is_enabled() or norm.isfinite())
@@ -274,6 +295,7 @@ class TaskRun:
         scaler.update()
         self._sound = True
         self.since = [self.since[0] + value, self.since[1] + 1]
+        self.auxiliary_since += float(auxiliary.detach())
         self.rate.follow(self.feed.epoch, value, batch.inputs.shape[1])
 
     def _loss(self, hidden: Tensor, batch: Batch) -> Tensor:
@@ -286,6 +308,14 @@ class TaskRun:
         with self.precision.forward():
             predictions = decoder(hidden)
         return self.task.loss(predictions.float(), batch)
+
+    def _auxiliary_loss(self, batch: Batch) -> Tensor:
+        """What is added to the loss of a batch: 0 without `auxiliary`."""
+        if self.auxiliary is None:
+            return torch.zeros((), device=self.device)
+        with self.precision.forward():
+            loss: Tensor = self.auxiliary(self.network, batch.inputs)
+        return loss
 
     def held_out(self, split: str) -> Iterator[Batch]:
         """The batches of a held-out split, the same each time."""
@@ -309,6 +339,8 @@ class TaskRun:
         total, count = self.since
         if count:
             logger.record("train/loss", total / count)
+            if self.auxiliary is not None:
+                logger.record("train/auxiliary_loss", self.auxiliary_since / count)
         logger.record("train/learning_rate", self.rate.value)
         for name, number in figures.items():
             logger.record(f"eval/{name}", number)
@@ -319,7 +351,7 @@ class TaskRun:
             if self._gated:
                 record_gates(logger, "gates", trace)
         logger.dump(self.update)
-        self.since = [0.0, 0]
+        self.since, self.auxiliary_since = [0.0, 0], 0.0
         self._compare(figures)
 
     def _compare(self, figures: dict[str, float]) -> None:
@@ -329,7 +361,7 @@ class TaskRun:
         if math.isfinite(value) and (self.best is None or sign * value > sign * self.best[0]):
             self.best, self.waited = (value, self.update), 0
             self.folder.write(self.folder.path / "best.pt", self.weights())
-        else:
+        elif self.update >= self.config.auxiliary_updates:
             self.waited += 1
 
     def _test(self) -> dict[str, float]:
