@@ -181,6 +181,7 @@ def interrupted_at(count: int) -> Any:
         {"env": "MiniGrid-MemoryS7-v0", "env_settings": {"max_steps": 10}},
         {"env": "Frames-v0", "algo_kwargs": {"use_sde": True}, "wrappers": ("resize=20",)},
         {"env": "rlgates/PassiveTMaze-v0", "normalize": True},
+        {"env": "rlgates/PassiveMatch-v0", "env_settings": {"preset": "short"}, "normalize": True},
     ],
 )
 def test_a_stopped_run_continues_bit_for_bit(changes: dict[str, Any], tmp_path: Path) -> None:

@@ -315,9 +315,9 @@ def evaluate(
         episodes: number of episodes, at least 1.
         seed: of the environments and of sampled actions.
     """
-    training_env = model.get_env()
-    if config.normalize and training_env is not None:
-        sync_envs_normalization(training_env, env)
+    normalize = model.get_vec_normalize_env()  # images are transposed above it
+    if normalize is not None:
+        sync_envs_normalization(normalize, env)
     return evaluate_policy(model, env, episodes, config.eval_deterministic, seed)
 
 

@@ -1,0 +1,107 @@
+"""The headline study: gates against the plain LSTM and GRU at equal parameters, on nine tasks.
+
+The LSTM and the GRU start as those of torch.nn (forget bias 0); the linear core is the one that
+learned most in `popgym`, and `none` is the floor. The learning rate of each core is the best of
+`RATES` by `memory_suite_rates`, on three of the tasks with three seeds that are not reported. All
+else is equal: the recurrent PPO of `popgym`, with normalized rewards. The seeds and their number
+were fixed before the first run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from rlgates.experiments.configs.agent import match
+from rlgates.experiments.configs.gym import GymConfig
+from rlgates.experiments.studies.popgym import BASE, INPUT_SIZE, PARAMETERS
+from rlgates.experiments.studies.study import TEN, EqualParameters, Study
+
+CORES = ("lstm", "gru", "ur_lstm", "f_lstm", "c_lstm", "r_lstm", "lru", "none")
+RATES = (5e-4, 1e-3, 2e-3, 4e-3)
+"""Learning rates that are tried with each core."""
+LEARNING_RATES: Mapping[str, float] = {}
+"""The best of `RATES` for each core; those that were not searched yet have `popgym`'s."""
+
+
+class Task(NamedTuple):
+    """An environment, and what its returns say.
+
+    Attributes:
+        title: in tables.
+        env: its id.
+        settings: of it.
+        steps: the budget.
+        episode: most steps of an episode, for the initial timescales of the chrono LSTM.
+        best, worst: the returns of an agent that always and never succeeds.
+        ent_coef: weight of the entropy bonus.
+    """
+
+    title: str
+    env: str
+    settings: dict[str, Any]
+    steps: int
+    episode: int
+    best: float = 1.0
+    worst: float = 0.0
+    ent_coef: float = 0.01
+
+
+TASKS = (
+    Task("T-Maze 10", "PassiveTMaze", {"corridor_length": 10}, 500_000, 11),
+    Task("T-Maze 30", "PassiveTMaze", {"corridor_length": 30}, 1_000_000, 31),
+    Task("Memory Chain 30", "MemoryChain", {"memory_length": 30}, 500_000, 31, 1.0, -1.0),
+    Task("Repeat First", "RepeatFirst", {}, 500_000, 51, 1.0, -1.0),
+    Task("Repeat Previous 4", "RepeatPrevious", {"k": 4}, 500_000, 51, 1.0, -1.0),
+    Task("Passive Match 15/30/15", "PassiveMatch", match(30), 2_000_000, 60, 10.0),
+    Task("Passive Match 15/90/15", "PassiveMatch", match(90), 4_000_000, 120, 10.0),
+    Task("Active Match 15/30/15", "ActiveMatch", match(30), 4_000_000, 60, 10.0),
+    Task("MiniGrid-Memory S9", "MiniGridMemoryS9", {"observation": "objects"}, 2_000_000, 405),
+)
+TUNED_ON = ("T-Maze 10", "Repeat Previous 4", "Passive Match 15/30/15")
+
+
+def _row(task: Task, **changes: Any) -> EqualParameters:
+    """All cores on one task."""
+    config: GymConfig = replace(
+        BASE,
+        env=f"rlgates/{task.env}-v0",
+        env_title=task.title,
+        env_settings=task.settings,
+        total_steps=task.steps,
+        eval_every=task.steps // 10,
+        normalize=True,
+        ent_coef=task.ent_coef,
+        best_return=task.best,
+        worst_return=task.worst,
+        success_return=task.worst + 0.9 * (task.best - task.worst),
+        eval_deterministic=True,
+    )
+    torch_bias = {"forget_bias": 0.0}
+    options = {"lstm": torch_bias, "gru": torch_bias, "c_lstm": {"t_max": float(task.episode)}}
+    row = EqualParameters(config, CORES, PARAMETERS, INPUT_SIZE, options, LEARNING_RATES)
+    return replace(row, **changes)
+
+
+def _searched() -> Iterator[EqualParameters]:
+    """The rows of the search, one for each task and learning rate."""
+    for task in TASKS:
+        for rate in RATES if task.title in TUNED_ON else ():
+            row = _row(task, learning_rates={}, variant=f"rate {rate:g}")
+            yield replace(row, config=replace(row.config, learning_rate=rate, eval_every=None))
+
+
+STUDIES: dict[str, Study] = {
+    "memory_suite": Study(
+        title="Gates against the plain LSTM and GRU at equal parameters",
+        laptop=tuple(map(_row, TASKS)),
+        seeds=TEN,
+        chart="benchmark",
+    ),
+    "memory_suite_rates": Study(
+        title="Which learning rate each core has in the study memory_suite",
+        laptop=tuple(_searched()),
+        seeds=(100, 101, 102),
+    ),
+}

@@ -1,0 +1,45 @@
+"""The headline study: equal sizes, rates from seeds that are not reported, valid tasks."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlgates.experiments.configs.gym import GymConfig
+from rlgates.experiments.studies import STUDIES, EqualParameters
+from rlgates.experiments.studies.memory_suite import RATES, TASKS, TUNED_ON
+from rlgates.experiments.studies.popgym import INPUT_SIZE, PARAMETERS
+from rlgates.registry import make_core
+
+SUITE, SEARCH = STUDIES["memory_suite"], STUDIES["memory_suite_rates"]
+
+
+def test_reported_seeds_are_not_those_of_the_search() -> None:
+    assert len(SUITE.seeds) == 10
+    assert not set(SUITE.seeds) & set(SEARCH.seeds)
+
+
+def test_every_core_is_searched_with_the_same_budget() -> None:
+    assert set(TUNED_ON) <= {task.title for task in TASKS}
+    rows = [row for row in SEARCH.laptop if isinstance(row, EqualParameters)]
+    tried = {(row.config.title, row.config.learning_rate) for row in rows}
+    assert tried == {(title, rate) for title in TUNED_ON for rate in RATES}
+    assert len({row.cores for row in (*rows, *SUITE.laptop)}) == 1
+
+
+@pytest.mark.parametrize("row", SUITE.laptop, ids=lambda row: row.config.title)
+def test_tasks_are_valid_for_every_core(row: EqualParameters) -> None:
+    assert isinstance(row.config, GymConfig)
+    row.config.check()
+    for arm in row.arms():
+        (core,) = arm.cores
+        config = arm.of(core)
+        made = make_core(core, INPUT_SIZE, config.hidden_size, **config.core_options)
+        assert 0.9 * PARAMETERS < sum(p.numel() for p in made.parameters()) <= PARAMETERS
+        if core in ("lstm", "gru"):
+            assert config.core_options["forget_bias"] == 0.0
+
+
+def test_the_chrono_lstm_knows_the_length_of_episodes() -> None:
+    for row, task in zip(SUITE.laptop, TASKS, strict=True):
+        assert isinstance(row, EqualParameters)
+        assert row.core_options["c_lstm"]["t_max"] == task.episode
