@@ -23,6 +23,7 @@ from rlgates.experiments.bench.pairs import (
     timed,
     write_results,
 )
+from rlgates.experiments.bench.references import reference_run, reference_version
 from rlgates.experiments.bench.rivals import (
     LIBRARIES,
     Shape,
@@ -129,6 +130,8 @@ def core_case(name: str, shape: Shape, config: BenchConfig) -> dict[str, Any]:
     case: dict[str, Any] = {"backend": core.backend_used}
     for title, rival in _rivals(name, core, shape, config):
         case[title] = compare(run, rival, config.pairs, config.seconds)
+    if "public" in case:
+        case["public_version"] = reference_version(family)
     return case
 
 
@@ -145,6 +148,9 @@ def _rivals(name: str, core: Core, shape: Shape, config: BenchConfig) -> Iterato
     if str(shape) == TABLE_SHAPE:
         reference = make_core(REFERENCE, shape.I, shape.H, device=config.device)
         yield REFERENCE, core_run(reference, shape, config.device)
+    sequences = config.device == "cpu" and shape.T > 1
+    if sequences and name == family and reference_version(family):
+        yield "public", reference_run(family, parameters, shape)
     if core.backend_used != "plain":
         plain = copy.deepcopy(core)
         plain.backend = "plain"

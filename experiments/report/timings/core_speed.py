@@ -23,6 +23,7 @@ RIVALS = {
     "nn.LSTM": "`torch.nn.LSTM` of the same hidden size",
     "equal": "`torch.nn.LSTM` of as many parameters",
     "nn.GRU": "`torch.nn.GRU` of the same hidden size",
+    "public": "a public implementation of as many parameters",
     "plain": "the plain loop of the same core",
 }
 TICKS = (0.01, 0.1, 1, 10)
@@ -145,8 +146,9 @@ FULL_NOTE = (
     "process with its 95 % interval (order statistics), and in brackets how many pairs if fewer "
     f"than {FULL_PAIRS}. Columns are (T, B, inputs, units): forward and backward pass with the "
     "gradients of inputs and weights, float32; one step is without gradients. The cores and "
-    "torchrl take episode starts inside the sequence, `torch.nn` and FlashRNN have none. What "
-    "was left out would take so long, or so much memory."
+    "torchrl take episode starts inside the sequence, `torch.nn`, FlashRNN and the public "
+    "implementations (popgym, mambapy, s5-pytorch, xlstm) have none. What was left out would "
+    "take so long, or so much memory."
 )
 
 
