@@ -304,4 +304,4 @@ def _apart(values: Sequence[float], gap: float) -> list[float]:
 
 def _set_share(axes: Axes) -> None:
     axes.set_ylabel(SHARE)
-    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
