@@ -12,8 +12,9 @@ import torch
 import rlgates
 from rlgates.errors import MAX_LENGTH, check_size
 from rlgates.experiments.cli.exits import FINISHED
-from rlgates.experiments.runs.provenance import cpu_model, instruction_set
+from rlgates.experiments.runs.provenance import cpu_model
 from rlgates.experiments.sweep.workers import available_cpus
+from rlgates.kernels.cpu.abi import instruction_set
 from rlgates.registry import core_names, make_core
 
 PACKAGES = (

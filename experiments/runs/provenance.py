@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from rlgates.kernels.cpu.abi import instruction_set
+
 PACKAGES = ("rlgates", "torch", "numpy", "gymnasium", "stable-baselines3", "sb3-contrib")
 
 
@@ -79,15 +81,6 @@ def cpu_model() -> str:
         lines = []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor() or platform.machine())
-
-
-def instruction_set() -> str:
-    """The instructions that the native kernels use; empty where they were not built."""
-    try:
-        from rlgates.kernels.cpu import _native
-    except ImportError:
-        return ""
-    return _native.use("")
 
 
 def blas() -> str:

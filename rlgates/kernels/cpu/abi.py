@@ -11,7 +11,12 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from rlgates.errors import check_choice
 from rlgates.kernels import layout
+
+INSTRUCTION_SETS = ("avx512", "avx2", "plain")
+ISA = "RLGATES_ISA"
+"""The variable of the environment that names one, for the whole process and those it starts."""
 
 try:
     from rlgates.kernels.cpu import _native as _native
@@ -26,6 +31,22 @@ else:
             stacklevel=2,
         )
         _native = None  # type: ignore[assignment]
+
+
+def _use_named() -> None:
+    """Use the instructions that `ISA` names; without them others would give other numbers."""
+    name = os.environ.get(ISA)
+    if not name:
+        return
+    check_choice(ISA, name, INSTRUCTION_SETS)
+    if _native is not None:
+        try:
+            _native.use(name)
+        except ValueError as error:
+            raise ValueError(f"{ISA}: {error}.") from None
+
+
+_use_named()
 
 _Number = TypeVar("_Number", int, float)
 _forked = False
@@ -44,6 +65,11 @@ if hasattr(os, "register_at_fork"):
 def built() -> bool:
     """Whether the extension was built when this version of the package was installed."""
     return _native is not None
+
+
+def instruction_set() -> str:
+    """The instructions that the kernels use; empty where they were not built."""
+    return _native.use() if built() else ""
 
 
 def num_threads() -> int:

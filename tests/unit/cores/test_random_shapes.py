@@ -240,10 +240,10 @@ def run(numbers: Iterable[int]) -> None:
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    threads = torch.get_num_threads()
+    threads, instructions = torch.get_num_threads(), abi._native.use()
     yield
     torch.set_num_threads(threads)
-    abi._native.use("")
+    abi._native.use(instructions)
 
 
 def test_random_cases(pytestconfig: pytest.Config) -> None:

@@ -13,12 +13,13 @@ from rlgates.kernels.cpu import abi
 @pytest.fixture(params=["avx512", "avx2", "plain"])
 def instructions(request: pytest.FixtureRequest) -> Iterator[str]:
     """Each instruction set that this processor has."""
+    before = abi._native.use()
     try:
         yield abi._native.use(request.param)
     except ValueError as error:
         pytest.skip(str(error))
     finally:
-        abi._native.use("")
+        abi._native.use(before)
 
 
 @pytest.fixture

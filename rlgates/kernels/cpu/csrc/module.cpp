@@ -1,8 +1,9 @@
 // rlgates.kernels.cpu._native: recurrent layers on the CPU, in float32.
 //
 // It takes addresses and sizes and checks nothing: `rlgates.kernels.cpu.layer` and
-// `rlgates.kernels.scan` do. The kernels are compiled once for each instruction set, and the best
-// set that the processor supports is chosen at import, so that one binary runs anywhere.
+// `rlgates.kernels.scan` do. The kernels are compiled once for each instruction set, so that one
+// binary runs anywhere. At import the best set that the processor supports is chosen; `use` changes
+// that.
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -101,15 +102,17 @@ static bool runs_here(const char *name) {
 }
 
 static const Kernels *chosen;
+static const char *chosen_name;
 
-// Choose the kernels by name, the best ones for ""; null if they do not run here.
-static const char *choose(const char *name) {
+// Choose the kernels by name, the best ones for ""; false if they do not run here.
+static bool choose(const char *name) {
   for (const auto &set : INSTRUCTIONS)
     if ((!*name || !strcmp(set.name, name)) && runs_here(set.name)) {
       chosen = set.kernels;
-      return set.name;
+      chosen_name = set.name;
+      return true;
     }
-  return nullptr;
+  return false;
 }
 
 // Run a kernel with the arguments that Python packed, or with two of them, by so many threads.
@@ -170,12 +173,11 @@ static PyObject *heads_forward(PyObject *, PyObject *args) {
 static PyObject *heads_loss(PyObject *, PyObject *args) { return run(args, chosen->heads_loss); }
 
 static PyObject *use(PyObject *, PyObject *args) {
-  const char *name;
-  if (!PyArg_ParseTuple(args, "s", &name)) return nullptr;
-  const char *used = choose(name);
-  if (!used)
+  const char *name = nullptr;
+  if (!PyArg_ParseTuple(args, "|s", &name)) return nullptr;
+  if (name && !choose(name))
     return PyErr_Format(PyExc_ValueError, "no kernels for %R here", PyTuple_GetItem(args, 0));
-  return PyUnicode_FromString(used);
+  return PyUnicode_FromString(chosen_name);
 }
 
 static PyMethodDef METHODS[] = {
@@ -191,7 +193,7 @@ static PyMethodDef METHODS[] = {
     {"grid_backward", grid_backward, METH_VARARGS, "Compute gradients of the weights."},
     {"heads_forward", heads_forward, METH_VARARGS, "Compute log-probabilities and values."},
     {"heads_loss", heads_loss, METH_VARARGS, "Compute PPO's loss and its gradients."},
-    {"use", use, METH_VARARGS, "Choose an instruction set, the best one for ''; its name."},
+    {"use", use, METH_VARARGS, "Choose an instruction set, the best for ''; name the chosen one."},
     {nullptr, nullptr, 0, nullptr}};
 
 static PyModuleDef MODULE = {PyModuleDef_HEAD_INIT, "_native", nullptr, -1, METHODS,
