@@ -252,6 +252,7 @@ def write_costs(results: Path, name: str, content: dict[str, Any]) -> None:
         "backend": case["backend"],
         "setting": f"T={steps} B={batch_size} d={SIZE} threads={place} torch={run['torch']}",
         "commit": run["commit"],
+        **{fact: str(run.get(fact, "")) for fact in ("cpu", "cpus", "isa", "blas")},
     }
     known = [core for core in list_cores() if core in table]
     rows = [table[core] for core in dict.fromkeys([*known, *table])]

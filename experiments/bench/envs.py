@@ -20,11 +20,11 @@ from rlgates.envs.sb3 import make_vec_env
 from rlgates.envs.torch import make_torch_env
 from rlgates.errors import check_choice, check_size
 from rlgates.experiments.bench.configs import EnvBenchConfig
+from rlgates.experiments.bench.pairs import row_circumstances
 from rlgates.experiments.configs.devices import find_device
 from rlgates.experiments.report.outputs import OUTPUTS, redraw_output
 from rlgates.experiments.report.timings.tables import FRONT_ENDS
 from rlgates.experiments.runs.files import read_table, write_table
-from rlgates.experiments.runs.provenance import git_state
 
 
 def bench_envs(config: EnvBenchConfig) -> Path:
@@ -41,7 +41,6 @@ def bench_envs(config: EnvBenchConfig) -> Path:
             find_device(front_end, ("cuda", "cpu"))
     (path,) = OUTPUTS["env_speed"].source_paths(Path(config.results))
     rows = {(r["env"], r["front_end"], r["num_envs"]): r for r in read_table(path)}
-    git = git_state() or {"commit": ""}
     for env_id in config.envs:
         for front_end, size in cases:
             if front_end == "popgym" and _original(env_id) is None:
@@ -56,7 +55,7 @@ def bench_envs(config: EnvBenchConfig) -> Path:
                 "low": f"{low:.3g}",
                 "high": f"{high:.3g}",
                 "repeats": str(config.repeats),
-                "commit": git["commit"],
+                **row_circumstances(torch.get_num_threads()),
             }
             print(
                 f"{env_id:<26} {front_end:<6} x {int(size):>6,}  {middle:8.3f} M steps/s "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import platform
 import random
 import time
 import timeit
@@ -14,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.stats import binom
 
 from rlgates.errors import check_size
 from rlgates.experiments.report.timings.core_speed import Comparison
-from rlgates.experiments.runs.files import write_atomically
-from rlgates.experiments.runs.provenance import git_state, now, versions
+from rlgates.experiments.runs.files import Row, write_atomically
+from rlgates.experiments.runs.provenance import git_state, machine, now, versions
 
 MIN_SAMPLE = 0.005  # seconds; shorter runs are repeated within a sample
 DEPTH = 3  # levels of a result file with one entry per line
@@ -112,25 +112,23 @@ def check_threads(threads: Sequence[int]) -> None:
             raise ValueError(f"threads must be at most {cpus}, the CPUs of this machine: {number}.")
 
 
-def cpu_model() -> str:
-    """The model name of the processor."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
-
-
 def circumstances(**facts: Any) -> dict[str, Any]:
     """Time, machine and versions of a benchmark, with the load before it."""
     return {
         "start": now(),
         **(git_state() or {"commit": ""}),
-        "cpu": cpu_model(),
-        "cpus": os.cpu_count(),
+        **machine(),
         "load": [round(load, 2) for load in os.getloadavg()],
         **versions(),
         **facts,
     }
+
+
+def row_circumstances(threads: int) -> Row:
+    """Commit, machine, threads and torch, as columns of a table."""
+    git = git_state() or {"commit": ""}
+    facts = {"commit": git["commit"], **machine(), "threads": threads, "torch": torch.__version__}
+    return {name: str(value) for name, value in facts.items()}
 
 
 def write_results(path: Path, content: dict[str, Any]) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from rlgates.errors import check_number, check_size, unknown_choice
 from rlgates.experiments.bench.configs import TaskBenchConfig
+from rlgates.experiments.bench.pairs import row_circumstances
 from rlgates.experiments.configs.tiers import PARTS, task_config
 from rlgates.experiments.report.outputs import OUTPUTS, redraw_output
 from rlgates.experiments.runs.files import Row, read_table, write_table
 from rlgates.experiments.runs.network.train import TaskRun
-from rlgates.experiments.runs.provenance import git_state
 from rlgates.experiments.tasks import TASKS, Batch
 from rlgates.experiments.tasks.data.files import set_data_dir
 
@@ -76,7 +76,6 @@ def timed(name: str, config: TaskBenchConfig) -> Row:
         run.learn()
         update_times.append(time.perf_counter() - start - batch_times[-1])
     batch, update = statistics.median(batch_times), statistics.median(update_times)
-    git = git_state() or {"commit": ""}
     return {
         "task": name,
         "title": run.config.title,
@@ -89,5 +88,5 @@ def timed(name: str, config: TaskBenchConfig) -> Row:
         "ratio": f"{update / batch:.1f}",
         "slowest_batch_ms": f"{1e3 * max(batch_times):.3f}",
         "updates": str(len(update_times)),
-        "commit": git["commit"],
+        **row_circumstances(run.config.threads),
     }

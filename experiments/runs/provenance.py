@@ -32,6 +32,13 @@ def session(step: int, threads: int, device: torch.device, ranks: int = 1) -> di
         "versions": versions(),
         "git": git_state(),
         "platform": platform.platform(),
+        **machine(),
+    }
+
+
+def machine() -> dict[str, Any]:
+    """The processor, and what native code and torch use of it."""
+    return {
         "cpu": cpu_model(),
         "cpus": os.cpu_count(),
         "isa": instruction_set(),

@@ -195,12 +195,14 @@ def bench_note(runs: Iterable[Mapping[str, Any]], benchmark: str) -> str:
     parts = (
         distinct(*(str(run.get("gpu", run["cpu"])) for run in runs)),
         f"{distinct(*(str(run['cpus']) for run in runs))} CPUs",
+        distinct(*(run["isa"] for run in runs if run.get("isa"))),
         f"load before {distinct(*(str(run['load'][0]) for run in runs))}",
         f"torch {distinct(*(run['torch'] for run in runs))}",
+        distinct(*(run["blas"] for run in runs if run.get("blas"))),
         f"{distinct(*(run['start'][:10] for run in runs))}",
         f"commit {distinct(*(run['commit'][:7] + '+' * bool(run.get('dirty')) for run in runs))}",
     )
-    return f"{'; '.join(parts)}: `rlgates bench {benchmark}`."
+    return f"{'; '.join(filter(None, parts))}: `rlgates bench {benchmark}`."
 
 
 def draw_core_speed(source: Path, full: Path, short: Path, figure: Path) -> None:

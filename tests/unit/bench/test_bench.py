@@ -28,6 +28,7 @@ from rlgates.experiments.report.outputs import OUTPUTS, redraw_output
 from rlgates.experiments.report.timings.core_speed import Comparison, read_speed
 from rlgates.experiments.report.timings.ppo_speed import REFERENCES, SB3_ONE_CORE, SB3_TWO_CORES
 from rlgates.experiments.report.timings.tables import read_costs
+from rlgates.experiments.runs.provenance import machine
 
 ENV = "rlgates/PassiveMatch-v0"
 RESULTS = Path(__file__).parents[3] / "experiments" / "results"
@@ -138,6 +139,12 @@ def test_needs_are_told_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert slow.endswith(" s a run")
 
 
+def made_here(row: dict[str, Any]) -> bool:
+    """Whether a row or a run of a benchmark names this machine and what it computes with."""
+    facts = {**machine(), "torch": torch.__version__}
+    return all(str(row[name]) == str(fact) for name, fact in facts.items())
+
+
 def bench_words(folder: Path, *words: str) -> list[str]:
     least = ("--threads", "1", "--pairs", "2", "--seconds", "5")
     return ["bench", "cores", "--results", str(folder), *least, *words]
@@ -161,6 +168,7 @@ def test_results_grow_and_are_read_back(
     assert content["cores"].keys() == {"gru", "none", "lstm", "om_lstm", "lstm:tied=True"}
     assert content["cores"]["gru"] == before["cores"]["gru"]
     assert set(content["runs"]) == {"1", "2", "3"}
+    assert all(map(made_here, content["runs"].values()))
     case = content["cores"]["gru"]["6x2x4x5/1"]
     assert case.keys() == {"run", "backend", "nn.LSTM", "equal", "nn.GRU", "plain"}
     assert "equal" not in content["cores"]["lstm"]["6x2x4x5/1"]  # it is the same layer
@@ -186,6 +194,9 @@ def test_results_grow_and_are_read_back(
     table = content["cores"]["gru"]["3x2x4x5/1"]["lstm"]
     assert rows["gru"]["relative_time"] == f"{1 / table.ratio:.3g}"
     assert rows["gru"]["setting"].startswith("T=3 B=2 d=64 threads=1 torch=")
+    assert rows["gru"]["isa"] == machine()["isa"]
+    assert f"; {machine()['isa']}; load before" in whole
+    assert f"; {machine()['blas']}; 20" in whole
     assert "| `gru` |  |  | 24,960 | 64 | 64 |" in (tmp_path / "core_costs.md").read_text()
 
 
@@ -379,6 +390,8 @@ def test_tasks_are_timed(
         assert 0 < batch <= float(row["slowest_batch_ms"])
         assert float(row["ratio"]) == pytest.approx(update / batch, rel=0.05)
         assert row["updates"] == "3"
+        assert made_here(row)
+        assert row["threads"] == "1"
     assert "| Copy, delay 100 | 64 | 32 |" in (tmp_path / "task_speed.md").read_text()
     assert main([*words, "coppy"]) == 2
     assert "Did you mean 'copy'" in capsys.readouterr().err
@@ -393,6 +406,7 @@ def test_environments_are_timed(tmp_path: Path, capsys: pytest.CaptureFixture[st
         rows = list(csv.DictReader(file))
     assert [row["front_end"] for row in rows] == ["native", "sb3", "torch"]
     assert all(float(row["million_steps"]) > 0 for row in rows)
+    assert all(made_here(row) and row["threads"] for row in rows)
     text = (tmp_path / "env_speed.md").read_text()
     heads = ("environment", "`BatchedEnv` x 2,000", "SB3 `VecEnv` x 2,000", "torch, CPU x 2,000")
     assert f"| {' | '.join(heads)} |" in text
