@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from rlgates.experiments.runs.text import time_text
 OPTIONAL = (
     *("variant", "env", "task", "success", "loss", "test", "baseline", "ended", "diverged_at"),
     *("stop_loss", "epochs", "updates", "made", "metric", "published", "optimizer", "parameters"),
-    *("commit", "dirty", "command", "mean_return"),
+    *("commit", "dirty", "command", "mean_return", "best"),
 )
 TITLE, LABEL = "full_title", "core_label"
 
@@ -63,6 +64,25 @@ def read_frame(path: Path) -> pd.DataFrame:
         Damaged: a row is not whole.
     """
     return to_frame(read_table(path))
+
+
+def with_best(rows: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
+    """Add the column "best": the best of a run's learning curve, "" where there is none.
+
+    It is the highest success in training, the highest return of an evaluation, or the lowest loss
+    on held-out sequences.
+    """
+    keys = ["title", "variant", "core", "seed"]
+    best: dict[Any, str] = {}
+    for column, choose in (("success", max), ("mean_return", max), ("loss", min)):
+        if curves.empty or column not in curves:
+            continue
+        for key, run in curves.groupby(keys, sort=False):
+            values = numbers(run, column)
+            if np.isfinite(values).any():
+                best[key] = str(choose(values[np.isfinite(values)]))
+    found = [best.get(key, "") for key in rows[keys].itertuples(index=False, name=None)]
+    return rows.assign(best=found)
 
 
 def numbers(rows: pd.DataFrame, column: str) -> Floats:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import pandas as pd
 
-from rlgates.experiments.report.rows import read_frame
+from rlgates.experiments.report.rows import read_frame, with_best
 from rlgates.experiments.report.studies.agents import agent_tables, draw_agents
 from rlgates.experiments.report.studies.benchmark import benchmark_tables, draw_benchmark
 from rlgates.experiments.report.studies.costs import draw_costs
@@ -90,6 +90,7 @@ def redraw_study(results: Path, name: str, study: Study | None = None) -> list[P
     rows = read_frame(results / f"{name}.csv")
     if rows.empty:
         return []
+    rows = with_best(rows, read_frame(results / f"{name}_curves.csv"))
     study = study or STUDIES.get(re.sub("_(full|smoke)$", "", name))
     chart = study.chart if study else study_settings(results, name).get(CHART, "curves")
     is_agent, has_return = rows["env"] != "", rows["mean_return"] != ""

@@ -15,7 +15,7 @@ from rlgates.agents import RecurrentPPO
 from rlgates.experiments.cli.main import main
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.identity import identity
-from rlgates.experiments.report.rows import to_frame
+from rlgates.experiments.report.rows import to_frame, with_best
 from rlgates.experiments.report.studies.returns import read_return_curves, return_table
 from rlgates.experiments.runs.files import read_json, read_table, write_table
 from rlgates.experiments.runs.folder import RunFolder, read_config
@@ -198,6 +198,18 @@ def test_the_table_tells_who_learned() -> None:
     assert "published" not in head
     assert "| `lstm` | 466 [" in line
     assert "] | 2 of 3 | 100 (2) | 1 min 0 s |" in line
+
+
+def test_the_table_has_the_best_evaluation_beside_the_last() -> None:
+    rows = to_frame(rows_with_returns())
+    curves = to_frame(
+        {**row, "mean_return": value}
+        for row in rows_with_returns()
+        for value in ("12.0", "480.0", row["mean_return"])
+    )
+    head, _, line, *_ = return_table(with_best(rows, curves)).splitlines()
+    assert "| return at the end | best | learned |" in head
+    assert "] | 487 | 2 of 3 |" in line  # of 480, 480 and 500
 
 
 def test_thousands_have_no_exponent() -> None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import pandas as pd
 
-from rlgates.experiments.report.rows import provenance, read_frame
+from rlgates.experiments.report.rows import provenance, read_frame, with_best
 from rlgates.experiments.report.timings.core_speed import read_speed
 from rlgates.experiments.studies import STUDIES
 
@@ -123,18 +123,24 @@ class RunGroup(NamedTuple):
         Of a study of ours only the seeds that it names count and, where seeds were added after
         a look at the results, those alone.
         """
-        table = results.table(self.study + suffix)
-        if table.empty:
-            return table
-        selected = table[
-            (table["title"] == self.title)
-            & (table["core"] == self.core)
-            & (table["variant"] == self.variant)
-        ]
+        selected = self._select(results.table(self.study + suffix))
+        if selected.empty:
+            return selected
+        if not suffix:
+            selected = with_best(selected, self._select(results.table(f"{self.study}_curves")))
         if study := STUDIES.get(self.study):
             tested = [str(seed) for seed in study.added or study.seeds]
             selected = selected[selected["seed"].isin(tested)]
         return selected.sort_values("seed", key=lambda seeds: seeds.astype(int), kind="stable")
+
+    def _select(self, table: pd.DataFrame) -> pd.DataFrame:
+        if table.empty:
+            return table
+        return table[
+            (table["title"] == self.title)
+            & (table["core"] == self.core)
+            & (table["variant"] == self.variant)
+        ]
 
     def __str__(self) -> str:
         variant = f" ({self.variant})" if self.variant else ""

@@ -66,7 +66,10 @@ def ledger(judged: Judged) -> str:
         "on medians of one series of timings of the plain loops. Of so many claims some err. P(a "
         "sooner than b): how often a run of a is sooner than one of b, runs that never get there "
         "being last. Differences are means over runs with the same seed. In brackets: 95 % "
-        "bootstrap intervals. `rlgates ledger` writes this page from the tables beside it.\n",
+        "bootstrap intervals. Losses and success are those at the end of a run; the best of its "
+        "learning curve stands beside them, since it may fall again. Test figures are those of the "
+        "weights that were best on held-out sequences. "
+        "`rlgates ledger` writes this page from the tables beside it.\n",
     ]
     heads = ("claim", "place", "the paper's", "ours", "our test", "found", "verdict", "made by")
     for paper, claims in judged.items():

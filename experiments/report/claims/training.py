@@ -13,6 +13,7 @@ import pandas as pd
 from scipy.stats import binom, wasserstein_distance
 
 from rlgates.experiments.analysis.stats import (
+    Floats,
     p_gained,
     p_greater,
     paired_difference,
@@ -141,6 +142,10 @@ class Learns(CountTest):
             return OPEN, f"{self.where.core} diverges on {diverged} of {len(runs)}"
         shares = numbers(runs, "loss") / numbers(runs, "baseline")
         text = f"{self.where.core} ends at {shares.min():.2f} to {shares.max():.2f} of it"
+        best = _best(runs)
+        if best is not None:
+            best = best / numbers(runs, "baseline")
+            text += f" (best {best.min():.2f} to {best.max():.2f})"
         return self.rule(runs), text
 
 
@@ -183,9 +188,9 @@ class Above(CountTest):
 
     def compare(self, rows: Sequence[pd.DataFrame]) -> tuple[Ruling, str]:
         (runs,) = rows
-        middle = np.median(numbers(runs, self.column))
+        middle = f"{np.median(numbers(runs, self.column)):.3g}{_best_success(runs, self.column)}"
         above = f"above {self.level:g} on {sum(self.happens(runs))} of {len(runs)}"
-        return self.rule(runs), f"{self.where.core} {middle:.3g}, {above}"
+        return self.rule(runs), f"{self.where.core} {middle}, {above}"
 
 
 @dataclass(frozen=True)
@@ -206,7 +211,7 @@ class Sooner(RunTest):
             f"P({self.where.core} sooner than {_name(self.where, self.than)}) = "
             f"{chance.value:.2f} [{chance.low:.2f}, {chance.high:.2f}]"
         )
-        return ruling_from_p(p_greater(speeds, reference), p_greater(reference, speeds)), text
+        return _ruled(p_greater(speeds, reference), p_greater(reference, speeds), text)
 
 
 @dataclass(frozen=True)
@@ -238,7 +243,8 @@ class Better(RunTest):
         seeds = set(rows[0]["seed"]) & set(rows[1]["seed"])
         if not seeds:
             return OPEN, "no seed of both"
-        scores, reference = (numbers(runs[runs["seed"].isin(seeds)], self.column) for runs in rows)
+        rows = [runs[runs["seed"].isin(seeds)] for runs in rows]
+        scores, reference = (numbers(runs, self.column) for runs in rows)
         names = self.where.core, _name(self.where, self.than)
         for name, values in zip(names, (scores, reference), strict=True):
             missing = np.sum(~np.isfinite(values))
@@ -246,7 +252,8 @@ class Better(RunTest):
                 return OPEN, f"{name} has no figure on {missing} of {len(values)}"
         gain = paired_difference(scores, reference)
         text = (
-            f"{names[0]} {np.median(scores):.4g}, {names[1]} {np.median(reference):.4g}: "
+            f"{names[0]} {np.median(scores):.4g}{_best_success(rows[0], self.column)}, "
+            f"{names[1]} {np.median(reference):.4g}{_best_success(rows[1], self.column)}: "
             f"difference {gain.value:.3g}"
         )
         if len(seeds) > 1:
@@ -259,7 +266,7 @@ class Better(RunTest):
             error = float(np.sqrt((shares * (1 - shares)).sum() / self.examples))
             if abs(above.mean()) < 2 * error:
                 return OPEN, f"{text}, of {self.examples} examples: standard error {error:.2g}"
-        return ruling_from_p(p_gained(above), p_gained(-above)), text
+        return _ruled(p_gained(above), p_gained(-above), text)
 
 
 @dataclass(frozen=True)
@@ -297,7 +304,7 @@ class Moves(RunTest):
             f"{self.than.core} {np.median(reference):.3g} "
             f"(P = {chance.value:.2f} [{chance.low:.2f}, {chance.high:.2f}])"
         )
-        return ruling_from_p(p_greater(values, scaled), p_greater(scaled, values)), text
+        return _ruled(p_greater(values, scaled), p_greater(scaled, values), text)
 
     def _value(self, units: pd.DataFrame) -> float:
         """Compute the measure of one seed."""
@@ -312,6 +319,27 @@ class Moves(RunTest):
                 return float(after.max())
             case "change":
                 return float(after.mean() - numbers(units, "timescale_before").mean())
+
+
+def _best(runs: pd.DataFrame) -> Floats | None:
+    """The best of each run's learning curve; None if one has none, or none was looked up."""
+    best = numbers(runs, "best")
+    return best if np.isfinite(best).all() else None
+
+
+def _best_success(runs: pd.DataFrame, column: str) -> str:
+    """Say what success a run had at its best: " (best 0.97)"; test figures are of the best weights.
+
+    They are measured with the weights that were best on held-out sequences.
+    """
+    best = _best(runs) if column == "success" else None
+    return "" if best is None else f" (best {np.median(best):.3g})"
+
+
+def _ruled(true: float, false: float, text: str) -> tuple[Ruling, str]:
+    """Rule by the p-values of both directions, and add the smaller one to the text."""
+    p, side = min((true, ""), (false, " against"))
+    return ruling_from_p(true, false), f"{text}, p{side} = {p:.2g}"
 
 
 def better_than(

@@ -67,21 +67,29 @@ def agent_tables(rows: pd.DataFrame) -> str:
 
 def _table(rows: pd.DataFrame) -> str:
     first, seeds = rows.iloc[0], seed_numbers(rows)
+    known = bool((rows["best"] != "").any())  # not of runs without curves
     heads = (
         title_words(first[TITLE]),
         "success",
+        *["best in training"] * known,
         f"steps to {SUCCESS_THRESHOLD}",
         "parameters",
         "time a run",
     )
-    lines = [[f"`{core}`", *_cells(group)] for core, group in rows.groupby("core", sort=False)]
+    lines = [
+        [f"`{core}`", *_cells(group, known)] for core, group in rows.groupby("core", sort=False)
+    ]
+    best = (
+        "Best in training: the same mean, of the highest share of training episodes, from which a "
+        "run may fall again. "
+    ) * known
     stop = first["stop_success"]
     early = f"; a run ends sooner when {float(stop):.0%} succeed" if stop else ""
     note = (
         f"Success on {int(first['episodes']):,} fresh episodes a seed: interquartile mean over "
-        f"seeds {seeds[0]} to {seeds[-1]} with its 95 % bootstrap interval. Steps of training "
-        f"until {SUCCESS_THRESHOLD:.0%} of the last training episodes succeeded: median, and how "
-        "many seeds got there. Parameters: of the core. Budget "
+        f"seeds {seeds[0]} to {seeds[-1]} with its 95 % bootstrap interval. "
+        f"{best}Steps of training until {SUCCESS_THRESHOLD:.0%} of the last training episodes "
+        "succeeded: median, and how many seeds got there. Parameters: of the core. Budget "
         f"{steps_text(float(first['budget']))} steps{early}. Time: median, with "
         f"{first['threads']} thread a run; {total_time(rows)}. "
         f"{provenance(rows)}.\n"
@@ -89,8 +97,8 @@ def _table(rows: pd.DataFrame) -> str:
     return markdown(heads, lines) + "\n" + note
 
 
-def _cells(rows: pd.DataFrame) -> list[str]:
-    success = numbers(rows, "success")
+def _cells(rows: pd.DataFrame, with_best: bool) -> list[str]:
+    success, best = numbers(rows, "success"), numbers(rows[rows["best"] != ""], "best")
     low, high = iqm_interval(success)
     diverged = int((rows["ended"] == "diverged").sum())
     times = [steps_and_success(row) for row in rows.to_dict("records")]
@@ -102,6 +110,7 @@ def _cells(rows: pd.DataFrame) -> list[str]:
         f"{iqm(success):.2f}"
         + (f" [{low:.2f}, {high:.2f}]" if len(rows) > 1 else "")
         + (f", {diverged} diverged" if diverged else ""),
+        *([f"{iqm(best):.2f}" if len(best) else ""] if with_best else []),
         f"{when} ({count} of {len(rows)})",
         f"{int(parameters):,}" if parameters else "",
         time_text(float(np.median(numbers(rows, "seconds")))),

@@ -45,7 +45,8 @@ def return_table(rows: pd.DataFrame) -> str:
     Where published returns are known they stand beside the plain mean over the seeds.
     """
     published = (rows["published"] != "").any()
-    heads = ["environment", "agent", "return at the end"]
+    known = bool((rows["best"] != "").any())  # not of runs without curves
+    heads = ["environment", "agent", "return at the end", *["best"] * known]
     heads += ["plain mean", "published"] * bool(published)
     heads += ["learned", "first there", "CPU time a run"]
     lines = []
@@ -60,9 +61,11 @@ def return_table(rows: pd.DataFrame) -> str:
         if len(ends) > 1:
             low, high = map(float, iqm_interval(ends))
             end += f" [{_short(low)}, {_short(high)}]"
+        best = numbers(group[group["best"] != ""], "best")
+        top = [_short(float(iqm(best))) if len(best) else ""] * known
         beside = [f"{ends.mean():.4g}", group.iloc[0]["published"]] * bool(published)
         share = f"{learned} of {len(ends)}"
-        lines.append([title, f"`{agent}`", end, *beside, share, when, time_text(seconds)])
+        lines.append([title, f"`{agent}`", end, *top, *beside, share, when, time_text(seconds)])
     seeds = seed_numbers(rows)
     goals = ", ".join(
         f"{goal:g}" for goal in numbers(rows.drop_duplicates("title"), "success_return")
@@ -70,9 +73,10 @@ def return_table(rows: pd.DataFrame) -> str:
     note = (
         f"\nMean return of {rows.iloc[0]['episodes']} fresh episodes in the last evaluation: "
         f"interquartile mean over seeds {seeds[0]} to {seeds[-1]}, or as many as there are, with "
-        f"its 95 % bootstrap interval; learned: how many were at {goals} or above, environment by "
-        "environment. First there: median of the steps at which an evaluation first reached it, "
-        "and how many did. CPU time: median, one thread a run, evaluations included. "
+        f"its 95 % bootstrap interval; {'best: that of the best evaluation; ' * known}learned: how "
+        f"many were at {goals} or above at the end, environment by environment. First there: "
+        "median of the steps at which an evaluation first reached it, and how many did. CPU time: "
+        "median, one thread a run, evaluations included. "
         f"{provenance(rows)}.\n"
     )
     return markdown(heads, lines) + note

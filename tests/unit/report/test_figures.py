@@ -23,7 +23,7 @@ from rlgates.experiments.plots.curves import (
 )
 from rlgates.experiments.plots.styles import style
 from rlgates.experiments.report.environments import phase_images
-from rlgates.experiments.report.rows import to_frame
+from rlgates.experiments.report.rows import to_frame, with_best
 from rlgates.experiments.report.studies.agents import agent_tables
 
 
@@ -216,3 +216,13 @@ def test_the_table_of_the_readme() -> None:
         "commit 0123456.",
     ):
         assert words in lines[-1]
+    curves = to_frame(
+        {**runs, "steps": "1", "success": success}
+        for runs in rows
+        for success in ("0.1", "0.9" if runs["core"] == "lstm" else "0.98", "0.2")
+    )
+    lines = agent_tables(with_best(to_frame(rows), curves[curves["seed"] != "2"])).splitlines()
+    assert lines[0].startswith("| T | success | best in training | steps to 0.9 |")
+    assert lines[2].startswith("| `ur_lstm` | 0.97 [0.97, 0.97] | 0.98 | 2.0 M")
+    assert lines[3].startswith("| `lstm` | 0.50 [0.50, 0.50] | 0.90 | > 4.0 M")
+    assert "from which a run may fall again" in lines[-1]

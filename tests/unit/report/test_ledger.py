@@ -195,6 +195,35 @@ TENTH_APART = [
 ]
 
 
+def test_runs_that_fall_again_are_shown_at_their_best_too(tmp_path: Path) -> None:
+    def judged(test: Test, rows: list[Any], points: list[Any]) -> tuple[str, str]:
+        tables(tmp_path, points, "_curves")
+        finding = test.judge(tables(tmp_path, rows))
+        return finding.outcome, finding.numbers
+
+    rows = runs("a", NEVER, [0.5, 0.49, 0.48, 0.5, 0.51])
+    points = [
+        {"core": "a", "seed": seed, "loss": loss, "success": ""}
+        for seed in range(5)
+        for loss in (0.6, 0.1 if seed == 1 else 0.2, "nan", 0.5)
+    ]
+    outcome, found = judged(Learns(A, never=True), rows, points)
+    assert outcome == "true"  # by the end
+    assert "a ends at 0.96 to 1.02 of it (best 0.20 to 0.40)" in found
+    assert "best" not in judged(Learns(A, never=True), rows, points[4:])[1]  # one has no curve
+
+    agents = [{**row, "success": 0.4} for row in rows]
+    points = [
+        {**point, "loss": "", "success": 0.9 if point["loss"] == 0.2 else 0.3} for point in points
+    ]
+    outcome, found = judged(Above(A, 0.5), agents, points)
+    assert outcome == "false"
+    assert "a 0.4 (best 0.9), above 0.5 on 0 of 5" in found
+    agents += [{**row, "core": "b", "success": 0.3} for row in agents]
+    found = judged(Better(A, B), agents, points)[1]
+    assert "a 0.4 (best 0.9), b 0.3: difference 0.1 [0.1, 0.1], p = 0.031" in found
+
+
 @pytest.mark.parametrize(
     ("test", "rows", "outcome", "found"),
     [
@@ -252,15 +281,25 @@ TENTH_APART = [
             "open",
             "of 80 examples: standard error 0.075",
         ),
-        (Sooner(A, B), runs("a", FIVE) + runs("b", NEVER), "true", "= 1.00 [1.00, 1.00]"),
-        (Sooner(B, A), runs("a", FIVE) + runs("b", NEVER), "false", "= 0.00 [0.00, 0.00]"),
+        (
+            Sooner(A, B),
+            runs("a", FIVE) + runs("b", NEVER),
+            "true",
+            "= 1.00 [1.00, 1.00], p = 0.004",
+        ),
+        (
+            Sooner(B, A),
+            runs("a", FIVE) + runs("b", NEVER),
+            "false",
+            "= 0.00 [0.00, 0.00], p against = 0.004",
+        ),
         (Sooner(A, B), runs("a", NEVER) + runs("b", NEVER), "open", "= 0.50 [0.50, 0.50]"),
         (Sooner(A, B), runs("a", FIVE) + runs("b", FIVE[:4]), "open", "4 seeds"),
         (
             Better(A, B, "test"),
             TENTH_APART,
             "true",
-            "a 0.3, b 0.4: difference -0.1 [-0.1, -0.1]",
+            "a 0.3, b 0.4: difference -0.1 [-0.1, -0.1], p = 0.031; 5",
         ),
         (
             Better(A, B, "test"),
@@ -405,7 +444,7 @@ def test_gates_that_move(tmp_path: Path) -> None:
     results = tables(tmp_path, units("a", 0.3) + units("b", 0.1), "_gates")
     finding = Moves(A, B, "moved").judge(results)
     assert finding.outcome == "true"
-    assert "a 0.3, b 0.1 (P = 1.00 [1.00, 1.00]); 5 seeds" in finding.numbers
+    assert "a 0.3, b 0.1 (P = 1.00 [1.00, 1.00]), p = 0.004; 5 seeds" in finding.numbers
     assert Moves(B, A, "longest").judge(results).outcome == "false"
     assert Moves(A, B, "change", factor=10).judge(results).outcome == "false"
     assert "a 32, b 12 " in Moves(A, B, "shortest").judge(results).numbers
