@@ -1,0 +1,87 @@
+"""The same runs on other machines, which variables of the environment stand for.
+
+They make the native code and torch use other instructions, so that sums are rounded otherwise. Runs
+are equal bit for bit where the instructions are, and alike over seeds where they are not.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rlgates.experiments.analysis.stats import Floats
+from rlgates.experiments.configs.task import TaskConfig
+from rlgates.experiments.runs.files import read_json
+from rlgates.experiments.runs.network.train import TaskRun, load_best
+from rlgates.kernels.cpu import abi
+
+SEEDS = range(5)
+CONFIG = TaskConfig(
+    task_settings={"delay": 2},
+    core="om_lstm",
+    hidden_size=16,
+    updates=200,
+    batch_size=16,
+    eval_sequences=64,
+    learning_rate=2e-2,
+    gate_rows=0,
+)
+OTHER = {abi.ISA: "plain", "ATEN_CPU_CAPABILITY": "default"}
+SMALL = 0.1  # a difference, of the spread over seeds
+
+pytestmark = pytest.mark.skipif(
+    abi.instruction_set() in ("", "plain"), reason="needs native code for two instruction sets"
+)
+
+
+def runs(folder: Path, rate: float = CONFIG.learning_rate) -> list[TaskRun]:
+    """The finished runs in a folder; those that are missing are made here."""
+    config = replace(CONFIG, folder=str(folder), learning_rate=rate)
+    made = [TaskRun(config, seed) for seed in SEEDS]
+    for run in made:
+        run.train()
+    return made
+
+
+def losses(made: list[TaskRun]) -> Floats:
+    return np.array([run.train().losses[-1][1] for run in made])
+
+
+def equal(one: TaskRun, other: TaskRun) -> bool:
+    """Whether the weights are the same, bit for bit."""
+    a, b = load_best(one.folder), load_best(other.folder)
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+def alike(one: Floats, other: Floats) -> bool:
+    """Whether each run is much nearer to its like elsewhere than seeds are to each other.
+
+    This is equivalence: of a few runs it says more than that a test finds no difference.
+    """
+    return bool((abs(one - other) < SMALL * one.std(ddof=1)).all())
+
+
+def test_runs_are_equal_on_this_machine_and_alike_on_others(tmp_path: Path) -> None:
+    here = runs(tmp_path / "here")
+    again = TaskRun(replace(CONFIG, folder=str(tmp_path / "again")), SEEDS[0])
+    again.train()
+    assert equal(again, here[0])
+
+    command = [sys.executable, "-m", "rlgates", "task", "--config", str(here[0].folder.manifest)]
+    command += ["--seeds", *map(str, SEEDS), "--folder", str(tmp_path / "other")]
+    subprocess.run(command, env={**os.environ, **OTHER}, check=True, capture_output=True)
+    other = runs(tmp_path / "other")
+    for run in other:
+        assert [part["isa"] for part in read_json(run.folder.manifest)["sessions"]] == ["plain"]
+    assert not any(map(equal, here, other))
+    assert alike(losses(here), losses(other))
+    assert losses(here).std() > 0.01, "seeds matter"
+    slower = runs(tmp_path / "slower", rate=1.8e-2)
+    assert not alike(losses(here), losses(slower)), "and a small difference is found"
