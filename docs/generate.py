@@ -35,6 +35,7 @@ from rlgates.experiments.plots.curves import new_figure
 from rlgates.experiments.plots.styles import style
 from rlgates.experiments.plots.titles import TITLES
 from rlgates.experiments.studies import STUDIES
+from rlgates.experiments.studies.study import Study
 from rlgates.experiments.tasks import TASKS
 from rlgates.gates import ACTIVATIONS, AUXILIARIES, GATES, Gate, timescale
 from rlgates.registry import COMMON_OPTIONS, CORES, core_names, make_core
@@ -516,7 +517,7 @@ def write_studies() -> None:
             f"Reproduces: {escape(study.source)}." if study.source else "",
             f"```bash\nrlgates sweep {name}\n```",
             table(("tier", "rows", "cores", "runs"), rows),
-            f"Seeds {study.seeds[0]} to {study.seeds[-1]}.",
+            seeds_text(study),
             f"## Results\n\n{tables}",
             "\n\n".join(images),
             f"More tables: {', '.join(others)}." if others else "",
@@ -524,6 +525,18 @@ def write_studies() -> None:
         )
     lines = [(name, f"`{name}`: {escape(study.title)}") for name, study in STUDIES.items()]
     index("studies", "Studies", "[How to run them](../guides/studies.md).", lines)
+
+
+def seeds_text(study: Study) -> str:
+    """The seeds of a study, and which of them claims are tested on if some were added."""
+    text = f"Seeds {study.seeds[0]} to {study.seeds[-1]}"
+    if not study.added:
+        return f"{text}."
+    first, last = study.added[0], study.added[-1]
+    return (
+        f"{text}. Of these {first} to {last} were added after a look at the results of the others; "
+        "claims are tested on them alone."
+    )
 
 
 def owner(stem: str) -> str:
