@@ -567,6 +567,7 @@ def _contract() -> str:
     heads_length = sum(map(length, (HEADS_CALL, HEADS_NUMBERS, HEADS_TENSORS)))
     lines = [
         "// Written by rlgates/kernels/layout.py, which explains it.",
+        "// The function `use` names the chosen instructions when it is given none.",
         _enumeration("Activation", ACTIVATIONS),
         _enumeration("Auxiliary", [*AUXILIARIES]),
         _enumeration("CellId", [*CELLS]),
