@@ -178,10 +178,13 @@ def _rmc(
     norms = *[(blocks, width)] * 3, *[(blocks, units)] * 4
     gates = (columns, units if gate_units else 0), (columns, units if gate_units else 0), (columns,)
     weights = *maps, *norms, (layers, units, units), (layers, units), *gates
-    per_row = units, width, units, (layers - 1) * units, units, 3
-    saved = *(rows * blocks * n for n in per_row), blocks * heads * rows**2
+    per_row = *(rows * blocks * n for n in (units, width, 3)), blocks * heads * rows**2
     of_gates = slots * units, slots * columns, slots * units
-    return Shapes(slots * units, (slots * units,), weights, (*saved, *of_gates))
+    # After attention; the last block computes the slots alone.
+    after = units, (layers - 1) * units, units
+    after_attention = *(rows * (blocks - 1) * n for n in after), *(slots * n for n in after)
+    saved = *per_row, *of_gates, *after_attention
+    return Shapes(slots * units, (slots * units,), weights, saved)
 
 
 def _dnc(
@@ -308,7 +311,7 @@ def shapes_of(spec: CellSpec, input_size: int) -> Shapes:
 # ---- arguments of native code ------------------------------------------------------------------
 
 # The most of each that a cell may have.
-SIZES, PARTS, WEIGHTS, SAVED = 8, 9, 16, 10
+SIZES, PARTS, WEIGHTS, SAVED = 8, 9, 16, 13
 
 # Fields of the arguments, each of eight bytes: names, and the lengths of arrays. Those of a layer
 # are CALL, LAYER and PROBABILITIES, then the addresses of the episode starts, (T, B), and of

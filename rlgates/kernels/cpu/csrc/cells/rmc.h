@@ -9,19 +9,22 @@ struct Rmc : CellDefaults {
     MLP, MLP_BIAS, GATE_X, GATE_SLOT, GATE_BIAS
   };
   // Saved of each row (the S slots, then the input), block after block: the row; its q, k and v,
-  // normalized; the row after attention, normalized; the inner layers of the MLP; the row after it,
   // normalized; the three scales. Then the attention of a block, (H, S + 1, S + 1). Of each slot:
-  // its tanh, its gate maps, and its candidate.
+  // its tanh, its gate maps, and its candidate. Of each row, block after block without the last:
+  // the row after attention, normalized; the inner layers of the MLP; the row after it, normalized;
+  // and the same of the last block, which computes the slots alone.
   enum {
-    ROWS, NORMAL_QKV, NORMAL_READ, HIDDEN, NORMAL_MLP, SCALES, SHARES, SQUASHED, MAPS, CANDIDATES
+    ROWS, NORMAL_QKV, SCALES, SHARES, SQUASHED, MAPS, CANDIDATES, NORMAL_READ, HIDDEN, NORMAL_MLP,
+    LAST
   };
   const long units, slots, rows, heads, key, value, width, blocks, layers, columns;
   const float scale;
   const Gate gate;
   const GateRows values, gradients;
-  float *const qkv, *const d_read, *const scores;          // scratch of one sequence of the batch
-  const SequenceView read, mlp, of_input, d_squashed;      // scratch of one step
-  const SequenceView d_qkv, d_mlp, reads, d_maps, d_gate;  // of a slab, for the weights
+  float *const qkv, *const scores, *const d_scores;  // scratch of one sequence of the batch
+  const SequenceView read, d_rows, d_slots, of_input, d_squashed;  // scratch of one step
+  // Of a slab, for the weights; two are of the blocks without the last, and of the last.
+  const SequenceView d_qkv, d_mlp[2], reads[2], d_maps, d_gate;
 
   static long matrix_count(const LayerArgs &c) { return c.sizes[4] + c.sizes[5] + 2; }
   static PackedMatrix matrix(const LayerArgs &c, long i, bool back) {
@@ -39,14 +42,17 @@ struct Rmc : CellDefaults {
         blocks(ctx.c.sizes[4]), layers(ctx.c.sizes[5]), columns(ctx.c.saved_width[MAPS] / slots),
         scale(1.0f / __builtin_sqrtf(key)), gate(ctx.c, ctx.c.sizes[6]), values(workspace, units),
         gradients(workspace, units), qkv(workspace.take(rows * width)),
-        d_read(workspace.take(rows * units)), scores(workspace.take(rows)),
+        scores(workspace.take(rows)), d_scores(workspace.take(rows * rows)),
         read(SequenceView(workspace, rows * units, ctx.first, ctx.last, 1)),
-        mlp(SequenceView(workspace, rows * units, ctx.first, ctx.last, 1)),
+        d_rows(SequenceView(workspace, rows * units, ctx.first, ctx.last, 1)),
+        d_slots(SequenceView(workspace, slots * units, ctx.first, ctx.last, 1)),
         of_input(SequenceView(workspace, columns, ctx.first, ctx.last, 1)),
         d_squashed(SequenceView(workspace, slots * units, ctx.first, ctx.last, 1)),
         d_qkv(ctx.slab_view(rows * blocks * width, workspace)),
-        d_mlp(ctx.slab_view(rows * blocks * layers * units, workspace)),
-        reads(ctx.slab_view(rows * blocks * units, workspace)),
+        d_mlp{ctx.slab_view(rows * (blocks - 1) * layers * units, workspace),
+              ctx.slab_view(slots * layers * units, workspace)},
+        reads{ctx.slab_view(rows * (blocks - 1) * units, workspace),
+              ctx.slab_view(slots * units, workspace)},
         d_maps(ctx.slab_view(slots * columns, workspace)),
         d_gate(ctx.slab_view(columns, workspace)) {}
 
@@ -59,11 +65,32 @@ struct Rmc : CellDefaults {
                       Rows<float> out, WriteMode mode, const float *bias = nullptr) {
     multiply(ctx.matrices[matrix], a, out, 1, ctx.first * lines, ctx.last * lines, mode, bias);
   }
+  // The rows that a block computes after its attention, of which `count` are in a step: of two
+  // tensors, that of the blocks without the last and that of the last.
+  bool is_last(long block) const { return block == blocks - 1; }
+  long count_of(long block) const { return is_last(block) ? slots : rows; }
+  Rows<float> lines_of(const SequenceView &others, const SequenceView &last, long t, long block,
+                       long columns, long column = 0) const {
+    return is_last(block) ? lines(last, t, slots, column)
+                          : lines(others, t, rows, block * columns + column);
+  }
+  Rows<float> saved_lines(const Context &ctx, long field, long block, long columns,
+                          long column = 0) const {
+    const long last = field + LAST - NORMAL_READ;
+    return lines_of(ctx.saved[field], ctx.saved[last], ctx.t, block, columns, column);
+  }
   Rows<float> hidden(const Context &ctx, long block, long layer) const {
-    return lines(ctx.saved[HIDDEN], ctx.t, rows, (block * (layers - 1) + layer) * units);
+    return saved_lines(ctx, HIDDEN, block, (layers - 1) * units, layer * units);
   }
   Rows<float> d_layer(long t, long block, long layer) const {
-    return lines(d_mlp, t, rows, (block * layers + layer) * units);
+    return lines_of(d_mlp[0], d_mlp[1], t, block, layers * units, layer * units);
+  }
+  Rows<float> reads_of(long t, long block) const {
+    return lines_of(reads[0], reads[1], t, block, units);
+  }
+  // `count` lines of each row of the batch in scratch for all its lines.
+  Rows<float> scratch_lines(const Context &ctx, const SequenceView &view, long count) const {
+    return {view.row(0, ctx.first) - ctx.first * count * units, units, 0};
   }
   float *scales(const Context &ctx, long row, long i, long block) const {
     return ctx.saved[SCALES].row(ctx.t, row) + (i * blocks + block) * 3;
@@ -117,54 +144,54 @@ struct Rmc : CellDefaults {
 
   void attend(const Context &ctx, long block) const {
     const LayerArgs &c = ctx.c;
-    const long t = ctx.t;
+    const long t = ctx.t, count = count_of(block);
     const Rows<float> from = lines(ctx.saved[ROWS], t, rows, block * units);
     const Rows<float> normal_qkv = lines(ctx.saved[NORMAL_QKV], t, rows, block * width);
-    const Rows<float> normal_read = lines(ctx.saved[NORMAL_READ], t, rows, block * units);
-    const Rows<float> normal_mlp = lines(ctx.saved[NORMAL_MLP], t, rows, block * units);
+    const Rows<float> normal_read = saved_lines(ctx, NORMAL_READ, block, units);
+    const Rows<float> normal_mlp = saved_lines(ctx, NORMAL_MLP, block, units);
+    const Rows<float> after = scratch_lines(ctx, read, count);
     product(ctx, block, rows, from, normal_qkv, SET, c.weights[QKV_BIAS] + block * width);
     for (long row = ctx.first; row < ctx.last; row++) {
       for (long i = 0; i < rows; i++)
         scales(ctx, row, i, block)[0] = normalize(normal_qkv.row(row * rows + i), width);
       compute_qkv(ctx, row, block);
-      for (long i = 0; i < rows; i++) {
-        float *line = normal_read.row(row * rows + i);
+      for (long i = 0; i < count; i++) {
+        float *line = normal_read.row(row * count + i);
         memcpy(line, from.row(row * rows + i), units * sizeof(float));
         for (long head = 0; head < heads; head++) {
           float *share = shares(ctx, row, block, head) + i * rows;
-          const float *q = head_of(qkv + i * width, head).q;
-          for (long j = 0; j < rows; j++)
-            share[j] = scale * dot(q, head_of(qkv + j * width, head).k, key);
+          auto key_of = [&](long j) { return head_of(qkv + j * width, head).k; };
+          auto value_of = [&](long j) { return head_of(qkv + j * width, head).v; };
+          dots(head_of(qkv + i * width, head).q, rows, key_of, key, share);
+          for (long j = 0; j < rows; j++) share[j] *= scale;
           softmax(share, rows, scores);
-          for (long j = 0; j < rows; j++)
-            add_scaled(line + head * value, share[j], head_of(qkv + j * width, head).v, value);
+          weighted_sum<true>(
+              line + head * value, rows, [=](long j) { return share[j]; }, value_of, value);
         }
         scales(ctx, row, i, block)[1] = normalize(line, units);
         scale_and_shift(line, c.weights[READ_GAIN] + block * units,
                         c.weights[READ_OFFSET] + block * units, units,
-                        lines(read, 0, rows).row(row * rows + i));
+                        after.row(row * count + i));
       }
     }
-    Rows<float> below = lines(read, 0, rows);
+    Rows<float> below = after;
     for (long layer = 0; layer < layers; layer++) {
       const bool last = layer == layers - 1;
       const Rows<float> out = last ? normal_mlp : hidden(ctx, block, layer);
-      product(ctx, blocks + layer, rows, below, out, SET, c.weights[MLP_BIAS] + layer * units);
-      for (long i = ctx.first * rows; !last && i < ctx.last * rows; i++)
+      product(ctx, blocks + layer, count, below, out, SET, c.weights[MLP_BIAS] + layer * units);
+      for (long i = ctx.first * count; !last && i < ctx.last * count; i++)
         for (long unit = 0, n = units; n > 0; unit += LANES, n -= LANES)
           store(out.row(i) + unit, relu(load(out.row(i) + unit, n)), n);
       below = out;
     }
     for (long row = ctx.first; row < ctx.last; row++)
-      for (long i = 0; i < rows; i++) {
-        float *line = normal_mlp.row(row * rows + i);
-        add_scaled(line, 1.0f, lines(read, 0, rows).row(row * rows + i), units);
+      for (long i = 0; i < count; i++) {
+        float *line = normal_mlp.row(row * count + i);
+        add_scaled(line, 1.0f, after.row(row * count + i), units);
         scales(ctx, row, i, block)[2] = normalize(line, units);
         // The last block's rows become candidates.
-        const bool last = block == blocks - 1;
-        if (last && i == slots) continue;
-        float *to = last ? ctx.saved[CANDIDATES].row(t, row) + i * units
-                         : from.row(row * rows + i) + units;
+        float *to = is_last(block) ? ctx.saved[CANDIDATES].row(t, row) + i * units
+                                   : from.row(row * rows + i) + units;
         scale_and_shift(line, c.weights[MLP_GAIN] + block * units,
                         c.weights[MLP_OFFSET] + block * units, units, to);
       }
@@ -201,13 +228,12 @@ struct Rmc : CellDefaults {
 
   void backward(const Context &ctx) const {
     const long t = ctx.t;
-    const Rows<float> d_rows = lines(mlp, 0, rows), d_input = ctx.d_inputs.rows(t);
+    const Rows<float> d_input = ctx.d_inputs.rows(t), d_new = lines(d_slots, 0, slots);
     for (long row = ctx.first; row < ctx.last; row++) {
       float *d_memory = ctx.d_state(0).row(row);
       add(d_memory, ctx.d_outputs.row(t, row), slots * units);
-      memset(d_rows.row(row * rows + slots), 0, units * sizeof(float));
       for (long slot = 0; slot < slots; slot++)
-        write_backward(ctx, row, slot, d_memory + slot * units, d_rows.row(row * rows + slot));
+        write_backward(ctx, row, slot, d_memory + slot * units, d_new.row(row * slots + slot));
       if (!columns) {
         memset(d_input.row(row), 0, units * sizeof(float));
         continue;
@@ -222,12 +248,14 @@ struct Rmc : CellDefaults {
       product(ctx, blocks + layers + 1, slots, lines(d_maps, t, slots), lines(d_squashed, 0, slots),
               SET);
     }
-    for (long block = blocks - 1; block >= 0; block--) attend_backward(ctx, block, d_rows);
+    const Rows<float> d_before = lines(d_rows, 0, rows);
+    for (long block = blocks - 1; block >= 0; block--)
+      attend_backward(ctx, block, is_last(block) ? d_new : d_before, d_before);
     for (long row = ctx.first; row < ctx.last; row++) {
       float *d_memory = ctx.d_state(0).row(row);
       const float *squashed = ctx.saved[SQUASHED].row(t, row), *d = d_squashed.row(0, row);
-      add(d_memory, d_rows.row(row * rows), slots * units);
-      add(d_input.row(row), d_rows.row(row * rows + slots), units);
+      add(d_memory, d_before.row(row * rows), slots * units);
+      add(d_input.row(row), d_before.row(row * rows + slots), units);
       for (long i = 0, n = columns ? slots * units : 0; n > 0; i += LANES, n -= LANES) {
         const vec y = load(squashed + i, n);
         store(d_memory + i, load(d_memory + i, n) + load(d + i, n) * (1.0f - y * y), n);
@@ -263,70 +291,82 @@ struct Rmc : CellDefaults {
     gate_backward(gate, maps, values, gradients, d_maps.row(ctx.t, row) + slot * columns);
   }
 
-  // The gradients of the rows after a block become those of the rows before it.
-  void attend_backward(const Context &ctx, long block, Rows<float> d_rows) const {
+  // The gradients of the rows before a block from those of the rows after it, which are overwritten.
+  void attend_backward(const Context &ctx, long block, Rows<float> d_after,
+                       Rows<float> d_before) const {
     const LayerArgs &c = ctx.c;
-    const long t = ctx.t, first = ctx.first * rows, last = ctx.last * rows;
+    const long t = ctx.t, count = count_of(block), first = ctx.first * count;
+    const long last = ctx.last * count;
     float *const *d_weights = ctx.d_weights.of;
-    const Rows<float> normal_mlp = lines(ctx.saved[NORMAL_MLP], t, rows, block * units);
-    const Rows<float> normal_read = lines(ctx.saved[NORMAL_READ], t, rows, block * units);
-    const Rows<float> d_top = d_layer(t, block, layers - 1);
-    const Rows<float> reads_now = lines(reads, t, rows, block * units);
+    const Rows<float> normal_mlp = saved_lines(ctx, NORMAL_MLP, block, units);
+    const Rows<float> normal_read = saved_lines(ctx, NORMAL_READ, block, units);
+    const Rows<float> d_top = d_layer(t, block, layers - 1), reads_now = reads_of(t, block);
     for (long i = first; i < last; i++) {
-      const float *scale = scales(ctx, i / rows, i % rows, block);
+      const float *scale = scales(ctx, i / count, i % count, block);
       normalize_backward(normal_mlp.row(i), scale[2], c.weights[MLP_GAIN] + block * units,
-                         d_rows.row(i), units, d_weights[MLP_GAIN] + block * units,
+                         d_after.row(i), units, d_weights[MLP_GAIN] + block * units,
                          d_weights[MLP_OFFSET] + block * units);
-      memcpy(d_top.row(i), d_rows.row(i), units * sizeof(float));
+      memcpy(d_top.row(i), d_after.row(i), units * sizeof(float));
       scale_and_shift(normal_read.row(i), c.weights[READ_GAIN] + block * units,
                       c.weights[READ_OFFSET] + block * units, units, reads_now.row(i));
     }
     for (long layer = layers - 1; layer > 0; layer--) {
       const Rows<float> d = d_layer(t, block, layer - 1), inner = hidden(ctx, block, layer - 1);
-      product(ctx, blocks + layer, rows, d_layer(t, block, layer), d, SET);
+      product(ctx, blocks + layer, count, d_layer(t, block, layer), d, SET);
       for (long i = first; i < last; i++)
         for (long unit = 0, n = units; n > 0; unit += LANES, n -= LANES)
           store(d.row(i) + unit,
                 relu_gradient(load(inner.row(i) + unit, n), load(d.row(i) + unit, n)), n);
     }
-    product(ctx, blocks, rows, d_layer(t, block, 0), d_rows, ADD);
+    product(ctx, blocks, count, d_layer(t, block, 0), d_after, ADD);
     const Rows<float> d_heads = lines(d_qkv, t, rows, block * width);
     for (long row = ctx.first; row < ctx.last; row++) {
-      for (long i = 0; i < rows; i++)
-        normalize_backward(normal_read.row(row * rows + i), scales(ctx, row, i, block)[1],
-                           c.weights[READ_GAIN] + block * units, d_rows.row(row * rows + i), units,
-                           d_weights[READ_GAIN] + block * units,
+      for (long i = 0; i < count; i++)
+        normalize_backward(normal_read.row(row * count + i), scales(ctx, row, i, block)[1],
+                           c.weights[READ_GAIN] + block * units, d_after.row(row * count + i),
+                           units, d_weights[READ_GAIN] + block * units,
                            d_weights[READ_OFFSET] + block * units);
       compute_qkv(ctx, row, block);
-      for (long i = 0; i < rows; i++)
-        memset(d_heads.row(row * rows + i), 0, width * sizeof(float));
       for (long head = 0; head < heads; head++)
-        for (long i = 0; i < rows; i++) {
-          const float *share = shares(ctx, row, block, head) + i * rows;
-          const float *d = d_rows.row(row * rows + i) + head * value;
-          const Head here = head_of(qkv + i * width, head);
-          const Head d_here = head_of(d_heads.row(row * rows + i), head);
-          float mean = 0.0f;
-          for (long j = 0; j < rows; j++) {
-            scores[j] = dot(d, head_of(qkv + j * width, head).v, value);
-            mean += scores[j] * share[j];
-          }
-          for (long j = 0; j < rows; j++) {
-            const float d_score = scale * share[j] * (scores[j] - mean);
-            const Head there = head_of(qkv + j * width, head);
-            const Head d_there = head_of(d_heads.row(row * rows + j), head);
-            add_scaled(d_there.v, share[j], d, value);
-            add_scaled(d_here.q, d_score, there.k, key);
-            add_scaled(d_there.k, d_score, here.q, key);
-          }
-        }
-      for (long i = 0; i < rows; i++)
+        head_backward(ctx, row, block, head, d_after.row(row * count), d_heads.row(row * rows));
+      for (long i = 0; i < rows; i++) {
         normalize_backward(ctx.saved[NORMAL_QKV].row(t, row) + (i * blocks + block) * width,
                            scales(ctx, row, i, block)[0], c.weights[QKV_GAIN] + block * width,
                            d_heads.row(row * rows + i), width, d_weights[QKV_GAIN] + block * width,
                            d_weights[QKV_OFFSET] + block * width);
+        float *d = d_before.row(row * rows + i);
+        if (i >= count) memset(d, 0, units * sizeof(float));
+        else if (is_last(block)) memcpy(d, d_after.row(row * count + i), units * sizeof(float));
+      }
     }
-    product(ctx, block, rows, d_heads, d_rows, ADD);
+    product(ctx, block, rows, d_heads, d_before, ADD);
+  }
+
+  // The gradients of a head's q, k and v, from those of the rows after attention, `d`.
+  void head_backward(const Context &ctx, long row, long block, long head, const float *d,
+                     float *d_line) const {
+    const long count = count_of(block), stride = blocks * width;
+    const float *share = shares(ctx, row, block, head);
+    auto given = [&](long i) { return d + i * units + head * value; };
+    auto here = [&](long i) { return head_of(qkv + i * width, head); };
+    auto to = [&](long i) { return head_of(d_line + i * stride, head); };
+    for (long i = 0; i < count; i++) {
+      float *d_score = d_scores + i * rows, mean = 0.0f;
+      const float *of = share + i * rows;
+      dots(given(i), rows, [&](long j) { return here(j).v; }, value, d_score);
+      for (long j = 0; j < rows; j++) mean += d_score[j] * of[j];
+      for (long j = 0; j < rows; j++) d_score[j] = scale * of[j] * (d_score[j] - mean);
+      weighted_sum<false>(
+          to(i).q, rows, [=](long j) { return d_score[j]; }, [&](long j) { return here(j).k; }, key);
+    }
+    for (long i = count; i < rows; i++) memset(to(i).q, 0, key * sizeof(float));
+    for (long j = 0; j < rows; j++) {
+      weighted_sum<false>(
+          to(j).k, count, [&](long i) { return d_scores[i * rows + j]; },
+          [&](long i) { return here(i).q; }, key);
+      weighted_sum<false>(
+          to(j).v, count, [&](long i) { return share[i * rows + j]; }, given, value);
+    }
   }
 
   void weights(const Context &ctx, long steps) const {
@@ -343,7 +383,7 @@ struct Rmc : CellDefaults {
           d_weights[QKV] + block * width * units, d_weights[QKV_BIAS] + block * width);
       for (long layer = 0; layer < layers; layer++)
         add(d_layer(t, block, layer), units,
-            layer ? hidden(ctx, block, layer - 1) : lines(reads, t, rows, block * units), rows,
+            layer ? hidden(ctx, block, layer - 1) : reads_of(t, block), count_of(block),
             d_weights[MLP] + layer * units * units, d_weights[MLP_BIAS] + layer * units);
     }
     if (!columns) return;

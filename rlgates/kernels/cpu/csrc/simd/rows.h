@@ -11,6 +11,59 @@ INLINE void add_scaled(float *to, float scale, const float *from, long units) {
     store(to + i, load(to + i, n) + scale * load(from + i, n), n);
 }
 
+// The products of a row with `count` others, which `row(i)` points to: four at a time, whose sums
+// end in neighbouring lanes.
+template <class Row> INLINE void dots(const float *a, long count, Row row, long units, float *to) {
+  for (long i = 0; i < count; i += 4) {
+    const long left = count - i;
+    if (left == 1) {
+      to[i] = dot(a, row(i), units);
+      return;
+    }
+    const float *const b[4] = {row(i), row(i + 1), row(i + (left > 2 ? 2 : 0)),
+                               row(i + (left > 3 ? 3 : 0))};
+    vec sum[4] = {};
+    for (long k = 0, n = units; n > 0; k += LANES, n -= LANES) {
+      const vec from = load(a + k, n);
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; j++) sum[j] += from * load(b[j] + k, n);
+    }
+    vec all = pair_sums(pair_sums(sum[0], sum[1], Lanes()), pair_sums(sum[2], sum[3], Lanes()),
+                        Lanes());
+#pragma GCC unroll 2
+    for (int width = LANES / 4; width > 1; width /= 2) all = pair_sums(all, all, Lanes());
+    store(to + i, all, left < 4 ? left : 4);
+  }
+}
+
+// to (+)= the sum of weight(i) * row(i) over `count` rows.
+template <bool add, class Weight, class Row>
+INLINE void weighted_sum(float *to, long count, Weight weight, Row row, long units) {
+  constexpr int V = 4;
+  for (long k = 0, n = units; n > 0; k += V * LANES, n -= V * LANES) {
+    if (n >= V * LANES) {
+      vec sum[V] = {};
+#pragma GCC unroll 4
+      for (int v = 0; add && v < V; v++) sum[v] = load(to + k + v * LANES);
+      for (long i = 0; i < count; i++) {
+        const vec scale = vec{} + weight(i);
+        const float *from = row(i) + k;
+#pragma GCC unroll 4
+        for (int v = 0; v < V; v++) sum[v] += scale * load(from + v * LANES);
+      }
+#pragma GCC unroll 4
+      for (int v = 0; v < V; v++) store(to + k + v * LANES, sum[v]);
+      continue;
+    }
+    for (long at = k, rest = n; rest > 0; at += LANES, rest -= LANES) {
+      vec sum = {};
+      if (add) sum = load(to + at, rest);
+      for (long i = 0; i < count; i++) sum += weight(i) * load(row(i) + at, rest);
+      store(to + at, sum, rest);
+    }
+  }
+}
+
 // The value of a layer normalization from what `normalize` gives.
 INLINE void scale_and_shift(const float *normal, const float *gain, const float *offset,
                             long units, float *to) {
