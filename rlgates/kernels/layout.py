@@ -231,7 +231,7 @@ def _rma(
         latent + 2 * units + reads,
         (*[units] * 4, slots * latent, reads, memory),
         (*of_latent, *first, *second, *query),
-        (low, hidden, latent + units, width, width, 2 * units, reads + heads, 4 * heads * top),
+        (hidden, latent + units, width, width, 2 * units, reads + heads, 4 * heads * top),
         projects_input=False,
         table=4,
     )

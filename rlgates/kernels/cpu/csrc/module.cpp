@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "layout.h"
+#include "drivers/pages.h"
 #include "drivers/parallel.h"
 
 // Each returns false if there is not enough memory.

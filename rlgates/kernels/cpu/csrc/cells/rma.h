@@ -8,36 +8,48 @@ struct Rma : CellDefaults {
     LOW, LOW_BIAS, LATENT, LATENT_BIAS, INPUT_1, BIAS_1, STATE_1, INPUT_2, BIAS_2, STATE_2, READ,
     READ_BIAS
   };
-  // Saved: [x ; h1 ; h2 ; reads] before; its tanh layer; [z ; h1]; the maps of both layers; [h1 ;
-  // h2]; keys and strengths; and of each row that a head reads (H, K each): where it came from, its
-  // weight, its cosine, and 1 / its length.
-  enum { INPUTS, HIDDEN, MIDDLE, MAPS_1, MAPS_2, TOP, QUERY, READ_ROWS };
+  // The matrices of their products: LOW by columns.
+  enum { FROM_X, FROM_H_1, FROM_H_2, FROM_READS, TO_LATENT, TO_1, IN_1, TO_2, IN_2, TO_QUERY, COUNT };
+  // Saved: the tanh layer; [z ; h1]; the maps of both layers; [h1 ; h2]; keys and strengths; and of
+  // each row that a head reads (H, K each): where it came from, its weight, its cosine, and 1 / its
+  // length.
+  enum { HIDDEN, MIDDLE, MAPS_1, MAPS_2, TOP, QUERY, READ_ROWS };
   enum { H_1, C_1, H_2, C_2, TABLE, READS, STEP };  // parts of the state
   static constexpr float SHORTEST = 1e-6f;
-  const long units, latent, hidden, slots, heads, count, columns, low, reads;
+  const long units, latent, hidden, slots, heads, count, columns, reads, low;
   const Gate gate;
   const GateRows values, gradients;
   float *const keys, *const d_keys, *const cosines, *const scratch;
   uint64_t *const ranks;
+  const float **const sources;  // of a head: the rows that are not zero,
+  int *const listed_rows;       // and which of those it reads they are
   // Of each row of the batch: 1 / length of the table's rows; which rows are not zero, and the
   // place of a row among them, from 1 on; how many they are; the step that wrote a row, from 1 on;
   // and whether the others are of an episode's start.
   float *const inverses;
   int *const listed, *const places, *const counts, *const written, *const restarted;
-  const SequenceView d_top, d_middle, d_low;
+  const SequenceView d_top, d_middle;
   const SequenceView d_hidden, d_latent, d_maps_1, d_maps_2, d_query;
 
-  static long matrix_count(const LayerArgs &) { return 7; }
+  static long matrix_count(const LayerArgs &) { return COUNT; }
   static PackedMatrix matrix(const LayerArgs &c, long i, bool back) {
     const long d = c.sizes[0], latent = c.sizes[1], hidden = c.sizes[2], reads = c.sizes[4] * latent;
-    const long columns = c.saved_width[MAPS_1];
+    const long columns = c.saved_width[MAPS_1], x = c.input_size, low = x + 2 * d + reads;
+    auto columns_of_low = [&](long from, long count) {
+      const float *weights = c.weights[LOW] + from;
+      if (back) return PackedMatrix{weights, hidden, count, low, 1, nullptr};
+      return PackedMatrix{weights, count, hidden, 1, low, nullptr};
+    };
     switch (i) {
-      case 0: return weight_matrix(c.weights[LOW], hidden, c.input_size + 2 * d + reads, back);
-      case 1: return weight_matrix(c.weights[LATENT], latent, hidden, back);
-      case 2: return weight_matrix(c.weights[INPUT_1], columns, latent, back);
-      case 3: return weight_matrix(c.weights[STATE_1], columns, d, back);
-      case 4: return weight_matrix(c.weights[INPUT_2], columns, latent + d, back);
-      case 5: return weight_matrix(c.weights[STATE_2], columns, d, back);
+      case FROM_X: return columns_of_low(0, x);
+      case FROM_H_1: return columns_of_low(x, d);
+      case FROM_H_2: return columns_of_low(x + d, d);
+      case FROM_READS: return columns_of_low(x + 2 * d, reads);
+      case TO_LATENT: return weight_matrix(c.weights[LATENT], latent, hidden, back);
+      case TO_1: return weight_matrix(c.weights[INPUT_1], columns, latent, back);
+      case IN_1: return weight_matrix(c.weights[STATE_1], columns, d, back);
+      case TO_2: return weight_matrix(c.weights[INPUT_2], columns, latent + d, back);
+      case IN_2: return weight_matrix(c.weights[STATE_2], columns, d, back);
       default: return weight_matrix(c.weights[READ], reads + c.sizes[4], 2 * d, back);
     }
   }
@@ -48,17 +60,19 @@ struct Rma : CellDefaults {
   Rma(const Context &ctx, Workspace &workspace)
       : units(ctx.c.sizes[0]), latent(ctx.c.sizes[1]), hidden(ctx.c.sizes[2]),
         slots(ctx.c.sizes[3]), heads(ctx.c.sizes[4]), count(ctx.c.sizes[5]),
-        columns(ctx.c.saved_width[MAPS_1]), low(ctx.c.saved_width[INPUTS]), reads(heads * latent),
+        columns(ctx.c.saved_width[MAPS_1]), reads(heads * latent),
+        low(ctx.c.input_size + 2 * units + reads),
         gate(ctx.c, units), values(workspace, units), gradients(workspace, units),
         keys(workspace.take(reads)), d_keys(workspace.take(latent)),
         cosines(workspace.take(heads * slots)), scratch(workspace.take(count)),
-        ranks((uint64_t *)workspace.take(2 * slots)), inverses(workspace.take(all(ctx, slots))),
+        ranks((uint64_t *)workspace.take(2 * slots)),
+        sources((const float **)workspace.take(2 * count)),
+        listed_rows(integers(workspace, count)), inverses(workspace.take(all(ctx, slots))),
         listed(integers(workspace, all(ctx, slots))), places(integers(workspace, all(ctx, slots))),
         counts(integers(workspace, all(ctx, 1))), written(integers(workspace, all(ctx, slots))),
         restarted(integers(workspace, all(ctx, 1))),
         d_top(SequenceView(workspace, 2 * units, ctx.first, ctx.last, 1)),
         d_middle(SequenceView(workspace, latent + units, ctx.first, ctx.last, 1)),
-        d_low(SequenceView(workspace, low, ctx.first, ctx.last, 1)),
         d_hidden(ctx.slab_view(hidden, workspace)), d_latent(ctx.slab_view(latent, workspace)),
         d_maps_1(ctx.slab_view(columns, workspace)), d_maps_2(ctx.slab_view(columns, workspace)),
         d_query(ctx.slab_view(reads + heads, workspace)) {}
@@ -66,27 +80,23 @@ struct Rma : CellDefaults {
   void forward(const Context &ctx) const {
     const LayerArgs &c = ctx.c;
     const long t = ctx.t;
-    const Rows<float> inputs = ctx.saved[INPUTS].rows(t), inner = ctx.saved[HIDDEN].rows(t);
+    const Rows<float> inner = ctx.saved[HIDDEN].rows(t);
     const Rows<float> middle = ctx.saved[MIDDLE].rows(t), top = ctx.saved[TOP].rows(t);
-    for (long row = ctx.first; row < ctx.last; row++) {
-      float *to = inputs.row(row);
-      memcpy(to, ctx.x.row(t, row), c.input_size * sizeof(float));
-      memcpy(to += c.input_size, ctx.state(H_1, row), units * sizeof(float));
-      memcpy(to += units, ctx.state(H_2, row), units * sizeof(float));
-      memcpy(to + units, ctx.state(READS, row), reads * sizeof(float));
-    }
-    ctx.product(0, inputs, inner, SET, c.weights[LOW_BIAS]);
+    ctx.product(FROM_X, ctx.x.rows(t), inner, SET, c.weights[LOW_BIAS]);
+    ctx.product(FROM_H_1, ctx.part(H_1), inner, ADD);
+    ctx.product(FROM_H_2, ctx.part(H_2), inner, ADD);
+    if (heads) ctx.product(FROM_READS, ctx.part(READS), inner, ADD);
     for (long row = ctx.first; row < ctx.last; row++)
       for (long i = 0, n = hidden; n > 0; i += LANES, n -= LANES)
         store(inner.row(row) + i, hyperbolic_tangent(load(inner.row(row) + i, n)), n);
-    ctx.product(1, inner, middle, SET, c.weights[LATENT_BIAS]);
-    ctx.product(2, middle, ctx.saved[MAPS_1].rows(t), SET, c.weights[BIAS_1]);
-    layer(ctx, 3, ctx.saved[MAPS_1], H_1, middle.from(latent));
-    ctx.product(4, middle, ctx.saved[MAPS_2].rows(t), SET, c.weights[BIAS_2]);
-    layer(ctx, 5, ctx.saved[MAPS_2], H_2, top.from(units));
+    ctx.product(TO_LATENT, inner, middle, SET, c.weights[LATENT_BIAS]);
+    ctx.product(TO_1, middle, ctx.saved[MAPS_1].rows(t), SET, c.weights[BIAS_1]);
+    layer(ctx, IN_1, ctx.saved[MAPS_1], H_1, middle.from(latent));
+    ctx.product(TO_2, middle, ctx.saved[MAPS_2].rows(t), SET, c.weights[BIAS_2]);
+    layer(ctx, IN_2, ctx.saved[MAPS_2], H_2, top.from(units));
     for (long row = ctx.first; row < ctx.last; row++)
       memcpy(top.row(row), middle.row(row) + latent, units * sizeof(float));
-    if (heads) ctx.product(6, top, ctx.saved[QUERY].rows(t), SET, c.weights[READ_BIAS]);
+    if (heads) ctx.product(TO_QUERY, top, ctx.saved[QUERY].rows(t), SET, c.weights[READ_BIAS]);
     for (long row = ctx.first; row < ctx.last; row++) {
       const float *z = middle.row(row);
       if (heads) {
@@ -213,10 +223,14 @@ struct Rma : CellDefaults {
     const long used = counts[row - ctx.first];
     float *to = ctx.next(READS, row), unused;
     for (long head = 0; head < heads; head++) unit_key(query, head, keys + head * latent, &unused);
-    for (long i = 0; i < used; i++)
-      for (long head = 0; head < heads; head++)
-        cosines[head * slots + i] =
-            dot(keys + head * latent, rows + list[i] * latent, latent) * inverse[list[i]];
+    for (long i = 0; i < used; i += 4)
+      for (long head = 0; head < heads; head++) {
+        float *cosine = cosines + head * slots + i;
+        const long some = used - i < 4 ? used - i : 4;
+        auto row_of = [=](long j) { return rows + list[i + j] * latent; };
+        dots(keys + head * latent, some, row_of, latent, cosine);
+        for (long j = 0; j < some; j++) cosine[j] *= inverse[list[i + j]];
+      }
     for (long head = 0; head < heads; head++, to += latent) {
       const float *cosine = cosines + head * slots;
       const float strength = softplus(vec{} + query[reads + head])[0];
@@ -243,9 +257,9 @@ struct Rma : CellDefaults {
         into.weight[i] = strength * 0.0f;
       }
       softmax(into.weight, count, scratch);
-      memset(to, 0, latent * sizeof(float));
-      for (long i = 0; i < above + below; i++)
-        add_scaled(to, into.weight[i], rows + list[(unsigned)ranks[i]] * latent, latent);
+      weighted_sum<false>(
+          to, above + below, [=](long i) { return into.weight[i]; },
+          [=](long i) { return rows + list[(unsigned)ranks[i]] * latent; }, latent);
     }
   }
 
@@ -283,37 +297,33 @@ struct Rma : CellDefaults {
         if (t == c.steps - 1 && c.needs_state_grad) begin_backward(ctx, row);
         read_backward(ctx, row);
       }
-      ctx.product(6, d_query.rows(t), d_top.rows(0), SET);
+      ctx.product(TO_QUERY, d_query.rows(t), d_top.rows(0), SET);
     } else {
       for (long row = ctx.first; row < ctx.last; row++)
         memset(d_top.row(0, row), 0, 2 * units * sizeof(float));
     }
     for (long row = ctx.first; row < ctx.last; row++)
       add(d_top.row(0, row), ctx.d_outputs.row(t, row) + latent, 2 * units);
-    layer_backward(ctx, 5, ctx.saved[MAPS_2], d_maps_2, H_2, d_top.rows(0).from(units));
-    ctx.product(4, d_maps_2.rows(t), d_middle.rows(0), SET);
+    layer_backward(ctx, IN_2, ctx.saved[MAPS_2], d_maps_2, H_2, d_top.rows(0).from(units));
+    ctx.product(TO_2, d_maps_2.rows(t), d_middle.rows(0), SET);
     for (long row = ctx.first; row < ctx.last; row++)
       add(d_top.row(0, row), d_middle.row(0, row) + latent, units);
-    layer_backward(ctx, 3, ctx.saved[MAPS_1], d_maps_1, H_1, d_top.rows(0));
-    ctx.product(2, d_maps_1.rows(t), d_latent.rows(t), SET);
+    layer_backward(ctx, IN_1, ctx.saved[MAPS_1], d_maps_1, H_1, d_top.rows(0));
+    ctx.product(TO_1, d_maps_1.rows(t), d_latent.rows(t), SET);
     for (long row = ctx.first; row < ctx.last; row++) {
       add(d_latent.row(t, row), d_middle.row(0, row), latent);
       add(d_latent.row(t, row), ctx.d_outputs.row(t, row), latent);
     }
-    ctx.product(1, d_latent.rows(t), d_inner, SET);
+    ctx.product(TO_LATENT, d_latent.rows(t), d_inner, SET);
     for (long row = ctx.first; row < ctx.last; row++)
       for (long i = 0, n = hidden; n > 0; i += LANES, n -= LANES) {
         const vec y = load(inner.row(row) + i, n);
         store(d_inner.row(row) + i, load(d_inner.row(row) + i, n) * (1.0f - y * y), n);
       }
-    ctx.product(0, d_inner, d_low.rows(0), SET);
-    for (long row = ctx.first; row < ctx.last; row++) {
-      const float *d = d_low.row(0, row);
-      memcpy(ctx.d_x.row(t, row), d, c.input_size * sizeof(float));
-      add(ctx.d_state(H_1).row(row), d += c.input_size, units);
-      add(ctx.d_state(H_2).row(row), d += units, units);
-      memcpy(ctx.d_state(READS).row(row), d + units, reads * sizeof(float));
-    }
+    ctx.product(FROM_X, d_inner, ctx.d_x.rows(t), SET);
+    ctx.product(FROM_H_1, d_inner, ctx.d_state(H_1), ADD);
+    ctx.product(FROM_H_2, d_inner, ctx.d_state(H_2), ADD);
+    if (heads) ctx.product(FROM_READS, d_inner, ctx.d_state(READS), SET);
   }
 
   void layer_backward(const Context &ctx, long matrix, const SequenceView &maps,
@@ -340,28 +350,31 @@ struct Rma : CellDefaults {
       const float strength = softplus(raw)[0];
       float inverse, mean = 0.0f, d_strength = 0.0f;
       unit_key(query, head, keys, &inverse);
-      // Rows of zeros, or nearly so, have no product with anything: they only share the weight.
-      auto is_empty = [&of](long i) { return of.inverse[i] == 0.0f && of.cosine[i] == 0.0f; };
+      // Rows of zeros, or nearly so, have no product with anything: they only share the weight. The
+      // others are listed.
+      long some = 0;
       for (long i = 0; i < count; i++) {
-        const int source = (int)of.source[i];
-        scratch[i] = is_empty(i) ? 0.0f : dot(d_reads, source_row(ctx, row, source), latent);
-        mean += of.weight[i] * scratch[i];
-      }
-      memset(d_keys, 0, latent * sizeof(float));
-      for (long i = 0; i < count; i++) {
-        const int source = (int)of.source[i];
-        float *d_row = d_source_row(ctx, row, source);
+        float *d_row = d_source_row(ctx, row, (int)of.source[i]);
         if (d_row) add_scaled(d_row, of.weight[i], d_reads, latent);
-        if (is_empty(i)) continue;
-        const float *from = source_row(ctx, row, source);
-        const float d_logit = of.weight[i] * (scratch[i] - mean);
-        const float slope = d_logit * strength * of.inverse[i];
-        d_strength += d_logit * of.cosine[i];
-        add_scaled(d_keys, slope, from, latent);
-        if (!d_row) continue;
-        add_scaled(d_row, slope, keys, latent);
-        add_scaled(d_row, -slope * of.cosine[i] * of.inverse[i], from, latent);
+        if (of.inverse[i] == 0.0f && of.cosine[i] == 0.0f) continue;
+        sources[some] = source_row(ctx, row, (int)of.source[i]);
+        listed_rows[some++] = i;
       }
+      auto source_of = [=](long j) { return sources[j]; };
+      dots(d_reads, some, source_of, latent, scratch);
+      for (long j = 0; j < some; j++) mean += of.weight[listed_rows[j]] * scratch[j];
+      for (long j = 0; j < some; j++) {
+        const long i = listed_rows[j];
+        const float d_logit = of.weight[i] * (scratch[j] - mean);
+        d_strength += d_logit * of.cosine[i];
+        scratch[j] = d_logit * strength * of.inverse[i];
+        float *d_row = d_source_row(ctx, row, (int)of.source[i]);
+        if (!d_row) continue;
+        add_scaled(d_row, scratch[j], keys, latent);
+        add_scaled(d_row, -scratch[j] * of.cosine[i] * of.inverse[i], sources[j], latent);
+      }
+      weighted_sum<false>(
+          d_keys, some, [=](long j) { return scratch[j]; }, source_of, latent);
       const float along = dot(keys, d_keys, latent);
       for (long i = 0, n = latent; n > 0; i += LANES, n -= LANES)
         store(d + head * latent + i,
@@ -387,8 +400,14 @@ struct Rma : CellDefaults {
     float *const *d_weights = ctx.d_weights.of;
     const long t = ctx.t;
     const Rows<float> middle = ctx.saved[MIDDLE].rows(t);
-    ctx.add(d_hidden, 0, hidden, ctx.saved[INPUTS].rows(t), low, steps, d_weights[LOW],
-            d_weights[LOW_BIAS]);
+    auto add_low = [&](long column, Rows<const float> input, long width, float *bias) {
+      ctx.add(d_hidden, 0, hidden, input, width, steps, d_weights[LOW] + column, bias, low);
+    };
+    const long x = ctx.c.input_size;
+    add_low(0, ctx.x.rows(t), x, d_weights[LOW_BIAS]);
+    add_low(x, ctx.part(H_1), units, nullptr);
+    add_low(x + units, ctx.part(H_2), units, nullptr);
+    if (heads) add_low(x + 2 * units, ctx.part(READS), reads, nullptr);
     ctx.add(d_latent, 0, latent, ctx.saved[HIDDEN].rows(t), hidden, steps, d_weights[LATENT],
             d_weights[LATENT_BIAS]);
     ctx.add(d_maps_1, 0, columns, middle, latent, steps, d_weights[INPUT_1], d_weights[BIAS_1]);

@@ -126,11 +126,12 @@ struct Context {
     multiply(matrices[matrix], a, out, steps, first, last, mode, bias);
   }
   // Add to the gradients of a matrix and its bias (or null), from the gradients of its outputs,
-  // `columns` of d for each step of a slab, and its inputs.
+  // `columns` of d for each step of a slab, and its inputs. The rows of the matrix may be a stride
+  // apart.
   void add(const SequenceView &d, long column, long columns, Rows<const float> input, long width,
-           long steps, float *matrix, float *bias) const {
+           long steps, float *matrix, float *bias, long stride = 0) const {
     outer(d.row(t, first) + column, d.stride, columns, input, width, steps, first, last, ADD,
-          {matrix, bias}, outer_workspace);
+          {matrix, bias, stride}, outer_workspace);
   }
 
   // Recurrent dropout of the candidate, which acts through the input gate alone: the gate of a unit

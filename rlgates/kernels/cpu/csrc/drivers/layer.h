@@ -13,6 +13,8 @@ struct CellDefaults {
   static constexpr bool REREADS_INPUT = false;
   // Which saved tensor the input is projected into; -1 for none.
   static constexpr long PROJECTION = -1;
+  // The rows of its products that are of one row of the batch.
+  static long lines(const LayerArgs &) { return 1; }
   // The bias of the projection.
   static const float *projection_bias(const LayerArgs &c, Workspace &) { return c.weights[1]; }
   // After the gradients of all threads are summed.
@@ -104,6 +106,7 @@ struct Kernel {
   void (*forward)(Context &, Workspace &);
   void (*backward)(Context &, Workspace &);
   long (*matrix_count)(const LayerArgs &);
+  long (*lines)(const LayerArgs &);
   PackedMatrix (*matrix)(const LayerArgs &, long i, bool back);
   const float *(*projection_bias)(const LayerArgs &, Workspace &);
   void (*finish_gradients)(const LayerArgs &);
@@ -111,14 +114,14 @@ struct Kernel {
   bool rereads_input;
 };
 template <class T>
-constexpr Kernel kernel_of = {forward<T>,         backward<T>,         T::matrix_count, T::matrix,
-                              T::projection_bias, T::finish_gradients, T::PROJECTION,
-                              T::REREADS_INPUT};
+constexpr Kernel kernel_of = {forward<T>,   backward<T>,        T::matrix_count,
+                              T::lines,     T::matrix,          T::projection_bias,
+                              T::finish_gradients, T::PROJECTION, T::REREADS_INPUT};
 
 // The steps of a slab, for threads with at most so many rows of the batch.
-static long slab_of(bool back, long rows, const LayerArgs &c) {
+static long slab_of(bool back, long rows, long lines, const LayerArgs &c) {
   if (!rows) return c.steps;
-  const long most = (back ? DEPTH : SLAB) / rows;
+  const long most = (back ? DEPTH : SLAB) / (rows * lines);
   // Projected inputs may be wide: a slab of them stays in the cache.
   const long cached = CACHED_FLOATS / (rows * c.projected_width + 1);
   const long fit = cached < most ? cached : most;
@@ -144,7 +147,8 @@ template <bool back> static bool run_layer(const Kernel &kernel, const LayerArgs
   for (long i = 0; i < LayerArgs::WEIGHTS; i++) weights += c.weight_numel[i];
   const long threads =
       num_threads(c.threads, c.batch_size, (double)c.steps * c.batch_size * weights);
-  const long most = (c.batch_size + threads - 1) / threads, slab = slab_of(back, most, c);
+  const long most = (c.batch_size + threads - 1) / threads;
+  const long slab = slab_of(back, most, kernel.lines(c), c);
   const long cell_count = kernel.matrix_count(c), reprojects = back && kernel.rereads_input;
   const long count = cell_count + (c.projected_width ? 1 + reprojects : 0);
   const bool packs = back || c.steps * c.batch_size >= MIN_PACKED_ROWS;
@@ -172,6 +176,14 @@ template <bool back> static bool run_layer(const Kernel &kernel, const LayerArgs
                 workspace);
     (back ? kernel.backward : kernel.forward)(ctx, workspace);
   };
+  if (!back) {
+    const long rows = c.steps * c.batch_size, of_step = c.state_size - c.table_size;
+    long saved = (rows + c.batch_size) * of_step;
+    for (long width : c.saved_width) saved += rows * width;
+    request_large_pages(c.saved, saved);
+    request_large_pages(c.outputs, rows * c.output_size);
+    request_large_pages(c.state_n, c.batch_size * c.state_size);
+  }
   // A first run with empty workspaces only measures how much memory it takes.
   Workspace shared = {}, per_thread = {};
   prepare(shared);

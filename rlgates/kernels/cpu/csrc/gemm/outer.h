@@ -2,9 +2,10 @@
 
 constexpr long DEPTH = 256;  // rows that are summed while the rest stays in the cache
 
-// Gradients of a weight matrix and of its bias, which may be null.
+// Gradients of a weight matrix, whose rows may be a stride apart, and of its bias, which may be null.
 struct WeightGradient {
   float *matrix, *bias;
+  long stride = 0;  // 0 for rows side by side
 };
 
 // Pack the columns of d for `depth` rows in panels of one vector, (depth, LANES), and sum them.
@@ -35,6 +36,7 @@ static void outer(const float *d, long stride, long columns, Rows<const float> i
   alignas(4 * LANES) float sums[MAX_ROWS * MAX_VECTORS * LANES];
   const long rows = last - first, all = steps * rows;
   float *panel = workspace + DEPTH * padded(columns);
+  const long out_stride = out.stride ? out.stride : width;
   long done = 0;
   do {
     const long depth = all - done < DEPTH ? all - done : DEPTH;
@@ -57,7 +59,7 @@ static void outer(const float *d, long stride, long columns, Rows<const float> i
                   sums);
           for (const float *sum = sums; row < end; row++, sum += vectors * LANES)
             write_tile(mode, nullptr, sum, from, vectors, width,
-                       out.matrix + (column + row) * width);
+                       out.matrix + (column + row) * out_stride);
         }
       }
     }

@@ -69,6 +69,21 @@ struct Softsign : Smooth {
 
 // ---- cumax, which couples the units of a row: the cumulative sum of softmax --------------------
 
+// exp(z - peak) of a softmax, clamped at -60 as in sigmoid, so that no term is denormal.
+INLINE vec softmax_term(vec z, float peak) {
+  z -= peak;
+  return z < -104.0f ? vec{} : exponential(clamp(z, 60.0f));
+}
+
+// The softmax of no more numbers than a vector holds, in place.
+INLINE void short_softmax(float *row, long count) {
+  vec place;
+  for (int lane = 0; lane < LANES; lane++) place[lane] = (float)lane;
+  const vec z = place < (float)count ? load(row, count) : vec{} - __builtin_inff();
+  const vec terms = softmax_term(z, largest(z));
+  store(row, terms * (1.0f / total(terms)), count);
+}
+
 // In place: the softmax of the pre-activations, which is what the backward pass needs.
 NOINLINE void softmax(float *map, long units, float *workspace) {
   vec most = vec{} - __builtin_inff(), sum = {};
@@ -80,10 +95,8 @@ NOINLINE void softmax(float *map, long units, float *workspace) {
   }
   const float peak = largest(most);
   for (long unit = 0; unit < units; unit += LANES) {
-    // Clamped at -60 as in sigmoid, so that no term is denormal. Padding is not summed.
-    const vec z = load(workspace + unit) - peak, term = exponential(clamp(z, 60.0f));
-    store(workspace + unit, z < -104.0f ? vec{} : term);
-    sum += load(workspace + unit, units - unit);
+    store(workspace + unit, softmax_term(load(workspace + unit), peak));
+    sum += load(workspace + unit, units - unit);  // without the padding
   }
   const float share = 1.0f / total(sum);
   for (long unit = 0; unit < units; unit += LANES)
