@@ -81,6 +81,7 @@ FUSED_OPTIONS: dict[str, list[dict[str, Any]]] = {
         {"num_heads": 2, "num_blocks": 2, "mlp_layers": 3},
         {"mem_slots": 2, "gate_style": "memory", "key_size": 3},
         {"mem_slots": 1, "gate_style": None, "mlp_layers": 1},
+        {"mem_slots": 17},  # more rows than a vector has lanes
     ],
     # Of rows of equal cosine, as those of zeros, the loop may choose others.
     "rma": [

@@ -11,7 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from support.equivalence import random_sequence, relative_errors, run_with_gradients
+from support.equivalence import (
+    check_against_loop,
+    random_sequence,
+    relative_errors,
+    run_with_gradients,
+)
 from support.layers import SOME, SOME_FUSED, Layer, general_core
 from torch import Tensor, nn
 
@@ -290,3 +295,11 @@ def test_hooks_that_change_more_than_strides_are_refused(
         else:
             assert not changed
     assert refused >= 3
+
+
+def test_what_a_long_sequence_saves_may_be_in_large_pages() -> None:
+    core = make_core("lstm", 3, 256, backend="native")
+    steps, batch_size = 60, 50
+    sequence = random_sequence(core, batch_size, steps)
+    assert steps * batch_size * 4 * (4 * 256 + 2 * 256) > 16 * 2**20  # bytes of maps and states
+    check_against_loop(core, *sequence)

@@ -9,7 +9,9 @@ struct Rma : CellDefaults {
     READ_BIAS
   };
   // The matrices of their products: LOW by columns.
-  enum { FROM_X, FROM_H_1, FROM_H_2, FROM_READS, TO_LATENT, TO_1, IN_1, TO_2, IN_2, TO_QUERY, COUNT };
+  enum {
+    FROM_X, FROM_H_1, FROM_H_2, FROM_READS, TO_LATENT, TO_1, IN_1, TO_2, IN_2, TO_QUERY, COUNT
+  };
   // Saved: the tanh layer; [z ; h1]; the maps of both layers; [h1 ; h2]; keys and strengths; and of
   // each row that a head reads (H, K each): where it came from, its weight, its cosine, and 1 / its
   // length.

@@ -293,7 +293,8 @@ struct Rmc : CellDefaults {
     gate_backward(gate, maps, values, gradients, d_maps.row(ctx.t, row) + slot * columns);
   }
 
-  // The gradients of the rows before a block from those of the rows after it, which are overwritten.
+  // The gradients of the rows before a block from those of the rows after it, in place of these
+  // if they are the same rows; else they are overwritten too.
   void attend_backward(const Context &ctx, long block, Rows<float> d_after,
                        Rows<float> d_before) const {
     const LayerArgs &c = ctx.c;
@@ -355,11 +356,12 @@ struct Rmc : CellDefaults {
     for (long i = 0; i < count; i++) {
       float *d_score = d_scores + i * rows, mean = 0.0f;
       const float *of = share + i * rows;
+      auto key_of = [&](long j) { return here(j).k; };
       dots(given(i), rows, [&](long j) { return here(j).v; }, value, d_score);
       for (long j = 0; j < rows; j++) mean += d_score[j] * of[j];
       for (long j = 0; j < rows; j++) d_score[j] = scale * of[j] * (d_score[j] - mean);
       weighted_sum<false>(
-          to(i).q, rows, [=](long j) { return d_score[j]; }, [&](long j) { return here(j).k; }, key);
+          to(i).q, rows, [=](long j) { return d_score[j]; }, key_of, key);
     }
     for (long i = count; i < rows; i++) memset(to(i).q, 0, key * sizeof(float));
     for (long j = 0; j < rows; j++) {

@@ -114,11 +114,11 @@ struct Kernel {
   bool rereads_input;
 };
 template <class T>
-constexpr Kernel kernel_of = {forward<T>,   backward<T>,        T::matrix_count,
-                              T::lines,     T::matrix,          T::projection_bias,
+constexpr Kernel kernel_of = {forward<T>,          backward<T>,   T::matrix_count,
+                              T::lines,            T::matrix,     T::projection_bias,
                               T::finish_gradients, T::PROJECTION, T::REREADS_INPUT};
 
-// The steps of a slab, for threads with at most so many rows of the batch.
+// The steps of a slab, for threads with at most so many rows of the batch, of so many lines.
 static long slab_of(bool back, long rows, long lines, const LayerArgs &c) {
   if (!rows) return c.steps;
   const long most = (back ? DEPTH : SLAB) / (rows * lines);

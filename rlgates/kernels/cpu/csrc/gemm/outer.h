@@ -2,7 +2,7 @@
 
 constexpr long DEPTH = 256;  // rows that are summed while the rest stays in the cache
 
-// Gradients of a weight matrix, whose rows may be a stride apart, and of its bias, which may be null.
+// Gradients of a weight matrix, whose rows may be a stride apart, and of its bias, or null.
 struct WeightGradient {
   float *matrix, *bias;
   long stride = 0;  // 0 for rows side by side
