@@ -186,8 +186,8 @@ struct Rma : CellDefaults {
     if (!from) return;
     memcpy(to, from, slots * size);
     for (long slot = 0; slot < slots; slot++) {
-      const float *here = to + slot * latent, squares = dot(here, here, latent);
-      if (squares != 0.0f || !is_zero(here)) enlist(ctx, row, slot, squares);
+      const float *here = to + slot * latent;
+      if (!is_zero(here)) enlist(ctx, row, slot, dot(here, here, latent));
     }
   }
 

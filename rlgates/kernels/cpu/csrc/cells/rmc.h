@@ -27,7 +27,7 @@ struct Rmc : CellDefaults {
   const SequenceView d_qkv, d_mlp[2], reads[2], d_maps, d_gate;
 
   static long matrix_count(const LayerArgs &c) { return c.sizes[4] + c.sizes[5] + 2; }
-  static long lines(const LayerArgs &c) { return c.sizes[1] + 1; }
+  static long lines_of_row(const LayerArgs &c) { return c.sizes[1] + 1; }
   static PackedMatrix matrix(const LayerArgs &c, long i, bool back) {
     const long d = c.sizes[0], blocks = c.sizes[4], layers = c.sizes[5];
     const long width = d + 2 * c.sizes[2] * c.sizes[3], columns = c.saved_width[MAPS] / c.sizes[1];

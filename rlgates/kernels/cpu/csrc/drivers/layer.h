@@ -14,7 +14,7 @@ struct CellDefaults {
   // Which saved tensor the input is projected into; -1 for none.
   static constexpr long PROJECTION = -1;
   // The rows of its products that are of one row of the batch.
-  static long lines(const LayerArgs &) { return 1; }
+  static long lines_of_row(const LayerArgs &) { return 1; }
   // The bias of the projection.
   static const float *projection_bias(const LayerArgs &c, Workspace &) { return c.weights[1]; }
   // After the gradients of all threads are summed.
@@ -106,7 +106,7 @@ struct Kernel {
   void (*forward)(Context &, Workspace &);
   void (*backward)(Context &, Workspace &);
   long (*matrix_count)(const LayerArgs &);
-  long (*lines)(const LayerArgs &);
+  long (*lines_of_row)(const LayerArgs &);
   PackedMatrix (*matrix)(const LayerArgs &, long i, bool back);
   const float *(*projection_bias)(const LayerArgs &, Workspace &);
   void (*finish_gradients)(const LayerArgs &);
@@ -115,7 +115,7 @@ struct Kernel {
 };
 template <class T>
 constexpr Kernel kernel_of = {forward<T>,          backward<T>,   T::matrix_count,
-                              T::lines,            T::matrix,     T::projection_bias,
+                              T::lines_of_row,     T::matrix,     T::projection_bias,
                               T::finish_gradients, T::PROJECTION, T::REREADS_INPUT};
 
 // The steps of a slab, for threads with at most so many rows of the batch, of so many lines.
@@ -148,7 +148,7 @@ template <bool back> static bool run_layer(const Kernel &kernel, const LayerArgs
   const long threads =
       num_threads(c.threads, c.batch_size, (double)c.steps * c.batch_size * weights);
   const long most = (c.batch_size + threads - 1) / threads;
-  const long slab = slab_of(back, most, kernel.lines(c), c);
+  const long slab = slab_of(back, most, kernel.lines_of_row(c), c);
   const long cell_count = kernel.matrix_count(c), reprojects = back && kernel.rereads_input;
   const long count = cell_count + (c.projected_width ? 1 + reprojects : 0);
   const bool packs = back || c.steps * c.batch_size >= MIN_PACKED_ROWS;
