@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -168,11 +169,12 @@ def _table(
             comparisons = [comparison_with(case, rival) for case in at_shape]
             reasons = dict.fromkeys(case["left_out"] for case in at_shape if "left_out" in case)
             cells.append(
-                " / ".join(text(one) if one else "" for one in comparisons)
+                " / ".join(text(one) if one else "-" for one in comparisons)
                 if any(comparisons)
                 else "; ".join(reasons)
             )
-        if any(comparison_with(case, rival) for case in cases.values()) or rival == "nn.LSTM":
+        timed = any(comparison_with(case, rival) for case in cases.values())
+        if any(cells) and (timed or rival == "nn.LSTM"):
             version = "".join(dict.fromkeys(case.get("version", "") for case in cases.values()))
             lines.append([f"`{name}` {version}".rstrip(), *cells])
     if not lines or not shapes:
@@ -217,11 +219,18 @@ def plot_speeds(content: Mapping[str, Any], path: Path) -> None:
     """Draw speeds relative to an nn.LSTM of as many parameters: a panel a shape, a row a core.
 
     Each gate of a core is a dot; its plain gate has a black rim, and its plain loop is a bar.
-    Nothing is written where no core was timed.
+    Cores that were timed at one of several shapes alone are left to the tables. Nothing is written
+    where no core was timed.
     """
     names = core_names()
     shapes, places = table_columns(content)
-    cores = timed_cores(content, shapes)
+    panels_of = Counter(core for shape in shapes for core in timed_cores(content, [shape]))
+    least = min(2, max(panels_of.values(), default=0))
+    cores = {
+        core: cases
+        for core, cases in timed_cores(content, shapes).items()
+        if panels_of[core] >= least
+    }
     families = [core for core in CORES if any(names[name][0] == core for name in cores)]
     if not shapes or not families:
         return
@@ -246,7 +255,7 @@ def plot_speeds(content: Mapping[str, Any], path: Path) -> None:
             _set_ratio_axis(axes)
             axes.set_xlabel("speed relative to torch.nn.LSTM")
             axes.set_ylabel("core")
-            if len(timed_cores(content, [shape])) < len(cores):
+            if not cores.keys() <= timed_cores(content, [shape]).keys():
                 font: Any = {"color": MUTED, "ha": "left", "va": "bottom"}
                 axes.text(0.03, 0.03, "not measured: the others", transform=axes.transAxes, **font)
         panels[0].set_yticks(range(len(families)), families)
