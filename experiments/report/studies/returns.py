@@ -70,8 +70,9 @@ def return_table(rows: pd.DataFrame) -> str:
     goals = ", ".join(
         f"{goal:g}" for goal in numbers(rows.drop_duplicates("title"), "success_return")
     )
+    episodes = " or ".join(sorted(rows["episodes"].unique(), key=int))
     note = (
-        f"\nMean return of {rows.iloc[0]['episodes']} fresh episodes in the last evaluation: "
+        f"\nMean return of {episodes} fresh episodes in the last evaluation: "
         f"interquartile mean over seeds {seeds[0]} to {seeds[-1]}, or as many as there are, with "
         f"its 95 % bootstrap interval; {'best: that of the best evaluation; ' * known}learned: how "
         f"many were at {goals} or above at the end, environment by environment. First there: "
