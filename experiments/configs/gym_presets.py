@@ -2,10 +2,9 @@
 
 They start from the settings of `ppo_lstm` in RL Baselines3 Zoo (hyperparams/ppo_lstm.yml of
 github.com/DLR-RM/rl-baselines3-zoo). Where it has minibatches of one sequence, these have several,
-and higher learning rates to go with fewer updates. CartPole, Pendulum and MountainCarContinuous
-were tuned by hand on a few seeds from 100; MiniGrid has the settings of the study `learning`, and
-LunarLander's are untuned. The study `presets` has runs on other seeds, beside the Zoo's scores
-(benchmark.md), each of which is the mean of one run.
+and higher learning rates to go with fewer updates. All but MiniGrid's, which are those of the study
+`learning`, were tuned by hand on a few seeds from 100. The study `presets` has runs on other seeds,
+beside the Zoo's scores (benchmark.md), each of which is the mean of one run.
 """
 
 from __future__ import annotations
@@ -90,21 +89,21 @@ GYM_PRESETS: dict[str, GymConfig] = {
         env="LunarLander-v3",
         env_title="LunarLander-v3 without velocities",
         observation_indices=(0, 1, 4, 6, 7),
-        total_steps=2_000_000,
-        n_envs=32,
+        total_steps=4_000_000,
+        n_envs=16,
         n_steps=512,
-        batch_size=2048,
-        n_epochs=4,
-        learning_rate=1e-3,
+        batch_size=512,
+        n_epochs=6,
+        learning_rate=5e-4,
         linear_schedule=True,
         gamma=0.999,
         gae_lambda=0.98,
         ent_coef=0.01,
-        eval_every=200_000,
+        eval_every=500_000,
         success_return=200.0,
         best_return=300.0,
         worst_return=-200.0,
-        algo_kwargs={"chunk_len": 128},
+        algo_kwargs={"chunk_len": 64},
         **_ZOO,
     ),
     "minigrid_memory": GymConfig(

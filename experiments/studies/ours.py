@@ -174,11 +174,7 @@ STUDIES: dict[str, Study] = {
     ),
     "presets": Study(
         title="The presets for partially observable environments, beside published scores",
-        laptop=tuple(
-            Arm(config, (config.core, "none"))
-            for name, config in GYM_PRESETS.items()
-            if name != "lunarlander_novel"
-        ),
+        laptop=tuple(Arm(config, (config.core, "none")) for config in GYM_PRESETS.values()),
     ),
     "forget_bias": Study(
         title="The plain LSTM with the forget bias of torch.nn.LSTM, 0, and with 1",
