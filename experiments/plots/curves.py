@@ -35,6 +35,7 @@ EARLY_STOP = (
 ALARM = "#B00020"
 DPI = 160
 COLORS = 256  # of a PNG
+CEILING = "ceiling: perfect memory"
 TRAINING = "success rate in training"  # label of an axis
 Levels = Mapping[str, float | None]
 RC_PARAMS: Any = {
@@ -62,7 +63,9 @@ class Curve(NamedTuple):
     diverged: bool = False
 
 
-def plot_curves(axes: Axes, curves: Sequence[Curve], chance: float | None) -> None:
+def plot_curves(
+    axes: Axes, curves: Sequence[Curve], chance: float | None, ceiling: str = CEILING
+) -> None:
     """Plot the IQM over seeds with its interval, and single seeds with at most `MANY` cores.
 
     A dot ends the line of a core of which all runs ended before the others. Runs that diverged
@@ -72,6 +75,7 @@ def plot_curves(axes: Axes, curves: Sequence[Curve], chance: float | None) -> No
         axes: to plot into.
         curves: of one or more cores.
         chance: success without memory; None if unknown.
+        ceiling: what the level 1 is called.
     """
     cores = in_core_order(curve.core for curve in curves)
     last = max(curve.steps[-1] for curve in curves)
@@ -95,7 +99,7 @@ def plot_curves(axes: Axes, curves: Sequence[Curve], chance: float | None) -> No
         middle = iqm(success)
         axes.plot(grid, middle, **line)
         _mark_end(axes, grid[-1], middle[-1], last, style(core))
-    mark_levels(axes, chance)
+    mark_levels(axes, chance, ceiling=ceiling)
     say_diverged(axes, {core: _diverged(curves, core) for core in cores})
     axes.set_xlim(0, 1.02 * last)
     axes.xaxis.set_major_formatter(FuncFormatter(steps_label))
@@ -140,9 +144,11 @@ def label_all(panels: Iterable[Axes]) -> None:
         axes.tick_params(labelbottom=True, labelleft=True)
 
 
-def mark_levels(axes: Axes, chance: float | None, named: bool = True) -> None:
+def mark_levels(
+    axes: Axes, chance: float | None, named: bool = True, ceiling: str = CEILING
+) -> None:
     """Mark the ceiling and the floor, with their names if `named`, on an axis of shares."""
-    levels = {"ceiling: perfect memory": 1.0, "floor: chance, no memory": chance}
+    levels = {ceiling: 1.0, "floor: chance, no memory": chance}
     for name, level in levels.items():
         if level is None:
             continue
@@ -267,7 +273,11 @@ def draw_returns(
 
 
 def draw_panels(
-    panels: Mapping[str, Sequence[Curve]], path: Path, chances: Levels, label: str = TRAINING
+    panels: Mapping[str, Sequence[Curve]],
+    path: Path,
+    chances: Levels,
+    label: str = TRAINING,
+    ceiling: str = CEILING,
 ) -> None:
     """Plot panels with one legend, up to three in one line or else two per line, and save them.
 
@@ -276,11 +286,12 @@ def draw_panels(
         path: the PNG to write.
         chances: success without memory by title, where known.
         label: of the vertical axes.
+        ceiling: what the level 1 is called.
     """
     lines, columns = _grid(len(panels))
     width = 1 + 4.6 * columns if columns > 1 else WIDTH
     with new_figure(path, (width, 1.1 + 3.4 * lines)) as figure:
-        plot_panels(figure, panels, chances, label)
+        plot_panels(figure, panels, chances, label, ceiling)
 
 
 def _grid(panels: int) -> tuple[int, int]:
@@ -289,7 +300,11 @@ def _grid(panels: int) -> tuple[int, int]:
 
 
 def plot_panels(
-    figure: Any, panels: Mapping[str, Sequence[Curve]], chances: Levels, label: str = TRAINING
+    figure: Any,
+    panels: Mapping[str, Sequence[Curve]],
+    chances: Levels,
+    label: str = TRAINING,
+    ceiling: str = CEILING,
 ) -> None:
     """As `draw_panels`, into a figure or subfigure."""
     grid = figure.subplots(*_grid(len(panels)), sharey=True, squeeze=False)
@@ -298,7 +313,7 @@ def plot_panels(
         axes.remove()
     named: dict[str, Any] = {}
     for axes, (title, curves) in zip(all_axes, panels.items(), strict=False):
-        plot_curves(axes, curves, chances.get(title))
+        plot_curves(axes, curves, chances.get(title), ceiling)
         axes.set_title(title_words(title), loc="left")
         axes.set_ylabel(label)
         handles, labels = axes.get_legend_handles_labels()

@@ -94,5 +94,5 @@ def draw_returns(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
     panels = read_return_curves(rows, results / f"{name}_curves.csv")
     if max(len(curve.steps) for curves in panels.values() for curve in curves) < 2:
         return []
-    draw_panels(panels, path, {}, "return as a share of the best")
+    draw_panels(panels, path, {}, "return as a share of the best", ceiling="the best return")
     return [path]
