@@ -31,8 +31,9 @@ RATES = (5e-4, 1.5e-3, 5e-3)
 """Learning rates that are tried with each core, on `TUNED_ON`."""
 TUNED_ON = ("RepeatPrevious", "CountRecall", "NoisyStatelessCartPole")
 LEARNING_RATES: Mapping[str, float] = {
-    **dict.fromkeys(("lstm", "ur_lstm", "gru", "mingru", "ffm", "mamba2"), 5e-3),
-    "shm": 1.5e-3,
+    **dict.fromkeys(("lstm", "ur_lstm", "f_lstm", "c_lstm", "slstm", "janet", "gru"), 5e-3),
+    **dict.fromkeys(("mingru", "ffm", "s4d", "mamba2"), 5e-3),
+    **dict.fromkeys(("ur_gru", "s5", "rtu", "shm"), 1.5e-3),
     **dict.fromkeys(("none", "lru", "lmu", "transformer"), 5e-4),
 }
 """The best of `RATES` for each core, by its returns at the end, as a share of the best, on average
