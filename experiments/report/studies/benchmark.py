@@ -42,6 +42,7 @@ class Memory(NamedTuple):
             best.
         returns: the return at the end: mean over games, with its interval.
         share: the same of the scores.
+        seeds: runs of a game, the fewest.
         mmer: the best mean return in training: mean over seeds and games.
         parameters, state_size: of the core.
         seconds: CPU time of a run, mean over games.
@@ -51,6 +52,7 @@ class Memory(NamedTuple):
     scores: Mapping[str, Floats]
     returns: Estimate
     share: Estimate
+    seeds: int
     mmer: float
     parameters: int
     state_size: int
@@ -87,6 +89,7 @@ def _memory(core: str, titles: Sequence[str], rows: pd.DataFrame) -> Memory:
         scores=scores,
         returns=_estimate(ends.values()),
         share=_estimate(scores.values()),
+        seeds=min(map(len, runs.values())),
         mmer=float(np.mean([_best(run) for run in runs.values()])),
         parameters=int(rows.iloc[0]["parameters"]),
         state_size=int(rows.iloc[0]["state_size"]),
@@ -117,7 +120,8 @@ def _overall(titles: Sequence[str], memories: Sequence[Memory], rows: pd.DataFra
     lines = [
         [
             f"`{one.core}`",
-            f"{one.returns.value:.2f} [{one.returns.low:.2f}, {one.returns.high:.2f}]",
+            f"{one.returns.value:.2f} "
+            + (f"[{one.returns.low:.2f}, {one.returns.high:.2f}]" if one.seeds > 1 else "(1 seed)"),
             f"{one.mmer:.2f}",
             str(sum(core == one.core for core in first.values())),
             f"{one.parameters:,}",

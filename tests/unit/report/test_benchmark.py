@@ -97,6 +97,11 @@ def test_the_tables_have_every_run_and_published_figures(rows: pd.DataFrame) -> 
     )
 
 
+def test_one_seed_has_no_interval(rows: pd.DataFrame) -> None:
+    text = benchmark_tables(rows[rows["seed"] == "0"])
+    assert text.splitlines()[2].startswith("| `gru` | 0.35 (1 seed) | 0.60 | 1 |")
+
+
 def test_the_figure_needs_two_memories(tmp_path: Path, rows: pd.DataFrame) -> None:
     write_curves(tmp_path, rows)
     assert draw_benchmark(tmp_path, "popgym", rows) == [tmp_path / "popgym.png"]
