@@ -23,7 +23,7 @@ class Reference(NamedTuple):
     Attributes:
         package: that it is in, as pip installs it.
         module: to import it from.
-        make: given the module, inputs and units, builds the layer and what it computes from
+        make: given the module, input size and units, builds the layer and what it computes from
             inputs (B, T, I).
     """
 
@@ -32,23 +32,23 @@ class Reference(NamedTuple):
     make: Callable[[Any, int, int], tuple[nn.Module, Forward]]
 
 
-def _rnn(module: Any, inputs: int, units: int) -> tuple[nn.Module, Forward]:
-    layer = module.RNN(inputs, units, batch_first=True)
+def _rnn(module: Any, input_size: int, units: int) -> tuple[nn.Module, Forward]:
+    layer = module.RNN(input_size, units, batch_first=True)
     return layer, lambda x: layer(x)[0]
 
 
-def _indrnn(module: Any, inputs: int, units: int) -> tuple[nn.Module, Forward]:
-    layer = module.IndRNN(inputs, units)
+def _indrnn(module: Any, input_size: int, units: int) -> tuple[nn.Module, Forward]:
+    layer = module.IndRNN(input_size, units)
     return layer, lambda x: layer(x)[0]
 
 
-def _lmu(module: Any, inputs: int, units: int) -> tuple[nn.Module, Forward]:
-    layer = module.LMU(inputs, units, units, theta=units)
+def _lmu(module: Any, input_size: int, units: int) -> tuple[nn.Module, Forward]:
+    layer = module.LMU(input_size, units, units, theta=units)
     return layer, lambda x: layer(x)[0]
 
 
-def _linear_attention(module: Any, inputs: int, units: int) -> tuple[nn.Module, Forward]:
-    layer = module.LinearAttentionBlock(inputs, units, feed_forward=False, residual=False)
+def _linear_attention(module: Any, input_size: int, units: int) -> tuple[nn.Module, Forward]:
+    layer = module.LinearAttentionBlock(input_size, units, feed_forward=False, residual=False)
 
     def forward(x: Tensor) -> Tensor:
         zeros = x.new_zeros
@@ -58,33 +58,33 @@ def _linear_attention(module: Any, inputs: int, units: int) -> tuple[nn.Module, 
     return layer, forward
 
 
-def _fast_weights(module: Any, inputs: int, units: int) -> tuple[nn.Module, Forward]:
-    layer = module.FWPBlock(inputs, units, feed_forward=False, residual=False)
+def _fast_weights(module: Any, input_size: int, units: int) -> tuple[nn.Module, Forward]:
+    layer = module.FWPBlock(input_size, units, feed_forward=False, residual=False)
     return layer, lambda x: layer(x, x.new_zeros(len(x), 1, units, units))[0]
 
 
-def _s4d(module: Any, inputs: int, units: int) -> tuple[nn.Module, Forward]:
+def _s4d(module: Any, input_size: int, units: int) -> tuple[nn.Module, Forward]:
     options = {"mode": "diag", "measure": "diag-lin", "disc": "zoh", "real_type": "exp"}
     kernel = module.S4(units, d_state=round(units**0.5 / 2) * 2, transposed=False, **options)
-    layer = nn.Sequential(nn.Linear(inputs, units), kernel)
+    layer = nn.Sequential(nn.Linear(input_size, units), kernel)
     return layer, lambda x: layer(x)[0]
 
 
-def _mamba(module: Any, inputs: int, units: int) -> tuple[nn.Module, Forward]:
+def _mamba(module: Any, input_size: int, units: int) -> tuple[nn.Module, Forward]:
     block = module.MambaBlock(module.MambaConfig(d_model=units, n_layers=1))
-    layer = nn.Sequential(nn.Linear(inputs, units), block)
+    layer = nn.Sequential(nn.Linear(input_size, units), block)
     return layer, layer
 
 
-def _s5(module: Any, inputs: int, units: int) -> tuple[nn.Module, Forward]:
-    layer = nn.Sequential(nn.Linear(inputs, units), module.S5(units, units))
+def _s5(module: Any, input_size: int, units: int) -> tuple[nn.Module, Forward]:
+    layer = nn.Sequential(nn.Linear(input_size, units), module.S5(units, units))
     return layer, layer
 
 
-def _slstm(module: Any, inputs: int, units: int) -> tuple[nn.Module, Forward]:
+def _slstm(module: Any, input_size: int, units: int) -> tuple[nn.Module, Forward]:
     options = {"num_heads": 1, "conv1d_kernel_size": 0, "backend": "vanilla"}
     config = module.sLSTMLayerConfig(embedding_dim=units, **options)
-    layer = nn.Sequential(nn.Linear(inputs, units), module.sLSTMLayer(config))
+    layer = nn.Sequential(nn.Linear(input_size, units), module.sLSTMLayer(config))
     return layer, layer
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from stable_baselines3.common.logger import Logger
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlgates.agents.callbacks import record_gates
 from rlgates.errors import check_size
@@ -107,8 +107,9 @@ class TaskRun:
         self.network = build_model(config, self.task).to(self.device)
         auxiliary = build_auxiliary(config, self.network)
         self.auxiliary = None if auxiliary is None else auxiliary.to(self.device)
-        modules = nn.ModuleList([self.network, *([] if auxiliary is None else [auxiliary])])
-        self.parameters = list(modules.parameters())
+        self.parameters = list(self.network.parameters())
+        if self.auxiliary is not None:
+            self.parameters += self.auxiliary.parameters()
         self.optimizer = make_optimizer(config, self.parameters)
         self.rate = Rate(config, self.optimizer)
         self.precision = Precision(config.amp, self.device)
