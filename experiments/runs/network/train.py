@@ -278,10 +278,13 @@ class TaskRun:
         if cpu_batch.mask is not None and not cpu_batch.mask.any():
             return  # all targets are masked
         loss, auxiliary = self._loss(hidden, batch), self._auxiliary_loss(batch)
-        alone = self.update <= self.config.auxiliary_updates
+        objective = loss
+        if auxiliary is not None:
+            alone = self.update <= self.config.auxiliary_updates
+            objective = auxiliary if alone else loss + auxiliary
         scaler = self.precision.scaler
         self.optimizer.zero_grad()
-        scaler.scale(auxiliary if alone else loss + auxiliary).backward()
+        scaler.scale(objective).backward()
         scaler.unscale_(self.optimizer)
         norm = total_norm(self.parameters, self.config.max_grad_norm)
         value = float(loss.detach())
@@ -296,7 +299,8 @@ class TaskRun:
         scaler.update()
         self._sound = True
         self.since = [self.since[0] + value, self.since[1] + 1]
-        self.auxiliary_since += float(auxiliary.detach())
+        if auxiliary is not None:
+            self.auxiliary_since += float(auxiliary.detach())
         self.rate.follow(self.feed.epoch, value, batch.inputs.shape[1])
 
     def _loss(self, hidden: Tensor, batch: Batch) -> Tensor:
@@ -310,10 +314,10 @@ class TaskRun:
             predictions = decoder(hidden)
         return self.task.loss(predictions.float(), batch)
 
-    def _auxiliary_loss(self, batch: Batch) -> Tensor:
-        """What is added to the loss of a batch: 0 without `auxiliary`."""
+    def _auxiliary_loss(self, batch: Batch) -> Tensor | None:
+        """What is added to the loss of a batch; None without `auxiliary`."""
         if self.auxiliary is None:
-            return torch.zeros((), device=self.device)
+            return None
         with self.precision.forward():
             loss: Tensor = self.auxiliary(self.network, batch.inputs)
         return loss
