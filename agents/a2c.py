@@ -159,6 +159,7 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
         self._update_learning_rate(self.policy.optimizer)
         buffer, means = self.rollout_buffer.sequences, MeanMetrics()
         (batch,) = buffer.minibatches(None, self.policy)
+        self._clear_gradients()
         with all_or_nothing(self.policy):
             evaluation = self._evaluate(batch)
             log_probs, entropy = evaluation.log_probs, evaluation.entropy

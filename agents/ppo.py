@@ -236,6 +236,7 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         limit = None if self.target_kl is None else 1.5 * self.target_kl
         sequences = self.rollout_buffer.sequences
         for batch in sequences.minibatches(self.batch_size, self.policy):
+            self._clear_gradients()
             metrics = self._backward(*self._loss(batch), batch.weight)
             means.add(**metrics)
             divergence = metrics["approx_kl"]

@@ -479,17 +479,28 @@ def run_together(
     Returns:
         outputs and final state of each, as `core(x, state, episode_starts)` gives them.
     """
-    if all(core._is_plain_layer() for core, _, _ in cores):
-        requests = []
-        for core, x, state in cores:
-            core._check(x, state, episode_starts)
-            requests.append(core._request(0, x, state, episode_starts))
-        results = kernels.run_together(requests)
-        if results is not None:
-            return [
-                core._finish(*result) for (core, *_), result in zip(cores, results, strict=True)
-            ]
-    return [core(x, state, episode_starts) for core, x, state in cores]
+    requests = layer_requests(cores, episode_starts)
+    results = None if requests is None else kernels.run_together(requests)
+    if results is None:
+        return [core(x, state, episode_starts) for core, x, state in cores]
+    return [core._finish(*result) for (core, *_), result in zip(cores, results, strict=True)]
+
+
+def layer_requests(
+    cores: Sequence[tuple[Core, Tensor, Tensor]], episode_starts: Tensor
+) -> list[kernels.LayerRequest] | None:
+    """What kernels run for these arguments of `run_together`; None if calls do more than that.
+
+    Raises:
+        ValueError, TypeError: as a call of these cores.
+    """
+    if not all(core._is_plain_layer() for core, _, _ in cores):
+        return None
+    requests = []
+    for core, x, state in cores:
+        core._check(x, state, episode_starts)
+        requests.append(core._request(0, x, state, episode_starts))
+    return requests
 
 
 def _same_view(view: Tensor, parameter: Tensor) -> Tensor | None:

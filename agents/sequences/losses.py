@@ -10,8 +10,14 @@ from torch.autograd.function import once_differentiable
 
 from rlgates import kernels
 from rlgates.agents.sequences.buffers import Minibatch
-from rlgates.agents.sequences.policy import ActionEvaluation, SequencePolicy
-from rlgates.kernels import LossSettings, Taken
+from rlgates.agents.sequences.policy import (
+    CORE_METHODS,
+    ActionEvaluation,
+    CoreInputs,
+    SequencePolicy,
+)
+from rlgates.core import layer_requests
+from rlgates.kernels import Heads, LossSettings, Taken
 
 
 class PPOLosses(NamedTuple):
@@ -59,7 +65,7 @@ def ppo_loss(
 def native_ppo_losses(
     policy: SequencePolicy, batch: Minibatch, advantages: Tensor, settings: LossSettings
 ) -> PPOLosses | None:
-    """`ppo_loss` of what `policy.evaluate` gives, in one call of native code behind the cores.
+    """`ppo_loss` of what `policy.evaluate` gives, in native code behind the encoders or the cores.
 
     Returns:
         the same up to rounding; None where native code cannot compute it, or where the policy has
@@ -68,10 +74,37 @@ def native_ppo_losses(
     heads = policy.native_heads("evaluate", "flat_actions", "auxiliary_losses")
     if heads is None:
         return None
-    core = policy.core_outputs(batch.observations, batch.states, batch.episode_starts)
+    starts = batch.episode_starts
     old = batch.old_log_prob, batch.old_values, advantages, batch.returns
     taken = Taken(batch.actions.long(), *(part.flatten() for part in old))
+    if not policy.runs_as_defined(*CORE_METHODS):
+        core = policy.core_outputs(batch.observations, batch.states, starts)
+    else:
+        inputs = policy.core_inputs(batch.observations, batch.states, starts)
+        found = _losses_behind_encoders(policy, inputs, starts, heads, taken, settings)
+        if found is not None:
+            return found
+        core = policy.run_cores(inputs, starts)
     losses = kernels.ppo_losses(heads, core.pi, core.vf, taken, settings)
+    return None if losses is None else PPOLosses(*losses)
+
+
+def _losses_behind_encoders(
+    policy: SequencePolicy,
+    inputs: CoreInputs,
+    episode_starts: Tensor,
+    heads: Heads,
+    taken: Taken,
+    settings: LossSettings,
+) -> PPOLosses | None:
+    """The losses in one call from the cores on; None where cores and heads run one by one."""
+    if not policy.shared_lstm and policy.lstm_critic is None:  # the critic has no core
+        return None
+    requests = layer_requests(inputs.cores, episode_starts)
+    if requests is None:
+        return None
+    detached = policy.shared_lstm and policy.shared_gradient != "both"
+    losses = kernels.ppo_losses_of_cores(requests, heads, detached, taken, settings)
     return None if losses is None else PPOLosses(*losses)
 
 

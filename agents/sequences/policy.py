@@ -26,7 +26,7 @@ from rlgates.agents.files.models import load_policy, pack_policy, reading, savin
 from rlgates.agents.ranks import ALONE, Ranks
 from rlgates.agents.sequences.core_module import CoreModule, StatePair
 from rlgates.agents.sequences.heads import heads_of
-from rlgates.core import run_together
+from rlgates.core import Core, run_together
 from rlgates.errors import check_choice
 from rlgates.kernels import Heads
 
@@ -86,6 +86,19 @@ class Latents(NamedTuple):
     states: States
     features: Tensor
     outputs: Tensor
+
+
+class CoreInputs(NamedTuple):
+    """What the cores of a policy run over.
+
+    Attributes:
+        cores: the actor's core and, if it has one, the critic's, each with its inputs
+            (T, B, features) and its states before the first step.
+        vf_features: of the critic, (T * B, features).
+    """
+
+    cores: list[tuple[Core, Tensor, Tensor]]
+    vf_features: Tensor
 
 
 class CoreOutputs(NamedTuple):
@@ -223,29 +236,39 @@ class SequencePolicy(RecurrentActorCriticPolicy):
         self, observations: Observations, states: States, episode_starts: Tensor
     ) -> CoreOutputs:
         """Run encoders and cores; the arguments are those of `latents`."""
+        cores = self.core_inputs(observations, states, episode_starts)
+        return self.run_cores(cores, episode_starts)
+
+    def core_inputs(
+        self, observations: Observations, states: States, episode_starts: Tensor
+    ) -> CoreInputs:
+        """Run the encoders; the arguments are those of `latents`."""
         features: Any = self.extract_features(observations)
         pi_features, vf_features = (
             (features, features) if self.share_features_extractor else features
         )
-        x, vf_state = pi_features.unflatten(0, episode_starts.shape), None
-        actor = self.lstm_actor.core
-        latent_vf: Tensor | None
+        x = pi_features.unflatten(0, episode_starts.shape)
+        cores = [(self.lstm_actor.core, x, states.pi)]
         if self.lstm_critic is not None:
             critic_x = vf_features.unflatten(0, episode_starts.shape)
             assert states.vf is not None
-            (outputs, pi_state), (critic_outputs, vf_state) = run_together(
-                [(actor, x, states.pi), (self.lstm_critic.core, critic_x, states.vf)],
-                episode_starts,
-            )
+            cores.append((self.lstm_critic.core, critic_x, states.vf))
+        return CoreInputs(cores, vf_features)
+
+    def run_cores(self, inputs: CoreInputs, episode_starts: Tensor) -> CoreOutputs:
+        """Run the cores."""
+        (outputs, pi_state), *critic = run_together(inputs.cores, episode_starts)
+        latent_pi, vf_state = outputs.flatten(0, 1), None
+        latent_vf: Tensor | None
+        if critic:
+            ((critic_outputs, vf_state),) = critic
             latent_vf = critic_outputs.flatten(0, 1)
-        else:
-            ((outputs, pi_state),) = run_together([(actor, x, states.pi)], episode_starts)
-        latent_pi = outputs.flatten(0, 1)
-        if self.shared_lstm:
+        elif self.shared_lstm:
             latent_vf = None if self.shared_gradient == "both" else latent_pi.detach()
-        elif self.lstm_critic is None:
+        else:
             assert self.critic is not None
-            latent_vf = self.critic(vf_features)
+            latent_vf = self.critic(inputs.vf_features)
+        x = inputs.cores[0][1]
         return CoreOutputs(latent_pi, latent_vf, States(pi_state, vf_state), x, outputs)
 
     def distribution(self, latents: Latents, action_masks: Tensor | None) -> Distribution:
@@ -330,12 +353,15 @@ class SequencePolicy(RecurrentActorCriticPolicy):
         """
         if torch.compiler.is_compiling():
             return None
-        own, kind = vars(self), type(self)
-        for name in (*_HEAD_METHODS, *methods):
-            if name in own or getattr(kind, name) is not _METHODS[name]:
-                return None
+        if not self.runs_as_defined(*_HEAD_METHODS, *methods):
+            return None
         heads = heads_of(self)
         return heads if heads is not None and kernels.supports_heads(heads) else None
+
+    def runs_as_defined(self, *methods: str) -> bool:
+        """Whether neither a subclass nor this instance has its own version of these methods."""
+        own, kind = vars(self), type(self)
+        return all(name not in own and getattr(kind, name) is _METHODS[name] for name in methods)
 
     def value(self, observations: Observations, states: States, episode_starts: Tensor) -> Tensor:
         """Values (B,) before one step; runs only the critic where it has a core of its own."""
@@ -424,7 +450,8 @@ class SequencePolicy(RecurrentActorCriticPolicy):
 
 # As they were defined: what a subclass, an instance or a patch puts in their place must be called.
 _HEAD_METHODS = ("latents", "distribution", "values_of", "_get_action_dist_from_latent")
+CORE_METHODS = ("core_outputs", "core_inputs", "run_cores")
 _METHODS = {
     name: getattr(SequencePolicy, name)
-    for name in (*_HEAD_METHODS, "evaluate", "flat_actions", "auxiliary_losses")
+    for name in (*_HEAD_METHODS, *CORE_METHODS, "evaluate", "flat_actions", "auxiliary_losses")
 }

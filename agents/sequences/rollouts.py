@@ -51,6 +51,7 @@ from rlgates.errors import (
     check_size,
     nearest_divisor,
 )
+from rlgates.kernels import ClipAndStep
 from rlgates.registry import core_modules, core_name
 
 _LOAD_ERRORS = (
@@ -102,6 +103,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
     ranks: Ranks = ALONE
     compile: bool | CompileMode = False  # which models of earlier versions do not have
     _compiled: dict[str, Compiled]
+    _clip_and_step: ClipAndStep
     _last_lstm_states: Any
     _last_warning = ""
 
@@ -216,7 +218,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
         self._join_ranks()
         if not self.ranks.is_first:  # which logs for all
             self.verbose, self.tensorboard_log = 0, None
-        self._compiled = {}
+        self._compiled, self._clip_and_step = {}, ClipAndStep()
         super()._setup_model()
         if self.tvt is not None:
             rma_cell(self.policy)  # raises if the policy has none
@@ -320,7 +322,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
             if not callback.on_step():
                 return False
             if ranks.is_alone:
-                self._update_info_buffer(infos, dones)
+                if any(infos):
+                    self._update_info_buffer(infos, dones)
             else:
                 ended += [(n_steps, info) for info, done in zip(infos, dones, strict=False) if done]
             sequences.add(
@@ -405,7 +408,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
         truncated = [
             index
             for index, info in enumerate(infos)
-            if info.get("TimeLimit.truncated", False)
+            if info  # empty for most of many environments
+            and info.get("TimeLimit.truncated", False)
             and dones[index]
             and info.get("terminal_observation") is not None
         ]
@@ -492,25 +496,35 @@ class SequenceRollouts(OnPolicyAlgorithm):
         """What the optimizer trains."""
         return [p for group in self.policy.optimizer.param_groups for p in group["params"]]
 
+    def _clear_gradients(self) -> None:
+        """Free the gradients of the last minibatch: the next ones get their memory."""
+        for parameter in self._parameters():
+            parameter.grad = None
+
     def _backward(
         self, loss: Tensor, metrics: dict[str, Tensor], weight: float
     ) -> dict[str, Tensor]:
         """Compute the gradients of a minibatch, and return its metrics, those of all ranks.
+
+        Call `_clear_gradients` before the loss is computed.
 
         Args:
             loss, metrics: averages over the part of it that this rank has.
             weight: of this part.
         """
         parameters = self._parameters()
-        for parameter in parameters:
-            parameter.grad = None
         (loss if self.ranks.is_alone else loss * weight).backward()
         return self.ranks.reduce(parameters, metrics, weight)
 
     def _step_optimizer(self) -> Tensor:
         """Take a gradient step; returns the norm of the gradient before it was clipped."""
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters(), self.max_grad_norm, foreach=True)
-        self.policy.optimizer.step()
+        optimizer = self.policy.optimizer
+        norm = self._clip_and_step(optimizer, self.max_grad_norm)
+        if norm is None:
+            norm = torch.nn.utils.clip_grad_norm_(
+                self._parameters(), self.max_grad_norm, foreach=True
+            )
+            optimizer.step()
         return norm
 
     def _record(self, metrics: dict[str, Any]) -> None:
@@ -608,4 +622,5 @@ class SequenceRollouts(OnPolicyAlgorithm):
 
     def _excluded_save_params(self) -> list[str]:
         ours = ["_last_lstm_states", "_last_warning", "distributed", "ranks", "_compiled"]
+        ours += ["_clip_and_step"]
         return [*super()._excluded_save_params(), *ours]

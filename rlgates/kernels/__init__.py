@@ -5,6 +5,7 @@ where no kernel can run, the loop does. `rlgates.kernels.dispatch` chooses.
 """
 
 from rlgates.deprecation import renamed
+from rlgates.kernels.cpu.adam import ClipAndStep
 from rlgates.kernels.cpu.heads import Heads, LossSettings, Taken
 from rlgates.kernels.dispatch import (
     BACKENDS,
@@ -16,6 +17,7 @@ from rlgates.kernels.dispatch import (
     grid_features,
     head_outputs,
     ppo_losses,
+    ppo_losses_of_cores,
     run,
     run_together,
     supports_heads,
@@ -27,6 +29,7 @@ __all__ = [
     "AllSteps",
     "CellSpec",
     "Channels",
+    "ClipAndStep",
     "Explanation",
     "Heads",
     "LayerRequest",
@@ -41,6 +44,7 @@ __all__ = [
     "grid_features",
     "head_outputs",
     "ppo_losses",
+    "ppo_losses_of_cores",
     "run",
     "run_together",
     "supports_heads",

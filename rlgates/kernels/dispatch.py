@@ -13,6 +13,7 @@ from torch.autograd import forward_ad
 
 from rlgates.kernels import layout, ops, scan
 from rlgates.kernels.cpu import abi, conv, grid
+from rlgates.kernels.cpu import actor_critic as cpu_actor_critic
 from rlgates.kernels.cpu import channels as cpu_channels
 from rlgates.kernels.cpu import heads as cpu_heads
 from rlgates.kernels.cpu import layer as cpu_layer
@@ -334,6 +335,16 @@ def run_together(requests: Sequence[LayerRequest]) -> list[Result] | None:
 
     With few rows two layers run faster with a thread each than one by one with all threads.
     """
+    layers = _prepared(requests)
+    if layers is None:
+        return None
+    return [Result(*result, "native") for result in cpu_layer.run_layers(layers)]
+
+
+def _prepared(
+    requests: Sequence[LayerRequest],
+) -> list[tuple[cpu_layer.Problem, cpu_layer.Inputs]] | None:
+    """One or two layers for native code, and how many threads run each; None if it cannot."""
     if torch.compiler.is_compiling():
         return None
     calls = [_call(request) for request in requests]
@@ -344,8 +355,7 @@ def run_together(requests: Sequence[LayerRequest]) -> list[Result] | None:
     threads, (steps, batch_size, _) = abi.num_threads(), requests[0].x.shape
     if len(calls) > 1 and (steps == 1 or batch_size < threads):
         threads = 1
-    layers = [cpu_layer.prepare(*call[:5], threads) for call in calls]
-    return [Result(*result, "native") for result in cpu_layer.run_layers(layers)]
+    return [cpu_layer.prepare(*call[:5], threads) for call in calls]
 
 
 def _is_plain_cpu(tensors: Sequence[Tensor | None]) -> bool:
@@ -401,6 +411,30 @@ def ppo_losses(
     if not _is_plain_cpu((x, critic_x, *taken[1:])):
         return None
     return cpu_heads.ppo_losses(heads, x, critic_x, taken, settings)
+
+
+def ppo_losses_of_cores(
+    requests: Sequence[LayerRequest],
+    heads: Heads,
+    detached: bool,
+    taken: Taken,
+    settings: LossSettings,
+) -> tuple[Tensor, ...] | None:
+    """`rlgates.kernels.cpu.actor_critic.ppo_losses` of networks that are supported.
+
+    Args:
+        requests: of one layer for actor and critic, or of one for each.
+        heads, detached, taken, settings: as there.
+
+    Returns:
+        its scalars; None where cores and heads have to run one after the other.
+    """
+    if not _is_plain_cpu(taken[1:]):
+        return None
+    layers = _prepared(requests)
+    if layers is None:
+        return None
+    return cpu_actor_critic.ppo_losses(layers, heads, detached, taken, settings)
 
 
 @cache

@@ -523,6 +523,28 @@ HEADS_TENSORS: Fields = (
     ("d_weights", 2 * HEAD_LAYERS + 2),
     ("d_biases", 2 * HEAD_LAYERS + 2),
 )
+ADAM_CALL: Fields = (
+    ("threads", 1),
+    ("count", 1),  # tensors
+)
+ADAM_NUMBERS: Fields = (
+    ("learning_rate", 1),
+    ("beta1", 1),
+    ("beta2", 1),
+    ("epsilon", 1),
+    ("max_norm", 1),  # of the gradient of all
+)
+ADAM_TABLE: Fields = (  # of each tensor
+    ("weight", 1),
+    ("gradient", 1),
+    ("mean", 1),  # running means, of the gradient and of its square
+    ("square", 1),
+    ("step", 1),  # how many there were, a float as in torch
+)
+ADAM_TENSORS: Fields = (
+    ("norm", 1),  # of the gradient before it is clipped
+    ("table", 1),
+)
 
 
 def length(fields: Fields) -> int:
@@ -545,6 +567,7 @@ _KINDS = {
     "num_colours": "int64_t *",
     "colours": "unsigned char *",
     "taken": "int64_t *",
+    "table": "const AdamTensor *",
 }
 
 
@@ -568,6 +591,7 @@ def _contract() -> str:
     channels_length = length(CHANNELS_CALL) + length(CHANNELS_TENSORS) + 1
     conv_length = length(CONV_CALL) + length(CONV_TENSORS) + 1
     heads_length = sum(map(length, (HEADS_CALL, HEADS_NUMBERS, HEADS_TENSORS)))
+    adam_length = sum(map(length, (ADAM_CALL, ADAM_NUMBERS, ADAM_TENSORS)))
     lines = [
         "// Written by rlgates/kernels/layout.py, which explains it.",
         "// The function `use` names the chosen instructions when it is given none.",
@@ -614,6 +638,16 @@ def _contract() -> str:
         *_tensors(HEADS_TENSORS),
         "};",
         f"static_assert(sizeof(HeadsArgs) == 8 * {heads_length});",
+        "struct AdamTensor {",
+        "  int64_t numel;",
+        *_tensors(ADAM_TABLE),
+        "};",
+        "struct AdamArgs {",
+        *_declarations("int64_t ", ADAM_CALL),
+        *_declarations("double ", ADAM_NUMBERS),
+        *_tensors(ADAM_TENSORS),
+        "};",
+        f"static_assert(sizeof(AdamArgs) == 8 * {adam_length});",
     ]
     return "\n".join(lines) + "\n"
 

@@ -41,7 +41,9 @@ def readable(
     Raises:
         ValueError: another shape, dtype or device, or its memory was freed.
     """
-    check(name, tensor, shape, dtype, device)
+    # As in `check`, without a call: this runs for every tensor of every call.
+    if tensor.shape != shape or tensor.dtype is not dtype or tensor.device != device:
+        check(name, tensor, shape, dtype, device)
     if tensor._is_zerotensor():
         return tensor.clone(memory_format=torch.contiguous_format)
     # The address alone would not tell: that of a view has an offset.

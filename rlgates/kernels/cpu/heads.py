@@ -104,19 +104,34 @@ def ppo_losses(
     Raises:
         ValueError: shapes or dtypes do not fit together, or an action that does not exist.
     """
-    call, x, critic_x, weights = _checked(heads, x, critic_x)
-    shape, count = x.shape[:1], heads.actor[-1].numel()
-    actions = readable("actions", taken.actions, shape, torch.int64)
-    if len(actions):
-        low, high = map(int, actions.aminmax())
-        if low < 0 or high >= count:
-            raise ValueError(f"actions must be in [0, {count}), got {low} to {high}.")
-    rest = (
-        readable(name, value, shape)
-        for name, value in zip(Taken._fields[1:], taken[1:], strict=True)
-    )
-    loss, terms = _Loss.apply(call, Taken(actions, *rest), settings, x, critic_x, *weights)  # type: ignore[no-untyped-call]
+    call, taken, x, critic_x, weights = _checked_loss(heads, x, critic_x, taken)
+    loss, terms = _Loss.apply(call, taken, settings, x, critic_x, *weights)  # type: ignore[no-untyped-call]
     return loss, *terms.unbind()
+
+
+def ppo_gradients(
+    heads: Heads,
+    x: Tensor,
+    critic_x: Tensor | None,
+    taken: Taken,
+    settings: LossSettings,
+    needs: tuple[bool, bool],
+) -> tuple[Tensor, list[Tensor | None]]:
+    """The loss of `ppo_losses` and its gradients, without autograd.
+
+    Args:
+        heads, x, critic_x, taken, settings: as there.
+        needs: whether x and critic_x need gradients; where one does not, nothing is written.
+
+    Returns:
+        its scalars as one tensor (6,), and the gradients of x, critic_x and all weights and biases,
+        the actor's before the critic's.
+
+    Raises:
+        ValueError: as there.
+    """
+    call, taken, x, critic_x, weights = _checked_loss(heads, x, critic_x, taken)
+    return _loss(call, taken, settings, (x, critic_x, *weights), needs)
 
 
 @cache
@@ -156,6 +171,28 @@ def _checked(
     return _call(heads.activation, *sizes, inputs), x, critic_x, weights
 
 
+def _checked_loss(
+    heads: Heads, x: Tensor, critic_x: Tensor | None, taken: Taken
+) -> tuple[list[int], Taken, Tensor, Tensor | None, list[Tensor]]:
+    """As `_checked`, with the actions that were taken.
+
+    Raises:
+        ValueError: as `_checked`, or an action that does not exist.
+    """
+    call, x, critic_x, weights = _checked(heads, x, critic_x)
+    shape, count = x.shape[:1], heads.actor[-1].numel()
+    actions = readable("actions", taken.actions, shape, torch.int64)
+    if len(actions):
+        low, high = map(int, actions.aminmax())
+        if low < 0 or high >= count:
+            raise ValueError(f"actions must be in [0, {count}), got {low} to {high}.")
+    rest = (
+        readable(name, value, shape)
+        for name, value in zip(Taken._fields[1:], taken[1:], strict=True)
+    )
+    return call, Taken(actions, *rest), x, critic_x, weights
+
+
 def _spread(call: Sequence[int], addresses: Sequence[int]) -> list[int]:
     """The addresses of weights and biases of both networks as `HEADS_TENSORS` has them."""
     actor = 2 * call[4] + 2
@@ -180,6 +217,29 @@ def _pack(
     )
 
 
+def _loss(
+    call: Sequence[int],
+    taken: Taken,
+    settings: LossSettings,
+    tensors: Sequence[Any],
+    needs: tuple[bool, bool],
+) -> tuple[Tensor, list[Tensor | None]]:
+    """The loss and its terms, (6,), and the gradients of x, critic_x and the weights.
+
+    Args:
+        needs: whether x and critic_x need theirs; where one does not, its place is not written.
+    """
+    x, critic_x, *weights = tensors
+    losses = x.new_empty(6)
+    gradients = [None if t is None else torch.empty_like(t) for t in tensors]
+    addresses = [abi.address(d) for d in gradients]
+    of_inputs = [place if need else 0 for place, need in zip(addresses, needs, strict=False)]
+    places = 0, 0, *map(abi.address, taken), losses.data_ptr(), *of_inputs
+    places += tuple(_spread(call, addresses[2:]))
+    abi._native.heads_loss(_pack(call, settings, (x, critic_x), weights, places))
+    return losses, gradients
+
+
 class _Loss(torch.autograd.Function):
     """The loss and, without gradients, its terms; the gradients are computed with it."""
 
@@ -187,18 +247,8 @@ class _Loss(torch.autograd.Function):
     def forward(
         ctx: Any, call: Sequence[int], taken: Taken, settings: LossSettings, *tensors: Any
     ) -> tuple[Tensor, Tensor]:
-        x, critic_x, *weights = tensors
-        losses = x.new_empty(6)
-        gradients = [None if t is None else torch.empty_like(t) for t in tensors]
-        addresses = [abi.address(d) for d in gradients]
-        if not ctx.needs_input_grad[3]:
-            addresses[0] = 0
-        if not ctx.needs_input_grad[4]:
-            addresses[1] = 0
-        places = 0, 0, *map(abi.address, taken), losses.data_ptr(), *addresses[:2]
-        places += tuple(_spread(call, addresses[2:]))
-        abi._native.heads_loss(_pack(call, settings, (x, critic_x), weights, places))
         needs = ctx.needs_input_grad[3:]
+        losses, gradients = _loss(call, taken, settings, tensors, needs[:2])
         ctx.gradients = [d if need else None for d, need in zip(gradients, needs, strict=True)]
         loss, terms = losses[0].clone(), losses[1:]
         ctx.mark_non_differentiable(terms)
@@ -208,11 +258,18 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_loss: Tensor, *_: None) -> tuple[Tensor | None, ...]:
-        gradients, ctx.gradients = ctx.gradients, None
-        if gradients is None:
-            raise RuntimeError(
-                "the gradients of this loss were handed out before: compute it anew."
-            )
-        if d_loss != 1:
-            torch._foreach_mul_([d for d in gradients if d is not None], d_loss)
-        return None, None, None, *gradients
+        return None, None, None, *hand_out(ctx, d_loss)
+
+
+def hand_out(ctx: Any, d_loss: Tensor) -> list[Tensor | None]:
+    """The gradients that the context of a function keeps, times that of the loss; once.
+
+    Raises:
+        RuntimeError: they were handed out before.
+    """
+    gradients, ctx.gradients = ctx.gradients, None
+    if gradients is None:
+        raise RuntimeError("the gradients of this loss were handed out before: compute it anew.")
+    if d_loss != 1:
+        torch._foreach_mul_([d for d in gradients if d is not None], d_loss)
+    return gradients  # type: ignore[no-any-return]

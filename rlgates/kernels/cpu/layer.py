@@ -245,7 +245,11 @@ def run_backward(layers: Sequence[Backward]) -> list[list[Tensor | None]]:
     Raises:
         ValueError: hooks on saved tensors made others of them, as in `check`.
     """
-    layers = [_checked(layer) for layer in layers]
+    return gradients([_checked(layer) for layer in layers])
+
+
+def gradients(layers: Sequence[Backward]) -> list[list[Tensor | None]]:
+    """`run_backward` of tensors that are as `forward` read and wrote them."""
     gradients = [_new_gradients(layer) for layer in layers]
     packed = [_pack_backward(*pair) for pair in zip(layers, gradients, strict=True)]
     abi._native.layer_backward(b"".join(packed), _workers([layer.problem for layer in layers]))
@@ -339,7 +343,7 @@ class _Layers(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, problems: Sequence[Problem], *tensors: Any) -> tuple[Tensor, ...]:
-        inputs = _split(problems, tensors)
+        inputs = split(problems, tensors)
         saved = [new_saved(problem, x) for problem, (x, *_) in zip(problems, inputs, strict=True)]
         ctx.set_materialize_grads(False)
         ctx.problems = problems
@@ -366,9 +370,9 @@ class _LayersBackward(torch.autograd.Function):
         count = len(problems)
         others, saved = tensors[: 2 * count], tensors[2 * count : 3 * count]
         gradients = tensors[len(tensors) - 2 * count :]
-        inputs = _split(problems, tensors[3 * count : len(tensors) - 2 * count])
+        inputs = split(problems, tensors[3 * count : len(tensors) - 2 * count])
         calls = []
-        for k, needs in enumerate(_split(problems, needs_grad)):
+        for k, needs in enumerate(split(problems, needs_grad)):
             starts, noise = others[2 * k : 2 * k + 2]
             problem = problems[k]._replace(episode_starts=starts, noise=noise)
             d_outputs, d_final = gradients[2 * k : 2 * k + 2]
@@ -386,7 +390,7 @@ def new_saved(problem: Problem, x: Tensor) -> Tensor:
     return x.new_empty(problem.plan.shapes.saved_size(problem.steps, problem.batch_size))
 
 
-def _split(problems: Sequence[Problem], values: Sequence[Any]) -> list[Inputs]:
+def split(problems: Sequence[Problem], values: Sequence[Any]) -> list[Inputs]:
     """The `Inputs` of each layer, from all of them side by side."""
     result, rest = [], values
     for problem in problems:

@@ -16,7 +16,7 @@ from torch.nn.utils import parametrizations
 from rlgates import MaskableRecurrentPPO, kernels
 from rlgates.agents import MlpLstmPolicy
 from rlgates.agents.sequences.losses import LossSettings, native_ppo_losses, ppo_loss
-from rlgates.kernels.cpu import abi
+from rlgates.kernels.cpu import abi, actor_critic
 
 pytestmark = pytest.mark.skipif(
     not abi.built(), reason="rlgates.kernels.cpu._native was not built (it needs a C++ compiler)"
@@ -43,6 +43,69 @@ def test_losses_and_gradients_are_those_of_evaluate(critic: str, net_arch: Any) 
             strict=True,
         ):
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+CORES = {
+    "gru": True,
+    "o_lstm": True,
+    "um_lstm": True,
+    "nru": True,
+    "none": True,
+    "mingru": False,
+    "transformer": False,
+}
+"""Whether cores and heads run in one call."""
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+@pytest.mark.parametrize("core", CORES)
+def test_gradients_through_any_core_are_those_of_evaluate(core: str, critic: str) -> None:
+    agent = model(policy_kwargs={**CRITICS[critic], "core": core})
+    weights, settings = list(agent.policy.parameters()), LossSettings(0.2, None, 0.03, 0.5)
+    for batch in collected(agent).minibatches(32, agent.policy):
+        with patch.object(actor_critic, "ppo_losses", wraps=actor_critic.ppo_losses) as one_call:
+            native = native_ppo_losses(agent.policy, batch, batch.advantages, settings)
+        assert one_call.called == (CORES[core] and critic != "none")
+        plain = ppo_loss(agent._evaluate(batch), batch, batch.advantages, settings)
+        assert native is not None
+        torch.testing.assert_close(torch.stack(native), torch.stack(plain), rtol=1e-5, atol=1e-6)
+        for found, expected in zip(
+            torch.autograd.grad(2 * native.loss, weights, allow_unused=True),
+            torch.autograd.grad(2 * plain.loss, weights, allow_unused=True),
+            strict=True,
+        ):
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_learned_state_is_trained() -> None:
+    options = {**CRITICS["shared, both gradients"], "core_kwargs": {"learned_state": True}}
+    agent = model(policy_kwargs=options)
+    batch = next(iter(collected(agent).minibatches(None, agent.policy)))
+    settings = LossSettings(0.2, None, 0.03, 0.5)
+    learned = list(agent.policy.lstm_actor.core.learned.parameters())
+    native = native_ppo_losses(agent.policy, batch, batch.advantages, settings)
+    plain = ppo_loss(agent._evaluate(batch), batch, batch.advantages, settings)
+    assert native is not None
+    assert batch.episode_starts.any()
+    for found, expected in zip(
+        torch.autograd.grad(native.loss, learned),
+        torch.autograd.grad(plain.loss, learned),
+        strict=True,
+    ):
+        assert expected.any()
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7)
+
+
+def test_gradients_are_handed_out_once() -> None:
+    agent = model()
+    batch = next(iter(collected(agent).minibatches(32, agent.policy)))
+    losses = native_ppo_losses(
+        agent.policy, batch, batch.advantages, LossSettings(0.2, None, 0.0, 0.5)
+    )
+    assert losses is not None
+    losses.loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="handed out before: compute it anew"):
+        losses.loss.backward()
 
 
 @pytest.mark.parametrize("space", [BOX, IMAGE], ids=["box", "image"])
@@ -123,6 +186,15 @@ def test_hooks_are_called(place: str) -> None:
     assert "backward" in calls
 
 
+def test_hooks_of_cores_are_called() -> None:
+    agent, calls = model(), []
+    agent.policy.lstm_critic.core.register_forward_hook(
+        lambda *_: calls.append(torch.is_grad_enabled())
+    )
+    agent.learn(64)
+    assert True in calls, "it was passed over in the update"
+
+
 def test_hooks_of_all_modules_and_of_gradients_are_called() -> None:
     agent, calls = model(), []
     agent.policy.action_net.weight.register_hook(lambda gradient: calls.append("gradient"))
@@ -148,6 +220,9 @@ METHODS = (
     "flat_actions",
     "auxiliary_losses",
     "_get_action_dist_from_latent",
+    "core_outputs",
+    "core_inputs",
+    "run_cores",
 )
 
 

@@ -23,6 +23,7 @@
 #include "drivers/conv.h"
 #include "drivers/grid.h"
 #include "drivers/heads.h"
+#include "drivers/adam.h"
 #include "cells/stacked.h"
 #include "kernels.h"
 
@@ -33,7 +34,7 @@ template <bool back> static bool run(const LayerArgs &c) {
 static const Kernels kernels = {run<false>, run<true>, scan<false>, scan<true>,
                                 run_channels<false>, run_channels<true>, run_conv<false>,
                                 run_conv<true>, grid_forward, grid_backward, heads<false>,
-                                heads<true>};
+                                heads<true>, adam_step};
 
 #undef INLINE
 #undef NOINLINE

@@ -34,6 +34,7 @@ struct Kernels {
   bool (*grid_backward)(const GridArgs &);
   bool (*heads_forward)(const HeadsArgs &);
   bool (*heads_loss)(const HeadsArgs &);
+  bool (*adam_step)(const AdamArgs &);
 };
 
 // Functions between these two are compiled for another instruction set than the rest of the file.
@@ -172,6 +173,7 @@ static PyObject *heads_forward(PyObject *, PyObject *args) {
   return run(args, chosen->heads_forward);
 }
 static PyObject *heads_loss(PyObject *, PyObject *args) { return run(args, chosen->heads_loss); }
+static PyObject *adam_step(PyObject *, PyObject *args) { return run(args, chosen->adam_step); }
 
 static PyObject *use(PyObject *, PyObject *args) {
   const char *name = nullptr;
@@ -194,6 +196,7 @@ static PyMethodDef METHODS[] = {
     {"grid_backward", grid_backward, METH_VARARGS, "Compute gradients of the weights."},
     {"heads_forward", heads_forward, METH_VARARGS, "Compute log-probabilities and values."},
     {"heads_loss", heads_loss, METH_VARARGS, "Compute PPO's loss and its gradients."},
+    {"adam_step", adam_step, METH_VARARGS, "Clip gradients and take a step of Adam."},
     {"use", use, METH_VARARGS, "Choose an instruction set, the best for ''; name the chosen one."},
     {nullptr, nullptr, 0, nullptr}};
 
