@@ -16,6 +16,7 @@ import numpy as np
 import sb3_contrib
 from gymnasium.wrappers import FlattenObservation
 from stable_baselines3.common.env_util import make_vec_env
+from torch import Tensor
 
 from rlgates.agents import RecurrentPPO
 from rlgates.errors import check_choice, check_seeds, check_size
@@ -139,11 +140,10 @@ def profiled(model: RecurrentPPO) -> Iterator[Clock]:
         ("act", model.policy, "act"),
         ("rollout", model, "collect_rollouts"),
         ("cores", layer, "forward"),
-        ("cores", layer, "run_backward"),
+        ("cores", layer, "gradients"),
         ("loss", model, "_loss"),
         ("step", model, "_backward"),
-        ("step", model, "_step_optimizer"),
-        ("optimizer", model.policy.optimizer, "step"),
+        ("optimizer", model, "_step_optimizer"),
         ("train", model, "train"),
     ]
     with ExitStack() as stack:
@@ -176,12 +176,24 @@ class Timed:
         self.updates = 0
         self.model.collect_rollouts = self.clock.timed("rollout", self.model.collect_rollouts)
         self.model.train = self.clock.timed("train", self.model.train)
-        self.model.policy.optimizer.register_step_post_hook(self._count)
+        self._count_updates()
         self.frames = self.model.n_steps * N_ENVS
         self.rows: list[tuple[float, ...]] = []
 
-    def _count(self, *_: Any) -> None:
-        self.updates += 1
+    def _count_updates(self) -> None:
+        def count(*_: Any) -> None:
+            self.updates += 1
+
+        if not isinstance(self.model, RecurrentPPO):
+            self.model.policy.optimizer.register_step_post_hook(count)
+            return
+        step = self.model._step_optimizer
+
+        def counted() -> Tensor:  # a hook of the optimizer would keep its steps in torch
+            count()
+            return step()
+
+        self.model._step_optimizer = counted  # type: ignore[method-assign]
 
     def iterate(self) -> None:
         """Make a rollout and its updates; record the seconds of both, the rollout, the updates."""

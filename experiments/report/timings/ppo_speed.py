@@ -28,8 +28,8 @@ PHASES = {
     "rollout": "rest of the rollout",
     "cores": "cores in updates",
     "loss": "rest of the loss",
-    "step": "rest of the gradient",
-    "optimizer": "optimizer",
+    "step": "rest of the backward pass",
+    "optimizer": "clipping and optimizer",
     "train": "rest of the update",
 }
 """The phases of training that are timed, with their column heads."""
