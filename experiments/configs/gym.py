@@ -94,7 +94,8 @@ class GymConfig(RunConfig):
     """RecurrentPPO or RecurrentA2C of rlgates, or RecurrentPPO of sb3-contrib, whose core is
     `torch.nn.LSTM`: "lstm" with forget_bias=0.0."""
     algo_kwargs: Pairs = field(default_factory=dict)
-    """Further arguments of the algorithm, such as chunk_len=32 or use_sde=True."""
+    """Further arguments of the algorithm, such as chunk_len=32 or use_sde=True; tvt has those of
+    `TVT`, as tvt={"threshold": 2.0}."""
     policy: str | None = None
     """Policy, such as MlpLstmPolicy; None: chosen for the observations."""
     policy_kwargs: Pairs = field(default_factory=dict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rlgates.experiments.studies import (
     gato2020,
     gu2020,
+    hung2019,
     janet2018,
     memory_suite,
     ohno2022,
@@ -22,6 +23,7 @@ STUDIES: dict[str, Study] = {
     **popgym.STUDIES,
     **memory_suite.STUDIES,
     **gu2020.STUDIES,
+    **hung2019.STUDIES,
     **ohno2022.STUDIES,
     **gato2020.STUDIES,
     **zakovskis2023.STUDIES,

@@ -38,12 +38,14 @@ class GymRunner(Runner[GymConfig, GymResult]):
             build(one, 0, env)
 
     def smoke(self, config: GymConfig) -> GymConfig:
-        steps = 2 * 16 * config.n_envs
+        # Value transport needs whole episodes.
+        n_steps = config.n_steps if "tvt" in config.algo_kwargs else 16
+        steps = 2 * n_steps * config.n_envs
         return replace(
             config,
             hidden_size=16,
-            n_steps=16,
-            batch_size=8 * config.n_envs,
+            n_steps=n_steps,
+            batch_size=n_steps // 2 * config.n_envs,
             n_epochs=1,
             total_steps=steps,
             eval_every=steps // 2,

@@ -18,7 +18,14 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv, sync_envs_normalization
 
-from rlgates.agents import Estimate, PolicyEvaluation, RecurrentA2C, RecurrentPPO, evaluate_policy
+from rlgates.agents import (
+    TVT,
+    Estimate,
+    PolicyEvaluation,
+    RecurrentA2C,
+    RecurrentPPO,
+    evaluate_policy,
+)
 from rlgates.agents.ranks import ALONE, Ranks
 from rlgates.agents.sequences.rollouts import SequenceRollouts
 from rlgates.errors import TrainingDiverged
@@ -80,12 +87,13 @@ def build(
         ranks: that train it together.
     """
     config = config.resolved()
-    policy_kwargs: dict[str, Any] = {
-        "net_arch": {"pi": list(config.net_arch), "vf": list(config.vf_net_arch)},
-        "lstm_hidden_size": config.hidden_size,
-        "ortho_init": config.ortho_init,
-        **config.policy_kwargs,
-    }
+    policy_kwargs: dict[str, Any] = {"lstm_hidden_size": config.hidden_size}
+    if config.policy != "RMAPolicy":  # which has networks of its own
+        policy_kwargs |= {
+            "net_arch": {"pi": list(config.net_arch), "vf": list(config.vf_net_arch)},
+            "ortho_init": config.ortho_init,
+        }
+    policy_kwargs |= config.policy_kwargs
     for name, classes in (("activation_fn", ACTIVATIONS), ("features_extractor_class", ENCODERS)):
         if name in policy_kwargs:
             policy_kwargs[name] = classes[policy_kwargs[name]]
@@ -116,9 +124,15 @@ def build(
         policy_kwargs=policy_kwargs,
         seed=seed,
         device=find_device(config.device),
-        **{**options, **config.algo_kwargs},
+        **{**options, **_with_classes(config.algo_kwargs)},
     )
     return model
+
+
+def _with_classes(algo_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of an algorithm, with the settings of `tvt` as a `TVT`."""
+    tvt = algo_kwargs.get("tvt")
+    return {**algo_kwargs, "tvt": TVT(**tvt)} if isinstance(tvt, Mapping) else {**algo_kwargs}
 
 
 def train(
