@@ -11,7 +11,7 @@ import pytest
 import sb3_contrib
 from matplotlib.image import imread
 
-from rlgates.agents import RecurrentPPO
+from rlgates.agents import TVT, RecurrentPPO, RMAPolicy
 from rlgates.experiments.cli.main import main
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.identity import identity
@@ -251,6 +251,31 @@ def test_figures_draw_returns_from_the_worst_to_the_best(tmp_path: Path) -> None
 def test_bad_input(config: GymConfig, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(config, **changes).check()
+
+
+@pytest.fixture
+def transport(tmp_path: Path) -> GymConfig:
+    """The RMA agent with value transport, in two rollouts."""
+    (arm, *_) = STUDIES["value_transport"].arms("laptop")
+    return replace(tiny(arm.of("ur_rma"), tmp_path), n_envs=4, batch_size=120, total_steps=480)
+
+
+def test_agents_with_value_transport(transport: GymConfig) -> None:
+    result = train(transport, 0, bar=False)
+    agent = RecurrentPPO.load(transport.run_folder(0) / "model.rlgates")
+    assert type(agent.policy) is RMAPolicy
+    assert agent.tvt == TVT(alpha=0.9, threshold=2.0)
+    assert result.steps == 480
+    assert "rollout/tvt_reward" in (transport.run_folder(0) / "progress.csv").read_text()
+
+
+def test_settings_of_value_transport_are_checked(transport: GymConfig) -> None:
+    for tvt, message in (
+        ({"treshold": 1.0}, "unknown setting of tvt 'treshold'.*'threshold'"),
+        ({"threshold": -1.0}, "threshold must be at least 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            runner_for(transport).check(replace(transport, algo_kwargs={"tvt": tvt}))
 
 
 def test_gates_and_horizon_are_refused(config: GymConfig) -> None:

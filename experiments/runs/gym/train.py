@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from rlgates.agents import (
 )
 from rlgates.agents.ranks import ALONE, Ranks
 from rlgates.agents.sequences.rollouts import SequenceRollouts
-from rlgates.errors import TrainingDiverged
+from rlgates.errors import TrainingDiverged, check_choice
 from rlgates.experiments.configs.devices import find_device, threads_set
 from rlgates.experiments.configs.gym import ACTIVATIONS, ENCODERS, GymConfig
 from rlgates.experiments.plots.curves import draw_returns
@@ -130,9 +130,17 @@ def build(
 
 
 def _with_classes(algo_kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of an algorithm, with the settings of `tvt` as a `TVT`."""
+    """The arguments of an algorithm, with the settings of `tvt` as a `TVT`.
+
+    Raises:
+        ValueError, TypeError: an unknown setting of `tvt`, or one that is out of range.
+    """
     tvt = algo_kwargs.get("tvt")
-    return {**algo_kwargs, "tvt": TVT(**tvt)} if isinstance(tvt, Mapping) else {**algo_kwargs}
+    if not isinstance(tvt, Mapping):
+        return dict(algo_kwargs)
+    for name in tvt:
+        check_choice("setting of tvt", name, [field.name for field in fields(TVT)])
+    return {**algo_kwargs, "tvt": TVT(**tvt)}
 
 
 def train(
