@@ -23,7 +23,8 @@ from rlgates.envs.sb3 import make_vec_env as make_batched
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.runs.agent.evaluate import evaluation_seed
 
-EVAL_ENVS = 4
+EVAL_ENVS, BATCHED_EVAL_ENVS = 4, 64
+"""The most copies in an evaluation; those of rlgates cost hardly more than one."""
 
 
 class Replay(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -91,9 +92,11 @@ def _checksum(observation: Any) -> int:
 
 def make_envs(config: GymConfig, seed: int, *, training: bool, ranks: Ranks = ALONE) -> VecEnv:
     """The environments of a run, for training (those of this rank) or for evaluations."""
-    ranks = (ranks if training else ALONE).split(
-        config.n_envs if training else min(EVAL_ENVS, config.eval_episodes)
-    )
+    copies = config.n_envs
+    if not training:
+        most = BATCHED_EVAL_ENVS if config.is_batched else EVAL_ENVS
+        copies = min(most, config.eval_episodes)
+    ranks = (ranks if training else ALONE).split(copies)
     seed = seed if training else evaluation_seed(seed, final=False)
     env: VecEnv
     if config.is_batched:
