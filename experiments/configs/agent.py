@@ -57,7 +57,7 @@ class AgentConfig(RunConfig):
     """Training episodes over which the reported means are taken."""
 
     algo: Literal["ppo", "a2c"] = "ppo"
-    """RecurrentPPO, or RecurrentA2C with Adam and normalized advantages, which makes one update
+    """RecurrentPPO, or RecurrentA2C with Adam, which makes one update
     of each rollout: `n_epochs`, `n_minibatches` and `clip_range` have no effect then."""
     n_envs: int = 128
     """Environments that are stepped together."""
@@ -68,11 +68,16 @@ class AgentConfig(RunConfig):
     n_minibatches: int = 4
     """Parts of a rollout, each of them one update, in PPO."""
     learning_rate: float = 2e-3
-    """Learning rate of Adam, constant."""
+    """Learning rate of Adam."""
+    linear_schedule: bool = False
+    """Whether the learning rate falls linearly to zero."""
     gamma: float = 0.95
     """Discount factor."""
     gae_lambda: float = 0.95
     """Trade-off of bias and variance in the advantages."""
+    normalize_advantage: bool = True
+    """Whether the advantages of a minibatch are normalized. Once all episodes succeed, they are
+    noise, which that makes large."""
     clip_range: float = 0.2
     """Clipping of the policy ratio in PPO."""
     ent_coef: float = 0.2

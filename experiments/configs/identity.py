@@ -18,15 +18,17 @@ from rlgates.registry import core_options, make_core
 
 # Options of a core that choose how it is computed, and not what.
 _HOW = ("backend", "debug")
+# Settings of agents that earlier versions did not have, and what was then true of all.
+_FORMER_AGENTS = {"linear_schedule": False, "normalize_advantage": True}
 
 
 def identity(config: RunConfig) -> dict[str, Any]:
     """Every setting that changes what is learned, as JSON has it.
 
     Two runs are the same if this and their seeds are equal. Nothing is left out because it has
-    its default value, except for an auxiliary loss that a run does not have: the options of the
-    core and the settings of the task are those in effect, so that changing a default never makes
-    an old and a new run equal.
+    its default value, except for settings that earlier versions did not have, with the value that
+    all their runs had: the options of the core and the settings of the task are those in effect,
+    so that changing a default never makes an old and a new run equal.
 
     The number of processes that make a run together is no setting, and not part of it, as that of
     threads is not: both change the order of sums alone. All else that is drawn or averaged is the
@@ -36,8 +38,10 @@ def identity(config: RunConfig) -> dict[str, Any]:
     config = config.resolved()
     changing = (item.name for item in fields(config) if item.metadata.get("identity", True))
     settings = {name: getattr(config, name) for name in changing}
-    if settings.get("auxiliary") == "none":  # as in the versions that did not have it
+    if settings.get("auxiliary") == "none":
         settings = {k: value for k, value in settings.items() if not k.startswith("auxiliary")}
+    if config.kind == "agent":
+        settings = {k: x for k, x in settings.items() if _FORMER_AGENTS.get(k, ...) is not x}
     return {
         "kind": config.kind,
         **plain(settings),

@@ -7,6 +7,7 @@ from typing import Any
 
 from gymnasium import spaces
 from stable_baselines3.common.preprocessing import is_image_space
+from stable_baselines3.common.utils import LinearSchedule
 
 from rlgates.agents import RecurrentA2C, RecurrentPPO
 from rlgates.agents.ranks import ALONE, Ranks
@@ -32,20 +33,22 @@ def build(config: AgentConfig, seed: int, ranks: Ranks = ALONE) -> tuple[Agent, 
     else:
         policy = "CnnLstmPolicy" if is_image_space(space) else "MlpLstmPolicy"
     n_steps = config.rollout_steps
-    options: dict[str, Any] = {"normalize_advantage": True, "use_rms_prop": False}
+    options: dict[str, Any] = {"use_rms_prop": False}
     if config.algo == "ppo":
         options = {
             "batch_size": n_steps * config.n_envs // config.n_minibatches,
             "n_epochs": config.n_epochs,
             "clip_range": config.clip_range,
         }
+    rate: Any = config.learning_rate
     model = AGENTS[config.algo](
         policy,
         ScaledReward(env, config.reward_scale),
-        learning_rate=config.learning_rate,
+        learning_rate=LinearSchedule(rate, 0.0, 1.0) if config.linear_schedule else rate,
         n_steps=n_steps,
         gamma=config.gamma,
         gae_lambda=config.gae_lambda,
+        normalize_advantage=config.normalize_advantage,
         ent_coef=config.ent_coef,
         vf_coef=config.vf_coef,
         max_grad_norm=config.max_grad_norm,
