@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rlgates.experiments.report.claims.claim import Claim, RunGroup, Setting
-from rlgates.experiments.report.claims.training import Solves
+from rlgates.experiments.report.claims.training import Above
 
 _SETTING = Setting(
     "15/90/15 steps, apples that pay 1 or 10, up to 16 M episodes, A2C, 10 seeds",
-    "15/90/15 steps, no apples, 33,000 episodes, PPO; solved: a mean door reward of 9 of 10",
+    "15/90/15 steps, no apples, 33,000 episodes, PPO",
 )
 
 
@@ -15,26 +15,26 @@ def _agent(variant: str) -> RunGroup:
     return RunGroup("value_transport", "Key-To-Door 15/90/15", "rma", variant)
 
 
-_WITH = Solves(_agent("with transport"))
+_WITH = Above(_agent("with transport"), 0.8)
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         "released code, Key-To-Door",
-        "With value transport, at a discount of 0.92, the RMA agent fetches the key and opens the "
-        "door.",
+        "With value transport, at a discount of 0.92, the RMA agent ends at a door reward of 9.5 "
+        "to 10 of 10.",
         _WITH,
         _SETTING,
     ),
     Claim(
         "released code, Key-To-Door",
-        "Without it, at the same discount, it does not.",
-        Solves(_agent("without transport"), never=True),
+        "Without it, at the same discount, it ends at 1 to 2, after early peaks of 4.",
+        Above(_agent("without transport"), 0.4, never=True),
         _SETTING,
         controls=(_WITH,),
     ),
     Claim(
         "released code, Key-To-Door",
         "Without it and without a discount it is unstable, and never consistently above 6 of 10.",
-        Solves(_agent("without transport, gamma 1"), never=True),
+        Above(_agent("without transport, gamma 1"), 0.6, never=True),
         _SETTING,
         controls=(_WITH,),
     ),

@@ -79,7 +79,7 @@ def steps_and_success(row: Row) -> tuple[float, bool]:
     A run that diverged never reaches it, however long it is.
     """
     if row["success"]:
-        if reached := row.get(STEPS_COLUMN) or row.get("steps_to_goal"):
+        if reached := row.get(STEPS_COLUMN):
             return float(reached), True
         return float(row["budget" if row["ended"] == "diverged" else "steps"]), False
     if row["diverged_at"]:
