@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,23 @@ def test_critic(critic: str, shared: bool, separate: bool) -> None:
     assert policy.shared_lstm is shared
     assert (policy.lstm_critic is not None) is separate
     assert policy.mlp_extractor.latent_dim_pi == 5
+
+
+@pytest.mark.parametrize("algo", ["ppo", "a2c"])
+def test_the_rate_may_fall_and_advantages_may_stay_as_they_are(tmp_path: Path, algo: Any) -> None:
+    plain = tiny(tmp_path, algo=algo)
+    config = replace(plain, linear_schedule=True, normalize_advantage=False)
+    model, _ = build(config, seed=0)
+    assert not model.normalize_advantage
+    rates = [model.lr_schedule(left) for left in (1.0, 0.5, 0.0)]
+    assert rates == pytest.approx([config.learning_rate, config.learning_rate / 2, 0.0])
+    before, _ = build(plain, seed=0)
+    assert before.normalize_advantage
+    assert before.lr_schedule(0.0) == plain.learning_rate
+    # Runs of earlier versions, which had neither setting, are still those of the same config.
+    assert not identity(plain).keys() & {"linear_schedule", "normalize_advantage"}
+    assert identity(config)["linear_schedule"] is True
+    assert identity(config)["normalize_advantage"] is False
 
 
 def test_training_stops_when_it_succeeds(tmp_path: Path) -> None:
