@@ -49,6 +49,34 @@ def _key_to_door(distractor_steps: int, total_steps: int) -> GymConfig:
     )
 
 
+# The released game and settings (`rlgates.agents.A2C_PRESETS`), for a million episodes.
+_RELEASED = GymConfig(
+    env="rlgates/KeyToDoor-v0",
+    env_title="Key-To-Door 15/90/15, as released",
+    env_settings={"preset": "released", "add_previous_action": True, "add_previous_reward": True},
+    algo="a2c",
+    algo_kwargs={"tvt": {"alpha": 0.9, "threshold": 2.0}, "sum_over_time": True},
+    policy="RMAPolicy",
+    policy_kwargs={"optimizer_kwargs": {"betas": [0.0, 0.95], "eps": 1e-6}},
+    core="rma",
+    hidden_size=256,
+    n_envs=16,
+    n_steps=120,
+    learning_rate=2e-4,
+    gamma=0.92,
+    gae_lambda=0.92,
+    normalize_advantage=False,
+    ent_coef=0.05,
+    vf_coef=0.2,
+    max_grad_norm=1e9,
+    total_steps=120_000_000,
+    eval_every=6_000_000,
+    eval_episodes=100,
+    final_episodes=200,
+    eval_deterministic=False,
+)
+
+
 def _arms(config: GymConfig, *cores: str) -> Iterator[Arm]:
     """The agent with transport, with other gates too, and without it at two discounts."""
     without = replace(config, algo_kwargs={})
@@ -67,5 +95,6 @@ STUDIES: dict[str, Study] = {
             *_arms(_key_to_door(30, 1_500_000), "ur_rma"),
             *_arms(_key_to_door(90, 4_000_000)),
         ),
+        full=tuple(_arms(_RELEASED)),
     ),
 }
