@@ -77,11 +77,8 @@ class _Losses(torch.autograd.Function):
         ]
         d_layers = chain(*cpu_layer.gradients(calls))
         of_heads = zip(d_heads, needs[-len(d_heads) :], strict=True)
-        ctx.gradients = [*d_layers, *(d if need else None for d, need in of_heads)]
-        loss, terms = losses[0].clone(), losses[1:]
-        ctx.mark_non_differentiable(terms)
-        ctx.set_materialize_grads(False)
-        return loss, terms
+        needed = [*d_layers, *(d if need else None for d, need in of_heads)]
+        return cpu_heads.keep(ctx, losses, needed)
 
     @staticmethod
     @once_differentiable

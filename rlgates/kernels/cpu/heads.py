@@ -249,16 +249,22 @@ class _Loss(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         needs = ctx.needs_input_grad[3:]
         losses, gradients = _loss(call, taken, settings, tensors, needs[:2])
-        ctx.gradients = [d if need else None for d, need in zip(gradients, needs, strict=True)]
-        loss, terms = losses[0].clone(), losses[1:]
-        ctx.mark_non_differentiable(terms)
-        ctx.set_materialize_grads(False)
-        return loss, terms
+        needed = [d if need else None for d, need in zip(gradients, needs, strict=True)]
+        return keep(ctx, losses, needed)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_loss: Tensor, *_: None) -> tuple[Tensor | None, ...]:
         return None, None, None, *hand_out(ctx, d_loss)
+
+
+def keep(ctx: Any, losses: Tensor, gradients: list[Tensor | None]) -> tuple[Tensor, Tensor]:
+    """The results of a function that has its gradients already, which `hand_out` will hand out."""
+    ctx.gradients = gradients
+    loss, terms = losses[0].clone(), losses[1:]
+    ctx.mark_non_differentiable(terms)
+    ctx.set_materialize_grads(False)
+    return loss, terms
 
 
 def hand_out(ctx: Any, d_loss: Tensor) -> list[Tensor | None]:
