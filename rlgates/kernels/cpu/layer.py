@@ -250,12 +250,12 @@ def run_backward(layers: Sequence[Backward]) -> list[list[Tensor | None]]:
 
 def gradients(layers: Sequence[Backward]) -> list[list[Tensor | None]]:
     """`run_backward` of tensors that are as `forward` read and wrote them."""
-    gradients = [_new_gradients(layer) for layer in layers]
-    packed = [_pack_backward(*pair) for pair in zip(layers, gradients, strict=True)]
+    places = [_new_gradients(layer) for layer in layers]
+    packed = [_pack_backward(*pair) for pair in zip(layers, places, strict=True)]
     abi._native.layer_backward(b"".join(packed), _workers([layer.problem for layer in layers]))
     return [
         [d if need else None for d, need in zip(d_layer.flat, layer.needs.flat, strict=True)]
-        for layer, d_layer in zip(layers, gradients, strict=True)
+        for layer, d_layer in zip(layers, places, strict=True)
     ]
 
 
