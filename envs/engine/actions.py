@@ -76,7 +76,7 @@ def _check_values(space: ActionSpace, array: Array, xp: Any, noun: str) -> None:
         counts, bound = space.nvec.tolist(), xp.asarray(space.nvec, device=array.device)
     else:
         counts, bound = [int(space.n)], int(space.n)
-    if bool(xp.all((array >= 0) & (array < bound))):
+    if bool(((array >= 0) & (array < bound)).all()):
         return
     columns = array.reshape((-1, len(counts)))
     for column, count in enumerate(counts):

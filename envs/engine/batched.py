@@ -205,7 +205,7 @@ class BatchedEnv:
     def _may_end(self, finished: Array) -> bool:
         if self._length is not None:
             return self._clock == self._length
-        return not self._looks or bool(self.xp.any(finished))
+        return not self._looks or bool(finished.any())
 
     @property
     def _looks(self) -> bool:
@@ -240,7 +240,7 @@ class BatchedEnv:
     def _from_ahead(self, rows: Array, finished: Array) -> tuple[State, Observation]:
         """The same for the current episodes of `rows`, from those that are made many at a time."""
         count, ahead = self._num_ahead, self._ahead
-        if ahead is None or bool(self.xp.any(self._episode[rows] >= ahead.first[rows] + count)):
+        if ahead is None or bool((self._episode[rows] >= ahead.first[rows] + count).any()):
             first = self.xp.where(finished, self._episode, self._episode + 1)
             numbers = self.xp.arange(count, device=self.device)
             episodes = (first[:, None] + numbers).reshape(-1)

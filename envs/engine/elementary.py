@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 
@@ -56,16 +55,19 @@ def sin_cos_of_small(angle: Array) -> tuple[Array, Array]:
     """The same, bit for bit, for angles (B,) of at most pi / 4 in magnitude."""
     square = angle * angle
     # Both polynomials at once: (6, 2, 1) coefficients, the highest power first.
-    total: Any = _POLYNOMIALS.on_device_of(angle).coefficients
-    total, *rest = total
-    for coefficient in rest:
-        total = total * square + coefficient
+    highest, *others, lowest = _POLYNOMIALS.on_device_of(angle).coefficients
+    total = highest * square
+    for coefficient in others:
+        total += coefficient
+        total *= square
+    total += lowest
     sine = angle + angle * square * total[0]
     cosine = 1.0 - (0.5 * square - square * square * total[1])
     return sine, cosine
 
 
-NORMAL_LEVELS = 2**16
+NORMAL_BITS = 16
+NORMAL_LEVELS = 2**NORMAL_BITS
 """How many equally likely values `normal` has; the largest is 4.17."""
 
 

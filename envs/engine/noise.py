@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlgates.envs.engine.arrays import Array, Tables, look_up, namespace, row_starts
-from rlgates.envs.engine.elementary import NORMAL_LEVELS, normal
+from rlgates.envs.engine.elementary import NORMAL_BITS, NORMAL_LEVELS, normal
 from rlgates.envs.engine.philox import Key
 from rlgates.errors import check_number
 
@@ -25,7 +25,8 @@ def sample_levels(key: Key, count: int) -> Array:
     words = key.words(count // 2, stream=1)
     xp = namespace(words)
     levels: Array = xp.empty((words.shape[0], count), dtype=xp.int32, device=words.device)
-    levels[:, 0::2], levels[:, 1::2] = words % NORMAL_LEVELS, words // NORMAL_LEVELS
+    # Remainder and quotient: `%` and `//` take several times as long.
+    levels[:, 0::2], levels[:, 1::2] = words & (NORMAL_LEVELS - 1), words >> NORMAL_BITS
     return levels
 
 

@@ -139,12 +139,7 @@ class StatelessCartPole(EnvSpec):
         x, angle = motion[:, 0], motion[:, 2]
         fell = (xp.abs(x) > _X_LIMIT) | (xp.abs(angle) > _ANGLE_LIMIT)
         t = state["t"] + 1
-        state = {
-            **state,
-            "t": t,
-            "motion": motion,
-            "fell": xp.astype(fell, xp.int64),
-        }
+        state = {**state, "t": t, "motion": motion, "fell": state["fell"] + fell}
         return state, look_up(tables.reward, actions), fell | (t == self.max_steps)
 
     def observe(self, state: State) -> Array:
