@@ -103,7 +103,9 @@ def redraw_study(results: Path, name: str, study: Study | None = None) -> list[P
     tables: dict[str, Callable[[pd.DataFrame], str]] = {
         "networks": partial(heat_tables, results, name) if chart == "heat" else task_tables,
         "agents": agent_tables,
-        "returns": benchmark_tables if chart == "benchmark" else return_table,
+        "returns": partial(benchmark_tables, results, name)
+        if chart == "benchmark"
+        else return_table,
     }
     text = [tables[kind](runs[kind]) for kind in tables if len(runs[kind])]
     table = results / f"{name}.md"

@@ -117,6 +117,12 @@ STUDIES: dict[str, Study] = {
         seeds=(0, 1, 2),
         chart="benchmark",
     ),
+    # One game stands for all: the cost is that of the memory. `--jobs 1`, on an idle machine.
+    "popgym_costs": Study(
+        title="What a run of each memory costs in the study popgym",
+        laptop=tuple(_rows(("easy",), ("RepeatPrevious",), total_steps=200_000, eval_every=None)),
+        seeds=(100,),
+    ),
     "popgym_rates": Study(
         title="Which learning rate each memory has in the study popgym",
         laptop=tuple(_searched()),

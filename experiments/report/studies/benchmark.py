@@ -1,4 +1,8 @@
-"""The memory benchmark: which memory scores what over all games, and what it costs."""
+"""The memory benchmark: which memory scores what over all games, and what it costs.
+
+Not every memory has run in every game. A ranking is of the memories that have all of its games:
+the first is that with the most cells, memories times games, the second that with the most games.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,13 @@ from rlgates.experiments.plots.curves import (
 )
 from rlgates.experiments.plots.styles import in_core_order, split_label, style
 from rlgates.experiments.plots.titles import title_words
-from rlgates.experiments.report.rows import markdown, numbers, provenance, seed_numbers
+from rlgates.experiments.report.rows import (
+    markdown,
+    numbers,
+    provenance,
+    read_frame,
+    seed_numbers,
+)
 from rlgates.experiments.report.studies.costs import time_ticks
 from rlgates.experiments.report.studies.paired import label_profile, plot_profile
 from rlgates.experiments.report.studies.returns import read_return_curves, return_share
@@ -31,6 +41,9 @@ from rlgates.experiments.runs.text import steps_text, time_text
 from rlgates.experiments.studies.popgym import PUBLISHED
 
 SHARE = "return, as a share of the game's range"
+ALWAYS_SHOWN = ("lstm", "gru", "none")
+MOST_SHOWN = 13  # memories in colour; more lines in one panel cannot be told apart
+OTHERS = "#BBBBBB"
 
 
 class Memory(NamedTuple):
@@ -45,7 +58,7 @@ class Memory(NamedTuple):
         seeds: runs of a game, the fewest.
         mmer: the best mean return in training: mean over seeds and games.
         parameters, state_size: of the core.
-        seconds: CPU time of a run, mean over games.
+        seconds: CPU time of a million steps.
     """
 
     core: str
@@ -59,28 +72,59 @@ class Memory(NamedTuple):
     seconds: float
 
 
+class Ranking(NamedTuple):
+    """The memories that have runs in all of some games, the highest return first."""
+
+    titles: list[str]
+    memories: list[Memory]
+
+
 def mean_over_games(*groups: Floats, axis: int = 0) -> Floats:
     """The mean over seeds, and then over games, which count equally."""
     means: Floats = np.mean([np.mean(group, axis=axis) for group in groups], axis=0)
     return means
 
 
-def complete_memories(rows: pd.DataFrame) -> tuple[list[str], list[Memory]]:
-    """The games, and the memories with runs in all of them, the highest return first.
+def rankings(rows: pd.DataFrame, costs: pd.DataFrame) -> list[Ranking]:
+    """One or two rankings: over the games that many memories have, and over the most games.
 
-    The games are those of the core with most of them; a core that lacks some has no mean.
+    Args:
+        rows: the runs.
+        costs: runs that were made to be timed; the time of a core that has none is that of its
+            runs in `rows`.
     """
-    games = {core: list(group["title"].unique()) for core, group in rows.groupby("core")}
-    titles = [title for title in rows["title"].unique() if title in max(games.values(), key=len)]
-    memories = [
-        _memory(core, titles, rows[rows["core"] == core])
-        for core in in_core_order(games)
-        if set(titles) <= set(games[core])
-    ]
-    return titles, sorted(memories, key=lambda memory: -memory.returns.value)
+    games = {core: set(group["title"]) for core, group in rows.groupby("core")}
+    timed = {
+        core: _seconds(group) for part in (rows, costs) for core, group in part.groupby("core")
+    }
+
+    def members(titles: set[str]) -> list[str]:
+        return [core for core in in_core_order(games) if titles <= games[core]]
+
+    sets = sorted(games.values(), key=lambda titles: (-len(titles), sorted(titles)))
+    chosen = [max(sets, key=lambda titles: len(titles) * len(members(titles))), sets[0]]
+    result = []
+    for titles in chosen[: 1 + (chosen[0] != chosen[1])]:
+        order = [title for title in rows["title"].unique() if title in titles]
+        memories = [
+            _memory(core, order, rows[rows["core"] == core], timed[core])
+            for core in members(titles)
+        ]
+        result.append(Ranking(order, sorted(memories, key=lambda memory: -memory.returns.value)))
+    return result
 
 
-def _memory(core: str, titles: Sequence[str], rows: pd.DataFrame) -> Memory:
+def read_costs(results: Path, name: str) -> pd.DataFrame:
+    """The runs of a study that were made to be timed, one after another."""
+    rows = read_frame(results / f"{name}_costs.csv")
+    return rows if len(rows) else pd.DataFrame(columns=["core", "seconds", "steps"])
+
+
+def _seconds(rows: pd.DataFrame) -> float:
+    return float((numbers(rows, "seconds") / numbers(rows, "steps")).mean() * 1e6)
+
+
+def _memory(core: str, titles: Sequence[str], rows: pd.DataFrame, seconds: float) -> Memory:
     runs = {title: rows[rows["title"] == title] for title in titles}
     ends = {title: numbers(run, "mean_return") for title, run in runs.items()}
     scores = {title: return_share(run.iloc[0], ends[title]) for title, run in runs.items()}
@@ -93,7 +137,7 @@ def _memory(core: str, titles: Sequence[str], rows: pd.DataFrame) -> Memory:
         mmer=float(np.mean([_best(run) for run in runs.values()])),
         parameters=int(rows.iloc[0]["parameters"]),
         state_size=int(rows.iloc[0]["state_size"]),
-        seconds=float(np.mean([numbers(run, "seconds").mean() for run in runs.values()])),
+        seconds=seconds,
     )
 
 
@@ -104,15 +148,23 @@ def _estimate(games: Iterable[Floats]) -> Estimate:
     return Estimate(float(mean_over_games(*groups)), float(low), float(high))
 
 
-def benchmark_tables(rows: pd.DataFrame) -> str:
-    """Format the memories over all games, each game alone, and published figures beside ours."""
-    titles, memories = complete_memories(rows)
-    return "\n".join((_overall(titles, memories, rows), _by_game(rows), *_published(rows)))
+def benchmark_tables(results: Path, name: str, rows: pd.DataFrame) -> str:
+    """Format the memories over all games, each game alone, and published figures beside ours.
+
+    Args:
+        results: the folder, which may have `<name>_costs.csv`.
+        name: of the study.
+        rows: its runs.
+    """
+    costs = read_costs(results, name)
+    ranked = [_overall(ranking, rows, costs) for ranking in rankings(rows, costs)]
+    return "\n".join((*ranked, _by_game(rows), *_published(rows)))
 
 
-def _overall(titles: Sequence[str], memories: Sequence[Memory], rows: pd.DataFrame) -> str:
+def _overall(ranking: Ranking, rows: pd.DataFrame, costs: pd.DataFrame) -> str:
+    titles, memories = ranking
     heads = ["memory", "return at the end", "MMER", "first in", "parameters", "state"]
-    heads += ["CPU time a run"]
+    heads += ["CPU time of 1 M steps"]
     first = {
         title: max(memories, key=lambda one: float(one.scores[title].mean())).core
         for title in titles
@@ -130,16 +182,22 @@ def _overall(titles: Sequence[str], memories: Sequence[Memory], rows: pd.DataFra
         ]
         for one in memories
     ]
-    seeds, steps = seed_numbers(rows), int(numbers(rows, "budget").max())
+    of_ranking = rows[
+        rows["title"].isin(titles) & rows["core"].isin([one.core for one in memories])
+    ]
+    seeds, steps = seed_numbers(of_ranking), int(numbers(of_ranking, "budget").max())
     games = "; ".join(map(title_words, titles))
+    timed = f"of {provenance(costs)}" if len(costs) else "of these runs"
     note = (
-        f"\nMean over {len(titles)} games ({games}), seeds {seeds[0]} to {seeds[-1]} or as many as "
-        f"there are, {steps_text(steps)} steps a run. Return at the end: of "
+        f"\nMean over {len(titles)} games ({games}), "
+        + (f"seeds {seeds[0]} to {seeds[-1]} or as many as there are" if seeds[1:] else "one seed")
+        + f", {steps_text(steps)} steps a run. Return at the end: of "
         f"{rows.iloc[0]['episodes']} fresh episodes with sampled actions, with a 95 % bootstrap "
         "interval over seeds (few seeds: the interval is narrow). MMER: the best mean return of "
         "the last 100 training episodes, as POPGym reports it; it flatters runs that fall again. "
         "First in: games in which the return at the end is the highest. State: numbers that an "
-        f"agent carries. CPU time: one thread a run, evaluations included. {provenance(rows)}.\n"
+        f"agent carries. CPU time: one thread, evaluations included, {timed}. "
+        f"{provenance(of_ranking)}.\n"
     )
     return markdown(heads, lines) + note
 
@@ -161,8 +219,8 @@ def _by_game(rows: pd.DataFrame) -> str:
         text = f"{end:.2f} / {best:.2f}"
         return f"**{text}**" if end == top[title] else text
 
-    lines = [[title_words(title), *(cell(title, core) for core in cores)] for title in titles]
-    heads = ["game", *(f"`{core}`" for core in cores)]
+    lines = [[f"`{core}`", *(cell(title, core) for title in titles)] for core in cores]
+    heads = ["memory", *map(title_words, titles)]
     note = "\nReturn at the end / MMER, means over seeds; bold: the highest return at the end.\n"
     return markdown(heads, lines) + note
 
@@ -192,7 +250,7 @@ def _published(rows: pd.DataFrame) -> Iterator[str]:
 
 
 def draw_benchmark(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
-    """Draw sample efficiency, the performance profile, and the return against costs.
+    """Draw the ranking, sample efficiency, the performance profile, and the return against costs.
 
     Args:
         results: the folder, where `<name>.png` is written, and which has `<name>_curves.csv`.
@@ -202,48 +260,83 @@ def draw_benchmark(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
     Returns:
         the files written; none with fewer than two memories to compare.
     """
-    titles, memories = complete_memories(rows)
+    titles, memories = rankings(rows, read_costs(results, name))[0]
     if len(memories) < 2:
         return []
     path = results / f"{name}.png"
     curves = read_return_curves(rows, results / f"{name}_curves.csv")
-    lines = -(-len(memories) // LEGEND_COLUMNS)
-    with new_figure(path, (12.5, 9.2 + 0.3 * lines)) as figure:
-        efficiency, profile, times, sizes = figure.subplots(2, 2).ravel()
-        _draw_efficiency(efficiency, titles, memories, curves)
-        _draw_profile(profile, memories)
-        _draw_costs(times, memories, [one.seconds for one in memories], "CPU time of a run")
+    shown = _shown(memories)
+    with new_figure(path, (16, max(9.2, 3 + 0.24 * len(memories)))) as figure:
+        panels = figure.subplot_mosaic(
+            [["all", "efficiency", "profile"], ["all", "times", "sizes"]], width_ratios=(3, 5, 5)
+        )
+        _draw_ranking(panels["all"], memories)
+        _draw_efficiency(panels["efficiency"], titles, memories, shown, curves)
+        _draw_profile(panels["profile"], memories, shown)
+        times = panels["times"]
+        seconds = [one.seconds for one in memories]
+        _draw_costs(times, memories, shown, seconds, "CPU time of a million steps")
         times.xaxis.set_minor_locator(NullLocator())
         ticks = time_ticks(*times.get_xlim())
         times.set_xticks(list(ticks.values()), list(ticks))
         numbers_carried = [max(1, one.state_size) for one in memories]
-        _draw_costs(sizes, memories, numbers_carried, "numbers in the state (none: 1)")
-        handles, labels = profile.get_legend_handles_labels()
+        _draw_costs(
+            panels["sizes"], memories, shown, numbers_carried, "numbers in the state (none: 1)"
+        )
+        handles, labels = panels["profile"].get_legend_handles_labels()
         order = [labels.index(core) for core in in_core_order(labels)]
+        others = f"grey: the others of the {len(memories)}" if len(shown) < len(memories) else ""
         figure.legend(
             [handles[index] for index in order],
             [labels[index] for index in order],
             loc="outside lower center",
-            ncols=-(-len(order) // lines),
+            ncols=-(-len(order) // -(-len(order) // LEGEND_COLUMNS)),
             title=legend_note(
                 figure,
                 f"means over {len(titles)} games, which count equally",
-                f"{BAND} over seeds, and so is an upright line",
+                f"{BAND} over seeds, and so is a line through a marker",
+                others,
             ),
             title_fontsize=9,
         )
     return [path]
 
 
+def _shown(memories: Sequence[Memory]) -> set[str]:
+    """The memories that have a colour: the best, and those that everybody asks about."""
+    best = [one.core for one in memories if one.core not in ALWAYS_SHOWN]
+    known = [one.core for one in memories if one.core in ALWAYS_SHOWN]
+    return {*known, *best[: MOST_SHOWN - len(known)]}
+
+
+def _color(one: Memory, shown: set[str]) -> str:
+    return style(one.core).color if one.core in shown else OTHERS
+
+
+def _draw_ranking(axes: Axes, memories: Sequence[Memory]) -> None:
+    """The mean return at the end of every memory, the highest on top."""
+    for place, one in enumerate(memories):
+        color, _, marker = style(one.core)
+        axes.plot([one.share.low, one.share.high], [place, place], color=color, lw=2)
+        axes.plot(one.share.value, place, color=color, marker=marker, ms=7, mec="white", mew=0.5)
+    axes.set_yticks(range(len(memories)), [one.core for one in memories], fontsize=9)
+    axes.set_ylim(len(memories) - 0.5, -0.5)
+    axes.grid(axis="x", lw=0.4)
+    axes.set_title("At the end", loc="left")
+    axes.set_xlabel(SHARE)
+    axes.xaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
+
+
 def _draw_efficiency(
     axes: Axes,
     titles: Sequence[str],
     memories: Sequence[Memory],
+    shown: set[str],
     curves: Mapping[str, Sequence[Curve]],
 ) -> None:
     """The mean over games of the evaluations in training."""
     for one in memories:
-        color, dash, _ = style(one.core)
+        color, is_shown = _color(one, shown), one.core in shown
         games = [
             [run for run in curves[title] if split_label(run.core)[0] == one.core]
             for title in titles
@@ -254,44 +347,67 @@ def _draw_efficiency(
         groups = [
             np.stack([np.interp(grid, run.steps, run.success) for run in game]) for game in games
         ]
-        low, high = interval(mean_over_games, *groups)
-        axes.fill_between(grid, low, high, color=color, alpha=0.1, lw=0)
-        axes.plot(grid, mean_over_games(*groups), color=color, ls=dash, lw=2)
+        if is_shown:
+            low, high = interval(mean_over_games, *groups)
+            axes.fill_between(grid, low, high, color=color, alpha=0.1, lw=0)
+        dash = style(one.core).dash if is_shown else "-"
+        axes.plot(
+            grid,
+            mean_over_games(*groups),
+            color=color,
+            ls=dash,
+            lw=2 if is_shown else 0.8,
+            zorder=2 if is_shown else 1,
+        )
     axes.set_title("Sample efficiency", loc="left")
     axes.set_xlabel("environment steps")
     axes.xaxis.set_major_formatter(FuncFormatter(steps_label))
     _set_share(axes)
 
 
-def _draw_profile(axes: Axes, memories: Sequence[Memory]) -> None:
+def _draw_profile(axes: Axes, memories: Sequence[Memory], shown: set[str]) -> None:
     """The share of runs above each score."""
     for one in memories:
-        plot_profile(axes, one.core, list(one.scores.values()), width=2)
+        if one.core in shown:
+            plot_profile(axes, one.core, list(one.scores.values()), width=2)
     axes.set_title("Performance profile", loc="left")
     label_profile(axes, f"{SHARE} τ")
 
 
-def _draw_costs(axes: Axes, memories: Sequence[Memory], costs: Sequence[float], words: str) -> None:
-    """The mean return at the end against a cost, each memory with its name."""
+def _draw_costs(
+    axes: Axes, memories: Sequence[Memory], shown: set[str], costs: Sequence[float], words: str
+) -> None:
+    """The mean return at the end against a cost, with the names of those that are shown."""
     values = [one.share.value for one in memories]
     gap = 0.05 * (max(values) - min(values))
-    heights = _apart(values, gap)
-    for one, cost, value, height in zip(memories, costs, values, heights, strict=True):
-        color, _, marker = style(one.core)
-        axes.plot([cost, cost], [one.share.low, one.share.high], color=color, lw=1)
-        axes.plot(cost, value, color=color, marker=marker, ms=8, mec="white", mew=0.5)
+    named = [(one, cost) for one, cost in zip(memories, costs, strict=True) if one.core in shown]
+    for one, cost in zip(memories, costs, strict=True):
+        color, front = _color(one, shown), 2 if one.core in shown else 1
+        marker = style(one.core).marker
+        axes.plot([cost, cost], [one.share.low, one.share.high], color=color, lw=1, zorder=front)
+        axes.plot(
+            *(cost, one.share.value),
+            color=color,
+            marker=marker,
+            ms=8,
+            mec="white",
+            mew=0.5,
+            zorder=front,
+        )
+    heights = _apart([one.share.value for one, _ in named], gap)
+    for (one, cost), height in zip(named, heights, strict=True):
         axes.annotate(
             one.core,
-            (cost, value),
+            (cost, one.share.value),
             xytext=(1.25 * cost, height),
             textcoords="data",
             va="center",
             fontsize=8,
-            arrowprops={"arrowstyle": "-", "color": color, "lw": 0.6, "alpha": 0.6},
+            arrowprops={"arrowstyle": "-", "color": style(one.core).color, "lw": 0.6, "alpha": 0.6},
         )
     axes.set_xscale("log")
     axes.set_xlim(min(costs) / 2.5, max(costs) * 3)
-    axes.set_ylim(min(values) - 2 * gap, max(heights) + gap)
+    axes.set_ylim(min(values) - 2 * gap, max(*values, *heights) + gap)
     axes.set_title(f"At the end, against {words.partition(' (')[0]}", loc="left")
     axes.set_xlabel(words)
     _set_share(axes)

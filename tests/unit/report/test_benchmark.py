@@ -11,8 +11,9 @@ from PIL import Image
 from rlgates.experiments.report.rows import to_frame
 from rlgates.experiments.report.studies.benchmark import (
     benchmark_tables,
-    complete_memories,
     draw_benchmark,
+    rankings,
+    read_costs,
 )
 from rlgates.experiments.runs.files import Row, write_table
 
@@ -42,6 +43,7 @@ def run(core: str, title: str, seed: int, end: float, best: float) -> Row:
         "parameters": "33280",
         "state_size": "0" if core == "none" else "76",
         "seconds": "20",
+        "steps": "500000",
         "commit": "1234567890",
         "dirty": "False",
         "command": "rlgates sweep popgym",
@@ -70,7 +72,7 @@ def write_curves(folder: Path, rows: pd.DataFrame) -> None:
 
 
 def test_memories_are_ranked_by_their_return_over_all_games(rows: pd.DataFrame) -> None:
-    titles, memories = complete_memories(rows)
+    ((titles, memories),) = rankings(rows, read_costs(Path(), "absent"))
     assert titles == list(GAMES)
     assert [one.core for one in memories] == ["gru", "none"]  # lmu lacks a game
     first = memories[0]
@@ -80,26 +82,51 @@ def test_memories_are_ranked_by_their_return_over_all_games(rows: pd.DataFrame) 
     assert first.scores["RepeatFirst, easy"].tolist() == pytest.approx([0.75, 0.85])
     assert first.scores["StatelessCartPole, easy"].tolist() == pytest.approx([0.2, 0.4])
     assert first.returns.low <= first.returns.value <= first.returns.high
+    assert first.seconds == pytest.approx(40)  # of a million steps
 
 
-def test_the_tables_have_every_run_and_published_figures(rows: pd.DataFrame) -> None:
-    text = benchmark_tables(rows)
+def test_games_that_few_memories_have_are_ranked_apart(tmp_path: Path, rows: pd.DataFrame) -> None:
+    others = [run(core, "RepeatFirst, easy", 0, 0.1, 0.2) for core in ("lstm", "lru", "s5")]
+    rows = pd.concat([rows, to_frame(others)], ignore_index=True)
+    most, widest = rankings(rows, read_costs(tmp_path, "popgym"))
+    assert most.titles == ["RepeatFirst, easy"]
+    assert [one.core for one in most.memories] == ["lmu", "gru", "lstm", "lru", "s5", "none"]
+    assert widest.titles == list(GAMES)
+    assert [one.core for one in widest.memories] == ["gru", "none"]
+    text = benchmark_tables(tmp_path, "popgym", rows)
+    assert "Mean over 1 games (Repeat First, easy)" in text
+    assert "Mean over 2 games (Repeat First, easy; Stateless Cart-Pole, easy)" in text
+
+
+def test_times_are_of_the_runs_that_were_made_for_them(tmp_path: Path, rows: pd.DataFrame) -> None:
+    timed = {**run("gru", "RepeatFirst, easy", 100, 0.0, 0.0), "seconds": "3", "steps": "200000"}
+    write_table(tmp_path / "popgym_costs.csv", [timed], list(timed))
+    ((_, memories),) = rankings(rows, read_costs(tmp_path, "popgym"))
+    assert {one.core: one.seconds for one in memories} == pytest.approx({"gru": 15, "none": 40})
+
+
+def test_the_tables_have_every_run_and_published_figures(
+    tmp_path: Path, rows: pd.DataFrame
+) -> None:
+    text = benchmark_tables(tmp_path, "popgym", rows)
     lines = text.splitlines()
-    assert lines[2].startswith("| `gru` | 0.45 [0.35, 0.55] | 0.65 | 1 | 33,280 | 76 | 20 s |")
+    assert lines[2].startswith("| `gru` | 0.45 [0.35, 0.55] | 0.65 | 1 | 33,280 | 76 | 40 s |")
     assert lines[3].startswith("| `none` | 0.05 ")
-    assert "| Repeat First, easy | 0.60 / 0.80 | **1.00 / 1.00** | -0.50 / -0.40 |" in text
-    assert "| Stateless Cart-Pole, easy | 0.30 / 0.50 |  | **0.60 / 0.70** |" in text
+    assert "| memory | Repeat First, easy | Stateless Cart-Pole, easy |" in text
+    assert "| `gru` | 0.60 / 0.80 | 0.30 / 0.50 |" in text
+    assert "| `lmu` | **1.00 / 1.00** |  |" in text
     assert "seeds 0 to 1 or as many as there are, 500.0 k steps a run" in text
     assert "published" not in text
     games = {"RepeatFirst, easy": "CountRecall, easy"}
     assert "| Count Recall, easy | `gru` | 0.177 | 0.800 |" in benchmark_tables(
-        rows.replace({"title": games})
+        tmp_path, "popgym", rows.replace({"title": games})
     )
 
 
-def test_one_seed_has_no_interval(rows: pd.DataFrame) -> None:
-    text = benchmark_tables(rows[rows["seed"] == "0"])
+def test_one_seed_has_no_interval(tmp_path: Path, rows: pd.DataFrame) -> None:
+    text = benchmark_tables(tmp_path, "popgym", rows[rows["seed"] == "0"])
     assert text.splitlines()[2].startswith("| `gru` | 0.35 (1 seed) | 0.60 | 1 |")
+    assert "one seed, 500.0 k steps" in text
 
 
 def test_the_figure_needs_two_memories(tmp_path: Path, rows: pd.DataFrame) -> None:
