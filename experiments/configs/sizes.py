@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -32,6 +33,8 @@ def largest_size(count: Callable[[int], int], parameters: int, step: int = 1) ->
 def equal_size(core: str, input_size: int, parameters: int, options: Mapping[str, Any]) -> int:
     """The largest even `hidden_size` with which a core has at most so many parameters.
 
+    With `num_heads` among the options it is a multiple of that, too.
+
     Args:
         core: its name.
         input_size: width of its input.
@@ -46,10 +49,11 @@ def equal_size(core: str, input_size: int, parameters: int, options: Mapping[str
 
 @lru_cache(maxsize=1024)
 def _equal_size(core: str, input_size: int, parameters: int, options: str) -> int:
+    values = json.loads(options)
+
     def count(hidden_size: int) -> int:
         # Not on the meta device, whose first use imports torch's compiler: seconds.
-        values = {**json.loads(options), "generator": torch.Generator()}
-        made = make_core(core, input_size, hidden_size, **values)
+        made = make_core(core, input_size, hidden_size, generator=torch.Generator(), **values)
         return sum(parameter.numel() for parameter in made.parameters())
 
-    return largest_size(count, parameters, step=2)
+    return largest_size(count, parameters, step=math.lcm(2, values.get("num_heads", 1)))

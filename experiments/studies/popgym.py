@@ -53,8 +53,11 @@ CORES = (
     *("lmu", "cornn", "lem", "ffm", "shm", "mamba", "mamba2", "fwp", "deltanet", "rwkv7"),
     *("linear_transformer", "transformer", "gtrxl", "rmc", "dnc", "rma"),
 )
-# Memories whose size does not follow from `hidden_size`.
+# Memories whose size does not follow from `hidden_size`; and the heads of two papers, since with
+# one head the memory of `fwp` would have 60,000 numbers.
 OPTIONS: dict[str, dict[str, Any]] = {
+    "fwp": {"num_heads": 8},
+    "mlstm": {"num_heads": 4},
     "dnc": {"num_slots": 16, "word_size": 16, "num_reads": 2},
     "rma": {"latent_size": 32, "num_slots": 128, "top_k": 8},
 }
