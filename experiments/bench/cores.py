@@ -222,9 +222,13 @@ def _case_text(case: dict[str, Any]) -> str:
 
 
 def write_speed(path: Path, content: dict[str, Any]) -> None:
-    """Write the results without runs that no case refers to."""
+    """Write the results without runs that no case refers to.
+
+    The `public_run` of a case is that of its public implementation, where it was timed apart.
+    """
     entries = [entry for kind in ("cores", "others") for entry in content[kind].values()]
-    used = {case["run"] for entry in entries for case in entry.values()}
+    cases = [case for entry in entries for case in entry.values()]
+    used = {case[key] for case in cases for key in ("run", "public_run") if key in case}
     runs = {run: facts for run, facts in content["runs"].items() if run in used}
     write_results(path, {**content, "runs": runs})
 

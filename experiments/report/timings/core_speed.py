@@ -148,8 +148,7 @@ FULL_NOTE = (
     f"than {FULL_PAIRS}. Columns are (T, B, inputs, units): forward and backward pass with the "
     "gradients of inputs and weights, float32; one step is without gradients. The cores and "
     "torchrl take episode starts inside the sequence, `torch.nn`, FlashRNN and the public "
-    "implementations (popgym, mambapy, s5-pytorch, xlstm) have none. What was left out would "
-    "take so long, or so much memory."
+    "implementations have none. What was left out would take so long, or so much memory."
 )
 
 

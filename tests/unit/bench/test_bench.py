@@ -200,6 +200,14 @@ def test_results_grow_and_are_read_back(
     assert "| `gru` |  |  | 24,960 | 64 | 64 |" in (tmp_path / "core_costs.md").read_text()
 
 
+def test_runs_stay_as_long_as_a_case_refers_to_them(tmp_path: Path) -> None:
+    path = tmp_path / "core_speed.json"
+    case = {"run": "1", "public_run": "3"}
+    runs: dict[str, Any] = {run: {} for run in "123"}
+    bench.write_speed(path, {"runs": runs, "cores": {"lem": {"4x2x3x8/1": case}}, "others": {}})
+    assert set(read_speed(path)["runs"]) == {"1", "3"}
+
+
 def test_what_was_left_out_replaces_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,14 +8,21 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from rlgates import make_core
-from rlgates.experiments.bench.references import REFERENCES, reference_run, reference_version
+from rlgates.experiments.bench.references import (
+    REFERENCES,
+    number_of_weights,
+    reference_run,
+    reference_version,
+)
 from rlgates.experiments.bench.rivals import Shape
 from rlgates.experiments.cli.main import main
 from rlgates.registry import CORES
 
 
+@pytest.mark.filterwarnings("ignore")  # of the packages
 @pytest.mark.parametrize("core", REFERENCES)
 def test_references_map_sequences_and_train(core: str) -> None:
     assert core in CORES
@@ -48,6 +55,11 @@ def test_references_are_as_large_as_the_core(
     sizes = [sum(weight.numel() for weight in layer.parameters()) for layer, _ in made]
     assert abs(sizes[-1] - parameters) == min(abs(size - parameters) for size in sizes)
     assert abs(sizes[-1] - parameters) < 0.2 * parameters
+
+
+def test_complex_parameters_count_twice() -> None:
+    layer = nn.Linear(3, 5, bias=False, dtype=torch.complex64)
+    assert number_of_weights(layer) == 2 * number_of_weights(nn.Linear(3, 5, bias=False)) == 30
 
 
 def test_a_core_is_timed_against_its_reference(tmp_path: Path) -> None:
