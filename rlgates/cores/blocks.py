@@ -83,16 +83,25 @@ def read_memory(
     Returns:
         the reads (T, B, heads, value_size) and S after the last step.
     """
-    start = torch.zeros_like(memory) if first is None else first
 
     def block(parts: list[Any], memory: Tensor, begins: Tensor | None) -> tuple[Tensor, Tensor]:
-        return _block(Writes(*parts), memory, start, begins)
+        return _block(Writes(*parts), memory, first, begins)
 
     return in_blocks(block, writes, memory, episode_starts, len(writes.v))
 
 
+def replaced(old: Tensor, mask: Tensor, new: Tensor | None) -> Tensor:
+    """`old`, but where `mask` is true `new`; None for zeros, which take no products with them."""
+    return old.masked_fill(mask, 0) if new is None else torch.where(mask, new, old)
+
+
+def product(x: Tensor, memory: Tensor | None) -> Tensor | None:
+    """What x (..., L, key_size) reads from a memory (..., value_size, key_size); None for zeros."""
+    return None if memory is None else x @ memory.mT
+
+
 def _block(
-    writes: Writes, memory: Tensor, first: Tensor, begins: Tensor | None
+    writes: Writes, memory: Tensor, first: Tensor | None, begins: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """The same for L steps; `begins` is the step of the block in which the episode of each step
     began, (L, B), below 0 for an earlier one; None if all are."""
@@ -100,13 +109,13 @@ def _block(
     count = torch.arange(v.shape[2], device=v.device)
     seen = count <= count.unsqueeze(-1)  # (L, L), by a step
     if begins is not None:  # a memory that is not read may hold anything
-        memory = torch.where((begins[0] >= 0).view(-1, 1, 1, 1), first, memory)
+        memory = replaced(memory, (begins[0] >= 0).view(-1, 1, 1, 1), first)
     of_before = q @ memory.mT
     if begins is not None:
         begin = begins.t().unsqueeze(1)  # (B, 1, L)
         seen, is_new = seen & (count >= begin.unsqueeze(-1)), (begin >= 0).unsqueeze(-1)
-        of_before = torch.where(is_new, q @ first.mT, of_before)
-        memory = torch.where(is_new[:, :, -1:], first, memory)
+        of_before = replaced(of_before, is_new, product(q, first))
+        memory = replaced(memory, is_new[:, :, -1:], first)
     # Nothing of another episode may count, even if it is not a number: no product by 0. What is not
     # a number in this one comes back with its key.
     unseen, v = ~seen, torch.where(v.isnan(), 0, v)

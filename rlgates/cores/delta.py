@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, factory_kwargs, full_precision, named_rows, widened
-from rlgates.cores.blocks import in_blocks
+from rlgates.cores.blocks import in_blocks, product, replaced
 from rlgates.errors import MAX_WIDTH, check_size
 from rlgates.kernels import AllSteps
 
@@ -82,7 +82,7 @@ class DeltaRule(Cell):
     ) -> tuple[Tensor, Tensor]:
         (shape,) = self.state_shapes.values()
         memory = state.unflatten(-1, shape)
-        first = torch.zeros_like(memory) if initial is None else initial.unflatten(-1, shape)
+        first = None if initial is None else initial.unflatten(-1, shape)
         projected = self.project(x)
 
         def block(parts: list[Any], memory: Tensor, begins: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -104,14 +104,14 @@ class DeltaRule(Cell):
 
 
 def _block(
-    steps: DeltaStep, memory: Tensor, first: Tensor, begins: Tensor | None
+    steps: DeltaStep, memory: Tensor, first: Tensor | None, begins: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """L steps: y (L, B, heads, value_size), and the memory behind them.
 
     Args:
         steps: (L, B, ...).
         memory: before the steps, (B, heads, value_size, key_size).
-        first: that at the start of an episode.
+        first: that at the start of an episode; None for zeros.
         begins: in which step of the block the episode of each began, (L, B), below 0 for an
             earlier one; None if all are.
     """
@@ -120,14 +120,14 @@ def _block(
     count = torch.arange(q.shape[2], device=q.device)
     seen = count <= count.unsqueeze(-1)  # (L, L), by a step
     if begins is not None:
-        memory = torch.where((begins[0] >= 0).view(-1, 1, 1, 1), first, memory)
+        memory = replaced(memory, (begins[0] >= 0).view(-1, 1, 1, 1), first)
     of_key, of_query = k @ memory.mT, q @ memory.mT
     if begins is not None:
         begin = begins.t().unsqueeze(1)  # (B, 1, L)
         seen, is_new = seen & (count >= begin.unsqueeze(-1)), (begin >= 0).unsqueeze(-1)
-        of_key = torch.where(is_new, k @ first.mT, of_key)
-        of_query = torch.where(is_new, q @ first.mT, of_query)
-        memory = torch.where(is_new[:, :, -1:], first, memory)
+        of_key = replaced(of_key, is_new, product(k, first))
+        of_query = replaced(of_query, is_new, product(q, first))
+        memory = replaced(memory, is_new[:, :, -1:], first)
     # Nothing of another episode may count, even if it is not a number: no product by 0. What is not
     # a number in this one comes back with its key.
     unseen = ~seen

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, factory_kwargs, full_precision, named_rows, widened
-from rlgates.cores.blocks import in_blocks
+from rlgates.cores.blocks import in_blocks, product, replaced
 from rlgates.errors import MAX_WIDTH, check_number, check_size
 from rlgates.gates import GateLike, as_gate
 from rlgates.kernels import AllSteps, CellSpec
@@ -258,75 +258,86 @@ class MLSTM(Cell):
         self, x: Tensor, state: Tensor, episode_starts: Tensor | None, initial: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Blocks of steps, within which a step weighs the others as in attention."""
-        first = self._split(torch.zeros_like(state) if initial is None else initial)
-        *parts, output_gate = self._parts(self.project(x))
+        q, k, v, *gates, output_gate = self._parts(self.project(x))
+        values = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)  # n sums the keys alone
+        first = None if initial is None else self._memory(initial)
 
-        def block(parts: list[Any], before: State, begins: Tensor | None) -> tuple[Tensor, State]:
+        def block(
+            parts: list[Any], before: _Memory, begins: Tensor | None
+        ) -> tuple[Tensor, _Memory]:
             return _block(parts, before, first, begins)
 
-        before = self._split(state)
+        before, parts = self._memory(state), (q, k, values, *gates)
         reads, now = in_blocks(block, parts, before, episode_starts, len(x))
-        return output_gate * reads, torch.cat([part.flatten(1) for part in now], dim=-1)
+        after = now.rows[..., :-1, :], now.rows[..., -1, :], now.m
+        return output_gate * reads, torch.cat([part.flatten(1) for part in after], dim=-1)
 
-    def _split(self, state: Tensor) -> State:
+    def _memory(self, state: Tensor) -> _Memory:
         """The parts of a state (B, S)."""
         shapes = [*self.state_shapes.values()]
         parts = state.split([math.prod(shape) for shape in shapes], dim=-1)
-        return tuple(part.unflatten(-1, shape) for part, shape in zip(parts, shapes, strict=True))
+        c, n, m = (part.unflatten(-1, shape) for part, shape in zip(parts, shapes, strict=True))
+        return _Memory(torch.cat([c, n.unsqueeze(-2)], dim=-2), m)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         return torch.sigmoid(projected[:, -self.num_heads :])
 
 
+class _Memory(NamedTuple):
+    """The state of an mLSTM.
+
+    Attributes:
+        rows: C, and n as its last row, (B, heads, value_size + 1, key_size).
+        m: (B, heads).
+    """
+
+    rows: Tensor
+    m: Tensor
+
+
 def _block(
-    parts: list[Any], before: State, first: State, begins: Tensor | None
-) -> tuple[Tensor, State]:
+    parts: list[Any], before: _Memory, first: _Memory | None, begins: Tensor | None
+) -> tuple[Tensor, _Memory]:
     """L steps of an mLSTM: the reads (L, B, d) and the state behind them.
 
     Args:
-        parts: q, k, v, (L, B, heads, width), and logarithms of i and f, (L, B, heads).
-        before: the state, C, n, m.
-        first: that at the start of an episode.
+        parts: q, k, v with a 1 behind it, (L, B, heads, width), and logarithms of i and f,
+            (L, B, heads).
+        before: the state.
+        first: that at the start of an episode; None for zeros.
         begins: in which step of the block the episode of each began, (L, B), below 0 for an
             earlier one; None if all are.
     """
     q, k, v = (part.permute(1, 2, 0, 3) for part in parts[:3])
     i, log_f = (part.permute(1, 2, 0) for part in parts[3:])
-    memory, n, m = before
+    rows, m = before
+    first_rows, first_m = first or (None, None)
     if begins is not None:  # a state that is not read may hold anything
-        fresh = begins[0] >= 0
-        memory, n, m = (
-            torch.where(fresh.view(-1, *[1] * (old.ndim - 1)), new, old)
-            for new, old in zip(first, before, strict=True)
-        )
-    m_before = m.unsqueeze(-1)
-    read_memory, read_n = q @ memory.mT, (q @ n.unsqueeze(-1)).squeeze(-1)
+        fresh = (begins[0] >= 0).unsqueeze(-1)
+        rows, m = replaced(rows, fresh[..., None, None], first_rows), replaced(m, fresh, first_m)
+    m_before, of_before = m.unsqueeze(-1), q @ rows.mT
     steps = torch.arange(q.shape[2], device=q.device)
     seen = steps <= steps.unsqueeze(-1)  # (L, L), by a step
     if begins is not None:
         begin = begins.t().unsqueeze(1)  # (B, 1, L)
         seen, is_new = seen & (steps >= begin.unsqueeze(-1)), begin >= 0
-        m_before = torch.where(is_new, first[2].unsqueeze(-1), m_before)
-        read_memory = torch.where(is_new.unsqueeze(-1), q @ first[0].mT, read_memory)
-        read_n = torch.where(is_new, (q @ first[1].unsqueeze(-1)).squeeze(-1), read_n)
-        is_new = is_new[..., -1:]
-        memory = torch.where(is_new.unsqueeze(-1), first[0], memory)
-        n = torch.where(is_new, first[1], n)
+        m_before = replaced(m_before, is_new, None if first_m is None else first_m.unsqueeze(-1))
+        is_new = is_new.unsqueeze(-1)
+        of_before = replaced(of_before, is_new, product(q, first_rows))
+        rows = replaced(rows, is_new[:, :, -1:], first_rows)
     # Nothing of another episode may count, even if it is not a number: no product by 0.
     unseen, v = ~seen, torch.where(v.isnan(), 0, v)
     since = log_f.unsqueeze(-2).masked_fill(unseen, 0).sum(-1)  # what is left of the state before
     weights = since.unsqueeze(-1) - since.unsqueeze(-2) + i.unsqueeze(-2)  # of step s at step t
     weights, old = weights.masked_fill(unseen, -torch.inf), since + m_before
     m = torch.maximum(old, weights.amax(-1))
-    weights, old = torch.exp(weights - m.unsqueeze(-1)), torch.exp(old - m)
-    products = weights * (q @ k.mT).masked_fill(unseen, 0)
-    total = (products.sum(-1) + old * read_n).abs()
-    reads = products @ v + old.unsqueeze(-1) * read_memory
-    reads = reads / torch.maximum(total, torch.exp(-m)).unsqueeze(-1)
+    weights, old = torch.exp(weights - m.unsqueeze(-1)), torch.exp(old - m).unsqueeze(-1)
+    sums = (weights * (q @ k.mT).masked_fill(unseen, 0)) @ v + old * of_before
+    reads, total = sums[..., :-1], sums[..., -1:].abs()
+    reads = reads / torch.maximum(total, torch.exp(-m).unsqueeze(-1))
     last = (weights[..., -1, :].unsqueeze(-1) * k).masked_fill(unseen[..., -1, :, None], 0)
-    left = old[..., -1].unsqueeze(-1)
-    state = v.mT @ last + left.unsqueeze(-1) * memory, last.sum(-2) + left * n, m[..., -1]
-    return reads.permute(2, 0, 1, 3).flatten(-2), state
+    rows = v.mT @ last + old[..., -1:, :] * rows
+    return reads.permute(2, 0, 1, 3).flatten(-2), _Memory(rows, m[..., -1])
 
 
 def _check_heads(num_heads: int, hidden_size: int) -> int:
