@@ -110,7 +110,7 @@ class Attention(Cell):
         old, sizes = self.window - 1, (self.num_heads, self.hidden_size // self.num_heads)
         steps = torch.arange(len(keys), device=q.device)
         place = steps - steps[: len(q), None]  # of a row in the window of a step, oldest first
-        is_near, place = (place >= 0) & (place <= old), place.clamp(0, old)
+        is_near = (place >= 0) & (place <= old)
         ages = (old - steps[: old + 1]).unsqueeze(-1).to(q.dtype)
         of_ages = widened(self.position(sinusoids(ages, self.hidden_size)))
         with full_precision(q.device.type):
@@ -120,7 +120,7 @@ class Attention(Cell):
             positions = of_ages.unflatten(-1, sizes).permute(1, 2, 0)
             by_place = (q + self.w.unsqueeze(1)) @ positions
             scores = (q + self.u.unsqueeze(1)) @ keys.mT
-            scores = scores + by_place.gather(-1, place.expand_as(scores))
+            scores = scores + _skewed(by_place)
             age = old - place
             is_known = (age == 0) | (age < length.transpose(0, 1) + 0.5)
             unseen = ~(is_near & is_known).unsqueeze(1)
@@ -278,3 +278,14 @@ class GTrXL(Attention):
         r, z = torch.sigmoid(of_y[..., :d] + of_x[..., :d]), of_y[..., d : 2 * d] + of_x[..., d:]
         candidate = of_y[..., 2 * d :] + widened(nn.functional.linear(r * x, carry.weight[2 * d :]))
         return torch.lerp(x, torch.tanh(candidate), torch.sigmoid(z - shift))
+
+
+def _skewed(by_place: Tensor) -> Tensor:
+    """Row t of (..., L, K) moved by t places to the right, (..., L, L + K - 1), with zeros around.
+
+    Rows that are one longer than those that they are read as do it (Huang et al. 2019), where
+    `gather` would have the gradient added number by number.
+    """
+    steps = by_place.shape[-2]
+    padded = nn.functional.pad(by_place, (0, steps))
+    return padded.flatten(-2)[..., :-steps].unflatten(-1, (steps, -1))
