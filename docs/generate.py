@@ -177,11 +177,13 @@ def backends(family: str) -> str:
     """The section of a core about what runs it, and how fast."""
     # Of float64 native code and Triton say why they do not run it: for its type, or never.
     core = make_core(family, SIZE, SIZE, dtype=torch.float64)
-    (explanation,) = core.explain_backend(torch.zeros(16, 1, SIZE, dtype=torch.float64))
+    x = torch.zeros(16, 1, SIZE, dtype=torch.float64)
     with (RESULTS / "core_costs.csv").open(newline="") as file:
         measured = {row["core"]: row for row in csv.DictReader(file)}.get(family)
     rows: list[tuple[Any, ...]] = []
     for name, where in BACKENDS.items():
+        core.backend = name  # "auto" does not say of those after its choice whether they could run
+        (explanation,) = core.explain_backend(x)
         if not explanation.passed_over.get(name, "").startswith(NO_BACKEND):
             is_measured = measured is not None and measured["backend"] == name
             rows.append(

@@ -97,6 +97,7 @@ NOT_QUICK = (
     "unit/envs/test_players.py",
     "unit/envs/test_repeat.py",
     "unit/envs/test_tmaze.py",
+    "unit/kernels/test_channel_kernels.py",
     "unit/kernels/test_linear_backends.py",
     "unit/kernels/test_scan.py",
     "unit/plots/test_forget_gates.py",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from rlgates.kernels import layout, ops, scan
+from rlgates.kernels import channels, layout, ops, scan
 from rlgates.kernels.cpu import abi, conv, grid
 from rlgates.kernels.cpu import actor_critic as cpu_actor_critic
 from rlgates.kernels.cpu import channels as cpu_channels
@@ -178,7 +178,9 @@ def _scan(
 def _cpu_scan(call: LayerCall) -> tuple[Tensor, Tensor]:
     if torch.compiler.is_compiling():
         return _scan(call, ops.scan, ops.channels)
-    return _scan(call, partial(scan.scan, kernel=cpu_scan), cpu_channels.run)
+    return _scan(
+        call, partial(scan.scan, kernel=cpu_scan), partial(channels.run, kernel=cpu_channels)
+    )
 
 
 def _cpu_all_steps(call: LayerCall) -> tuple[Tensor, Tensor]:
@@ -188,9 +190,16 @@ def _cpu_all_steps(call: LayerCall) -> tuple[Tensor, Tensor]:
 def _triton_scan(call: LayerCall) -> tuple[Tensor, Tensor]:
     if torch.compiler.is_compiling():
         return _scan(call, ops.scan)
+    from rlgates.kernels.triton import channels as triton_channels
     from rlgates.kernels.triton import scan as triton_scan
 
-    return _scan(call, partial(scan.scan, kernel=triton_scan))
+    return _scan(
+        call, partial(scan.scan, kernel=triton_scan), partial(channels.run, kernel=triton_channels)
+    )
+
+
+def _triton_all_steps(call: LayerCall) -> tuple[Tensor, Tensor]:
+    return _triton_scan(call._replace(spec=call.spec.native))
 
 
 def _torch_scan_is_worthwhile(call: LayerCall) -> bool:
@@ -200,8 +209,8 @@ def _torch_scan_is_worthwhile(call: LayerCall) -> bool:
 
 # ---- the choice --------------------------------------------------------------------------------
 
-# The backends of each kind of layer, the fastest first. A new backend is a row here and a name in
-# BACKENDS.
+# The backends of each kind of layer, in the order in which "auto" tries them, the fastest first. A
+# new backend is a row here and a name in BACKENDS.
 _BACKENDS: dict[type, dict[str, Backend]] = {
     CellSpec: {
         "native": Backend(_cpu_cell_unsupported_reason, _cpu_cell),
@@ -223,6 +232,8 @@ _BACKENDS: dict[type, dict[str, Backend]] = {
             lambda call: call.spec.run(*call[1:5]),
             lambda call: len(call.x) > 1,
         ),
+        # After the scan, whose products of matrices run all steps of a block at once.
+        "triton": Backend(_triton_scan_unsupported_reason, _triton_all_steps),
     },
 }
 
@@ -231,7 +242,7 @@ def _candidates(spec: Any) -> dict[str, Backend]:
     """The backends that know such a layer."""
     known = _BACKENDS.get(type(spec), {})
     if isinstance(spec, AllSteps) and spec.native is None:
-        return {name: backend for name, backend in known.items() if name != "native"}
+        return {"scan": known["scan"]}
     return known
 
 

@@ -54,9 +54,11 @@ def readable(
     return tensor if rows and tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def readable_steps(name: str, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-    """As `readable`, of float32 (T, B, N) on the CPU: its rows are a `step_stride` apart."""
-    tensor = readable(name, tensor, shape, rows=True)
+def readable_steps(
+    name: str, tensor: Tensor, shape: Sequence[int], device: torch.device = CPU
+) -> Tensor:
+    """As `readable`, of float32 (T, B, N): its rows are a `step_stride` apart."""
+    tensor = readable(name, tensor, shape, device=device, rows=True)
     steps, batch_size, _ = shape
     even = min(steps, batch_size) <= 1 or tensor.stride(0) == batch_size * tensor.stride(1)
     return tensor if even else tensor.contiguous()

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
+from rlgates.kernels import channels as channel_kernels
 from rlgates.kernels import scan as scans
 from rlgates.kernels.cpu import abi, layer
 from rlgates.kernels.cpu import channels as cpu_channels
@@ -257,7 +258,7 @@ _scan_backward.register_autograd(_raise)
 def channels(
     systems: Channels, h_0: Tensor, initial: Tensor | None, episode_starts: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """As `rlgates.kernels.cpu.channels.run`."""
+    """As `rlgates.kernels.channels.run` on the CPU."""
     inputs = *systems, h_0, initial
     given = [tensor for tensor in inputs if tensor is not None]
     outputs, last, *_ = _channels(*inputs, episode_starts, _needs_grad(given))
@@ -271,15 +272,15 @@ _CHANNELS += "Tensor c, Tensor skip, Tensor h_0, Tensor? initial, Tensor? episod
 @custom_op("rlgates::channels", mutates_args=(), schema=f"({_CHANNELS}, bool saves) -> Tensor[]")
 def _channels(u: Tensor, *others: Any) -> list[Tensor]:
     *inputs, episode_starts, saves = u, *others
-    kept = cpu_channels.new_kept(u, inputs[8], inputs[3]) if saves else None
-    return [*cpu_channels.forward(inputs, episode_starts, kept), *(kept or ())]
+    kept = channel_kernels.new_kept(inputs) if saves else None
+    return [*channel_kernels.forward(cpu_channels, inputs, episode_starts, kept), *(kept or ())]
 
 
 @_channels.register_fake
 def _(u: Tensor, *others: Any) -> list[Tensor]:
     h_0, saves = others[7], others[-1]
     results = [u.new_empty(u.shape), h_0.new_empty(h_0.shape)]
-    return [*results, *cpu_channels.new_kept(u, h_0, others[2])] if saves else results
+    return [*results, *channel_kernels.new_kept((u, *others))] if saves else results
 
 
 @custom_op(
@@ -289,8 +290,10 @@ def _(u: Tensor, *others: Any) -> list[Tensor]:
 )
 def _channels_backward(u: Tensor, *others: Any) -> list[Tensor]:
     *inputs, episode_starts, states, y, d_outputs, d_last = u, *others
-    kept = cpu_channels.Kept(states, y)
-    gradients = cpu_channels.backward(inputs, episode_starts, kept, d_outputs, d_last)
+    kept = channel_kernels.Kept(states, y)
+    gradients = channel_kernels.backward(
+        cpu_channels, inputs, episode_starts, kept, d_outputs, d_last
+    )
     # Sums are views of one tensor, and results of an operator may not share memory.
     return [d.clone() if d._is_view() else d for d in gradients if d is not None]
 

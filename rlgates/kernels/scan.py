@@ -130,7 +130,7 @@ def run(
         initial: the state there, (B, S); None for zeros.
         scan: gives the states after each step and the last one, as `scan` below.
         run_channels: runs a layer of channels without keeping the states, if it can; as
-            `rlgates.kernels.cpu.channels.run`.
+            `rlgates.kernels.channels.run`.
 
     Raises:
         ValueError: a and b do not fit the state.

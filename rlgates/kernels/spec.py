@@ -93,8 +93,8 @@ class LinearScan(NamedTuple):
         before: if the coefficients read earlier inputs too: from x (T, B, I), the window (B, W)
             before the first step and the episode starts, where the window is zero, what `linear`
             reads in place of x, and the window after the last step.
-        channels: if the state is that of channels: what native code reads in place of `linear`
-            and `before`, from what `before` reads, and the window after the last step.
+        channels: if the state is that of channels: what kernels read in place of `linear` and
+            `before`, from what `before` reads, and the window after the last step.
         behind: in that case the outputs from the y of `Channels`.
     """
 
@@ -114,7 +114,7 @@ class AllSteps(NamedTuple):
         run: gives the outputs (T, B, O) and the final state (B, S) from x (T, B, I), the state
             before the first step (B, S), `episode_starts` (T, B) or None, and the state at
             episode starts (B, S), or None for zeros.
-        native: what native code runs instead; None if it has nothing faster.
+        native: what native code and Triton run instead; None if they have nothing faster.
     """
 
     run: Callable[[Tensor, Tensor, Tensor | None, Tensor | None], tuple[Tensor, Tensor]]

@@ -22,7 +22,7 @@ _STAGES = tl.constexpr(4)
 
 
 @triton.jit
-def _get(pointer, units, mask, re_else, im_else, COMPLEX: tl.constexpr):
+def get(pointer, units, mask, re_else, im_else, COMPLEX: tl.constexpr):
     """A number, or another one where the mask is false; `im` of a real number is never read."""
     re = tl.load(pointer, mask=mask, other=re_else)
     if COMPLEX:
@@ -31,14 +31,14 @@ def _get(pointer, units, mask, re_else, im_else, COMPLEX: tl.constexpr):
 
 
 @triton.jit
-def _put(pointer, re, im, units, mask, COMPLEX: tl.constexpr):
+def put(pointer, re, im, units, mask, COMPLEX: tl.constexpr):
     tl.store(pointer, re, mask=mask)
     if COMPLEX:
         tl.store(pointer + units, im, mask=mask)
 
 
 @triton.jit
-def _times_conj(x_re, x_im, y_re, y_im, COMPLEX: tl.constexpr):
+def times_conj(x_re, x_im, y_re, y_im, COMPLEX: tl.constexpr):
     """x conj(y)"""
     if COMPLEX:
         return x_re * y_re + x_im * y_im, x_im * y_re - x_re * y_im
@@ -74,26 +74,26 @@ def _forward(
     a += row * a_row_stride + unit
     b += here
     states += here
-    re, im = _get(h_0 + row * h_0_stride + unit, units, mask, zero, zero, COMPLEX)
+    re, im = get(h_0 + row * h_0_stride + unit, units, mask, zero, zero, COMPLEX)
     if episode_starts is not None:
         episode_starts += row
         begin = initial + row * initial_stride + unit
-        initial_re, initial_im = _get(begin, units, mask, zero, zero, COMPLEX)
+        initial_re, initial_im = get(begin, units, mask, zero, zero, COMPLEX)
     for _ in tl.range(0, steps, num_stages=_STAGES):
         if episode_starts is not None:
             start = tl.load(episode_starts) != 0
             re = tl.where(start, initial_re, re)
             im = tl.where(start, initial_im, im)
             episode_starts += batch_size
-        a_re, a_im = _get(a, units, mask, zero, zero, COMPLEX)
-        b_re, b_im = _get(b, units, mask, zero, zero, COMPLEX)
+        a_re, a_im = get(a, units, mask, zero, zero, COMPLEX)
+        b_re, b_im = get(b, units, mask, zero, zero, COMPLEX)
         if COMPLEX:
             old = re
             re = b_re + a_re * old - a_im * im
             im = b_im + a_re * im + a_im * old
         else:
             re = b_re + a_re * re
-        _put(states, re, im, units, mask, COMPLEX)
+        put(states, re, im, units, mask, COMPLEX)
         a += a_step_stride
         b += step
         states += step
@@ -133,39 +133,39 @@ def _backward(
     last = (steps - 1).to(tl.int64)
     a += last * a_step_stride + row * a_row_stride + unit
     at = last * step + here
-    h_0_re, h_0_im = _get(h_0 + row * h_0_stride + unit, units, mask, zero, zero, COMPLEX)
+    h_0_re, h_0_im = get(h_0 + row * h_0_stride + unit, units, mask, zero, zero, COMPLEX)
     if episode_starts is not None:
         episode_starts += last * batch_size + row
         begin = initial + row * initial_stride + unit
-        initial_re, initial_im = _get(begin, units, mask, zero, zero, COMPLEX)
-    re, im = _get(d_carry + here, units, mask, zero, zero, COMPLEX)
+        initial_re, initial_im = get(begin, units, mask, zero, zero, COMPLEX)
+    re, im = get(d_carry + here, units, mask, zero, zero, COMPLEX)
     begin_sum_re, begin_sum_im = zero, zero
     sum_re, sum_im = zero.to(tl.float64), zero.to(tl.float64)
     t = last
     for _ in tl.range(0, steps, num_stages=_STAGES):
         if d_states is not None:
-            d_re, d_im = _get(d_states + at, units, mask, zero, zero, COMPLEX)
+            d_re, d_im = get(d_states + at, units, mask, zero, zero, COMPLEX)
             re += d_re
             im += d_im
         if d_b is not None:
-            _put(d_b + at, re, im, units, mask, COMPLEX)
+            put(d_b + at, re, im, units, mask, COMPLEX)
         if episode_starts is not None:
             start = tl.load(episode_starts) != 0
             episode_starts -= batch_size
         if d_a is not None or d_a_sums is not None:
             older = unit < tl.where(t > 0, units, 0)
-            old_re, old_im = _get(states + at - step, units, older, h_0_re, h_0_im, COMPLEX)
+            old_re, old_im = get(states + at - step, units, older, h_0_re, h_0_im, COMPLEX)
             if episode_starts is not None:
                 old_re = tl.where(start, initial_re, old_re)
                 old_im = tl.where(start, initial_im, old_im)
-            da_re, da_im = _times_conj(re, im, old_re, old_im, COMPLEX)
+            da_re, da_im = times_conj(re, im, old_re, old_im, COMPLEX)
             if d_a is not None:
-                _put(d_a + at, da_re, da_im, units, mask, COMPLEX)
+                put(d_a + at, da_re, da_im, units, mask, COMPLEX)
             if d_a_sums is not None:
                 sum_re += da_re.to(tl.float64)
                 sum_im += da_im.to(tl.float64)
-        a_re, a_im = _get(a, units, mask, zero, zero, COMPLEX)
-        re, im = _times_conj(re, im, a_re, a_im, COMPLEX)
+        a_re, a_im = get(a, units, mask, zero, zero, COMPLEX)
+        re, im = times_conj(re, im, a_re, a_im, COMPLEX)
         if episode_starts is not None:
             begin_sum_re += tl.where(start, re, 0.0)
             begin_sum_im += tl.where(start, im, 0.0)
@@ -174,11 +174,11 @@ def _backward(
         a -= a_step_stride
         at -= step
         t -= 1
-    _put(d_carry + here, re, im, units, mask, COMPLEX)
+    put(d_carry + here, re, im, units, mask, COMPLEX)
     if d_initial is not None:
-        _put(d_initial + here, begin_sum_re, begin_sum_im, units, mask, COMPLEX)
+        put(d_initial + here, begin_sum_re, begin_sum_im, units, mask, COMPLEX)
     if d_a_sums is not None:
-        _put(d_a_sums + here, sum_re, sum_im, units, mask, COMPLEX)
+        put(d_a_sums + here, sum_re, sum_im, units, mask, COMPLEX)
 
 
 def forward(problem: ScanProblem, b: Tensor, states: Tensor) -> None:

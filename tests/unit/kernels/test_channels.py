@@ -17,8 +17,9 @@ from support.equivalence import (
 from torch import Tensor
 
 from rlgates import Core
-from rlgates.kernels import AllSteps, Channels, ops
-from rlgates.kernels.cpu import abi, channels, conv
+from rlgates.kernels import AllSteps, Channels, channels, ops
+from rlgates.kernels.cpu import abi, conv
+from rlgates.kernels.cpu import channels as cpu_channels
 from rlgates.kernels.layout import CHUNK
 
 pytestmark = pytest.mark.skipif(not abi.built(), reason="rlgates.kernels.cpu._native was not built")
@@ -85,7 +86,7 @@ def test_nan_before_an_episode_start_has_no_effect(name: str, options: dict[str,
 
 
 def arguments(core: Core, rows: int = 3, steps: int = 5) -> list[Tensor | None]:
-    """Of `channels.run` in a core of 9 units, with gradients."""
+    """Of `channels.run` in a core, with gradients."""
     cell: Any = core.cells[0]
     generator = seeded(3)
     x = torch.randn(steps, rows, core.input_size, generator=generator)
@@ -110,7 +111,7 @@ def test_results_do_not_depend_on_threads(name: str, options: dict[str, Any]) ->
     values = []
     for count in (1, 2, 3):
         torch.set_num_threads(count)
-        outputs, last = channels.run(Channels(*systems), h_0, initial, starts)  # type: ignore[arg-type]
+        outputs, last = channels.run(Channels(*systems), h_0, initial, starts, cpu_channels)  # type: ignore[arg-type]
         loss = outputs.square().sum() + last.square().sum()
         values.append([outputs, last, *torch.autograd.grad(loss, leaves)])
     for other in values[1:]:
@@ -122,28 +123,6 @@ def test_operator(name: str, options: dict[str, Any]) -> None:
     torch.library.opcheck(
         ops._channels, (*arguments(seeded_core(name, 9, **options)), True), raise_exception=True
     )
-
-
-@each_kind
-def test_a_second_derivative_raises(name: str, options: dict[str, Any]) -> None:
-    *systems, h_0, initial, starts = arguments(seeded_core(name, 9, **options))
-    outputs, _ = channels.run(Channels(*systems), h_0, initial, starts)  # type: ignore[arg-type]
-    (gradient,) = torch.autograd.grad(outputs.square().sum(), h_0, create_graph=True)  # type: ignore[arg-type]
-    with pytest.raises(RuntimeError, match="backend='scan'"):
-        gradient.square().sum().backward()
-
-
-@each_kind
-def test_invalid_sizes_are_refused(name: str, options: dict[str, Any]) -> None:
-    """Native code receives only addresses, so sizes are checked before."""
-    given = arguments(seeded_core(name, 9, **options))
-    for place, tensor in enumerate(given[:-1]):
-        if tensor is None or place == 0:  # u, which gives the sizes
-            continue
-        for wrong in (tensor[..., :-1], tensor.double()):
-            *systems, h_0, initial, starts = [*given[:place], wrong, *given[place + 1 :]]
-            with pytest.raises(ValueError, match=r"must be torch\.\w+ of shape \("):
-                channels.run(Channels(*systems), h_0, initial, starts)  # type: ignore[arg-type]
 
 
 def test_a_convolution_that_does_not_fit_is_refused() -> None:

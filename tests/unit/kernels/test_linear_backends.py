@@ -247,6 +247,7 @@ def test_failing_triton_falls_back_to_the_scan(monkeypatch: pytest.MonkeyPatch) 
     )
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "rlgates.kernels.triton.scan", raising=False)
+    monkeypatch.delattr("rlgates.kernels.triton.scan", raising=False)
     dispatch._triton_scan_error.cache_clear()
     try:
         core = build("mingru")
