@@ -31,10 +31,12 @@ RATES = (5e-4, 1.5e-3, 5e-3)
 """Learning rates that are tried with each core, on `TUNED_ON`."""
 TUNED_ON = ("RepeatPrevious", "CountRecall", "NoisyStatelessCartPole")
 LEARNING_RATES: Mapping[str, float] = {
-    **dict.fromkeys(("lstm", "ur_lstm", "f_lstm", "c_lstm", "slstm", "janet", "gru"), 5e-3),
-    **dict.fromkeys(("mingru", "ffm", "s4d", "mamba2"), 5e-3),
-    **dict.fromkeys(("ur_gru", "s5", "rtu", "shm"), 1.5e-3),
-    **dict.fromkeys(("none", "lru", "lmu", "transformer"), 5e-4),
+    **dict.fromkeys(("lstm", "ur_lstm", "f_lstm", "c_lstm", "slstm", "mlstm", "mogrifier"), 5e-3),
+    **dict.fromkeys(("gru", "janet", "nru", "rru", "gato", "cornn", "gilr", "minlstm"), 5e-3),
+    **dict.fromkeys(("mingru", "ur_mingru", "ffm", "s4d", "mamba", "mamba2"), 5e-3),
+    **dict.fromkeys(("ur_gru", "dilated_gru", "elman", "indrnn", "lem", "s5", "rtu"), 1.5e-3),
+    **dict.fromkeys(("fwp", "linear_transformer", "frame_conv", "positional", "shm"), 1.5e-3),
+    **dict.fromkeys(("none", "frame_stack", "lru", "lmu", "transformer"), 5e-4),
 }
 """The best of `RATES` for each core, by its returns at the end, as a share of the best, on average
 over `TUNED_ON`. The others were not searched yet, and have `BASE`'s."""
