@@ -12,6 +12,7 @@ from rlgates.experiments.studies.study import TEN, Arm, Published, Study
 CORES = ("gato", "gru", "lstm")
 LENGTHS = (100, 200, 400, 750)
 TWO = {"gato": {"depth": 2}}
+TORCH_BIAS = "forget bias 0"
 
 
 def _adding(length: int) -> TaskConfig:
@@ -29,6 +30,11 @@ def _adding(length: int) -> TaskConfig:
     )
 
 
+def _torch_bias(length: int) -> Arm:
+    """The paper's LSTM, that of torch.nn, starts with a forget bias of about 0."""
+    return Arm(_adding(length), ("lstm",), {"lstm": {"forget_bias": 0.0}}, TORCH_BIAS)
+
+
 def _without(s_update: str, words: str) -> Arm:
     return Arm(_adding(200), ("gato",), {"gato": {"depth": 2, "s_update": s_update}}, words)
 
@@ -41,6 +47,7 @@ STUDIES: dict[str, Study] = {
         source="GATO 2020, figure 2, appendix A",
         laptop=(
             *(Arm(_adding(length), CORES, TWO) for length in LENGTHS),
+            *map(_torch_bias, LENGTHS),
             _without("zero", "s' = 0"),
             _without("increment", "s' = increment"),
         ),

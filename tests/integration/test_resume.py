@@ -143,6 +143,25 @@ def test_the_files_are_not_mixed_up_when_killed_between_checkpoints(
     assert [session["from_step"] for session in manifest["sessions"]] == [0, again_from]
 
 
+def test_killed_between_the_last_update_and_the_last_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The last rollout goes beyond the budget.
+    straight, killed = (tiny(tmp_path / name, total_steps=300) for name in ("straight", "killed"))
+    result = train(straight, 0, bar=False)
+    assert result.steps > 300
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rlgates.experiments.runs.agent.train._measure", die)
+    with pytest.raises(KeyboardInterrupt):
+        train(killed, 0, bar=False)
+    monkeypatch.undo()
+    assert train(killed, 0, bar=False).steps == result.steps
+    assert_same_run(killed, straight, 0)
+
+
 def test_the_table_is_there_at_every_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

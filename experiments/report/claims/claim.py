@@ -165,6 +165,11 @@ class Test(ABC):
         """What is tested, in a line."""
         return " ".join(filter(None, self.parts))
 
+    @property
+    def label(self) -> str:
+        """What tells its numbers from those of similar tests, if they do not say it."""
+        return ""
+
     @abstractmethod
     def judge(self, results: Results) -> Finding:
         """Look it up, or compute it."""
@@ -237,7 +242,10 @@ class All(Test):
         p = p_of_any([finding.ruling.p_false for finding in findings])
         whole = all(finding.outcome == "true" for finding in findings)
         outcome: Outcome = "true" if whole else "false" if p <= LEVEL else "open"
-        numbers = "; ".join(dict.fromkeys(finding.numbers for finding in findings))
+        texts, labels = [finding.numbers for finding in findings], [t.label for t in self.tests]
+        if len(set(labels)) > 1:
+            texts = [f"{label}{text}" for label, text in zip(labels, texts, strict=True)]
+        numbers = "; ".join(dict.fromkeys(texts))
         sources = dict.fromkeys(finding.provenance for finding in findings)
         return Finding(Ruling(outcome, p), numbers, "; ".join(filter(None, sources)))
 

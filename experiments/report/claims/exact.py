@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from scipy.stats import linregress
 
@@ -42,6 +43,8 @@ class Exact(Test):
 class Cost(Test):
     """The plain loop of a core takes more, or at most, some multiple of another one's time.
 
+    It is open where the interval of the ratio, a quotient of four medians, contains the bound.
+
     Attributes:
         core, than: names of cores of as many units, with options as in "lstm:tied=True".
         least, most: bounds of the ratio.
@@ -67,11 +70,16 @@ class Cost(Test):
         if len(times) < len(cases):
             command = f"`rlgates bench cores --cores {' '.join(self.names)}`"
             return Finding(OPEN, "not timed yet", command)
-        ratio = times[0] / times[1]
+        bound = self.most if self.most < math.inf else self.least
+        logs, below, above = np.transpose(times)
+        change = logs[0] - logs[1]
+        # The errors of independent medians: that of one core's time and of the other's.
+        low, high = change - math.hypot(below[0], above[1]), change + math.hypot(above[0], below[1])
+        ratio, low, high = np.exp([change, low, high]).tolist()
         commits = dict.fromkeys(speed["runs"][case["run"]]["commit"][:7] for case in cases)
         return Finding(
-            ruling_from_fact(self.least <= ratio <= self.most),
-            f"{self.core} / {self.than} = {ratio:.2f}",
+            OPEN if low < bound < high else ruling_from_fact(self.least <= ratio <= self.most),
+            f"{self.core} / {self.than} = {ratio:.2f} [{low:.2f}, {high:.2f}]",
             f"`rlgates bench cores`, commit {', '.join(commits)}",
         )
 
@@ -81,12 +89,19 @@ class Cost(Test):
         return self.core, self.than
 
 
-def _plain_time(case: Mapping[str, Any]) -> float | None:
-    """The time of the plain loop over that of `nn.LSTM`, which is the same for all cores."""
+def _plain_time(case: Mapping[str, Any]) -> tuple[float, float, float] | None:
+    """The logarithm of the plain loop's time over that of `nn.LSTM`, and its errors on both sides.
+
+    The time of `nn.LSTM` is the same for all cores.
+    """
     layer, plain = (comparison_with(case, rival) for rival in ("nn.LSTM", "plain"))
     if layer is None or (plain is None and case["backend"] != "plain"):
         return None
-    return (1.0 if plain is None else plain.ratio) / layer.ratio
+    parts = [(1 / layer.ratio, 1 / layer.high, 1 / layer.low)]
+    if plain is not None:
+        parts.append((plain.ratio, plain.low, plain.high))
+    logs, lows, highs = np.log(np.transpose(parts))
+    return float(logs.sum()), math.hypot(*(logs - lows)), math.hypot(*(highs - logs))
 
 
 def refine_bounds() -> tuple[bool, str]:

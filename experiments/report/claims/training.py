@@ -67,6 +67,10 @@ class CountTest(RunTest):
     where: RunGroup
     never: bool = field(default=False, kw_only=True)
 
+    @property
+    def label(self) -> str:
+        return f"{', '.join(filter(None, (self.where.title, self.where.variant)))}: "
+
     @abstractmethod
     def happens(self, runs: pd.DataFrame) -> Sequence[bool]:
         """Tell to which runs it happens."""
@@ -328,12 +332,14 @@ def _best(runs: pd.DataFrame) -> Floats | None:
 
 
 def _best_success(runs: pd.DataFrame, column: str) -> str:
-    """Say what success a run had at its best: " (best 0.97)"; test figures are of the best weights.
+    """Say what success runs had at their best: " (best in training 0.97)".
 
-    They are measured with the weights that were best on held-out sequences.
+    Not of test figures, which are of the weights that were best on held-out sequences, and not of
+    runs that are judged by their return, whose best is a return.
     """
-    best = _best(runs) if column == "success" else None
-    return "" if best is None else f" (best {np.median(best):.3g})"
+    has_best = column == "success" and (runs["mean_return"] == "").all()
+    best = _best(runs) if has_best else None
+    return "" if best is None else f" (best in training {np.median(best):.3g})"
 
 
 def _ruled(true: float, false: float, text: str) -> tuple[Ruling, str]:

@@ -120,7 +120,8 @@ def _train(
             boundary.restore(saved, model.num_timesteps)
         ended: EndReason | None = "budget"
         try:
-            remaining = config.total_steps - model.num_timesteps
+            # The last rollout may go beyond the budget.
+            remaining = max(0, config.total_steps - model.num_timesteps)
             model.learn(remaining, callbacks, log_interval=1, reset_num_timesteps=False)
         except Stop as reason:
             ended = reason.ended

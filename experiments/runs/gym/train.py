@@ -226,7 +226,8 @@ def _train(
             measure.best, measure.best_step = saved["best"]
         ended: EndReason | None = "budget"
         try:
-            remaining = config.total_steps - model.num_timesteps
+            # The last rollout may go beyond the budget.
+            remaining = max(0, config.total_steps - model.num_timesteps)
             callbacks: list[BaseCallback] = [boundary]
             if ranks.is_first:
                 callbacks += [measure, RolloutProgress(progress)]

@@ -218,10 +218,10 @@ def test_runs_that_fall_again_are_shown_at_their_best_too(tmp_path: Path) -> Non
     ]
     outcome, found = judged(Above(A, 0.5), agents, points)
     assert outcome == "false"
-    assert "a 0.4 (best 0.9), above 0.5 on 0 of 5" in found
+    assert "a 0.4 (best in training 0.9), above 0.5 on 0 of 5" in found
     agents += [{**row, "core": "b", "success": 0.3} for row in agents]
     found = judged(Better(A, B), agents, points)[1]
-    assert "a 0.4 (best 0.9), b 0.3: difference 0.1 [0.1, 0.1], p = 0.031" in found
+    assert "a 0.4 (best in training 0.9), b 0.3: difference 0.1 [0.1, 0.1], p = 0.031" in found
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,11 @@ def test_a_seed_that_is_too_large_is_refused(
 @pytest.mark.parametrize(
     ("study", "core", "variants"),
     [
-        ("adding_lengths", "lstm", [""] * 4),  # not the rows in which GATO lacks a part
+        (
+            "adding_lengths",
+            "lstm",
+            [""] * 4 + ["forget bias 0"] * 4,
+        ),  # not the rows in which GATO lacks a part
         ("adding_lengths", "gato", [""] * 4 + ["s' = 0", "s' = increment"]),
         ("adding_lengths", "lru", [""] * 4),
         ("match", "c_lstm", ["", ""]),  # without A2C, where the study does not have it
