@@ -140,7 +140,8 @@ def write_speed_tables(content: Mapping[str, Any], full: Path, short: Path) -> N
 
 SHORT_NOTE = (
     "Above 1 is faster. The cores take episode starts inside the sequence, `torch.nn` has none. "
-    "Medians over interleaved pairs."
+    "Medians over interleaved pairs, of which there may be one or two where a run takes seconds: "
+    "`core_speed.md` says how many."
 )
 FULL_NOTE = (
     "Speed relative to the rival, above 1 is faster: the median over interleaved pairs in one "
