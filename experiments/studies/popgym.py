@@ -33,13 +33,15 @@ TUNED_ON = ("RepeatPrevious", "CountRecall", "NoisyStatelessCartPole")
 LEARNING_RATES: Mapping[str, float] = {
     **dict.fromkeys(("lstm", "ur_lstm", "f_lstm", "c_lstm", "slstm", "mlstm", "mogrifier"), 5e-3),
     **dict.fromkeys(("gru", "janet", "nru", "rru", "gato", "cornn", "gilr", "minlstm"), 5e-3),
-    **dict.fromkeys(("mingru", "ur_mingru", "ffm", "s4d", "mamba", "mamba2"), 5e-3),
+    **dict.fromkeys(("mingru", "ur_mingru", "ffm", "s4d", "mamba", "mamba2", "gtrxl"), 5e-3),
+    **dict.fromkeys(("deltanet", "rwkv7", "dnc", "rma"), 5e-3),
     **dict.fromkeys(("ur_gru", "dilated_gru", "elman", "indrnn", "lem", "s5", "rtu"), 1.5e-3),
     **dict.fromkeys(("fwp", "linear_transformer", "frame_conv", "positional", "shm"), 1.5e-3),
+    "rmc": 1.5e-3,
     **dict.fromkeys(("none", "frame_stack", "lru", "lmu", "transformer"), 5e-4),
 }
 """The best of `RATES` for each core, by its returns at the end, as a share of the best, on average
-over `TUNED_ON`. The others were not searched yet, and have `BASE`'s."""
+over `TUNED_ON`. A core of a user's own has `BASE`'s."""
 PUBLISHED: Mapping[tuple[str, str], float] = {
     ("RepeatPrevious, medium", "gru"): -0.315,
     ("RepeatPrevious, medium", "lmu"): 0.789,
