@@ -157,7 +157,9 @@ class Core(nn.Module):
         return torch.cat(layers, dim=-1)
 
     def _begins_at_zero(self, layer: int) -> bool:
-        return type(self._layers()[layer]).initial_state is Cell.initial_state and not self.learned
+        return (
+            type(self._layers()[layer]).initial_state is Cell.initial_state and self.learned is None
+        )
 
     def _fresh(self, batch_size: int) -> list[Tensor]:
         """`initial_state` of each layer, to be read only: large rows of zeros are one in memory."""
@@ -172,7 +174,7 @@ class Core(nn.Module):
         """One layer's state (B, S) at the start of an episode."""
         cell = self._layers()[layer]
         parts = cell.initial_state(batch_size)
-        if self.learned:
+        if self.learned is not None:
             keys = [f"{name}_{layer}" for name in cell.state_shapes]
             parts = tuple(
                 self.learned[key].expand_as(part) if key in self.learned else part
@@ -386,7 +388,7 @@ class Core(nn.Module):
         """Sample the initial parameters of all layers again, and reset a learned state."""
         for cell in self._layers():
             cell.reset_parameters(generator)
-        if self.learned:
+        if self.learned is not None:
             with torch.no_grad():
                 for name, value in self._learnable_parts().items():
                     self.learned[name].copy_(value)
@@ -449,8 +451,10 @@ class Core(nn.Module):
 
     def _dtype(self) -> torch.dtype:
         # `parameters()` first looks at every module, which takes as long as a small step.
-        first = next(iter(self._layers()[0]._parameters.values()), None)
-        return (next(self.parameters()) if first is None else first).dtype
+        for parameter in self._layers()[0]._parameters.values():
+            if parameter is not None:
+                return parameter.dtype
+        return next(self.parameters()).dtype
 
     def _check_state(self, state: Tensor, batch_size: int) -> None:
         if state.shape != (batch_size, self.state_size):

@@ -50,16 +50,15 @@ def ppo_loss(
         advantages: (T, B), normalized or not.
         settings: ranges and coefficients.
     """
-    return PPOLosses._make(
-        _ClippedLoss.apply(  # type: ignore[no-untyped-call]
-            evaluation.log_probs,
-            evaluation.values,
-            evaluation.entropy,
-            batch,
-            advantages,
-            settings,
-        )
+    losses = _ClippedLoss.apply(  # type: ignore[no-untyped-call]
+        evaluation.log_probs,
+        evaluation.values,
+        evaluation.entropy,
+        batch,
+        advantages,
+        settings,
     )
+    return PPOLosses(*losses)
 
 
 def native_ppo_losses(

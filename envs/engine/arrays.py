@@ -6,7 +6,6 @@ from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
-import array_api_compat
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,7 +15,15 @@ Array: TypeAlias = NDArray[Any]
 
 def namespace(array: Any) -> Any:
     """The array API namespace of `array`."""
-    return np if isinstance(array, np.ndarray) else array_api_compat.array_namespace(array)
+    return np if isinstance(array, np.ndarray) else _torch_namespace()
+
+
+@lru_cache(maxsize=1)
+def _torch_namespace() -> Any:
+    # Not `array_api_compat.array_namespace`, which torch 2.8 cannot compile.
+    import array_api_compat.torch
+
+    return array_api_compat.torch
 
 
 def row_starts(rows: int, width: int, like: Array) -> Array:

@@ -105,7 +105,9 @@ def _block(
 ) -> tuple[Tensor, Tensor]:
     """The same for L steps; `begins` is the step of the block in which the episode of each step
     began, (L, B), below 0 for an earlier one; None if all are."""
-    q, k, v = (part.permute(1, 2, 0, 3) for part in writes[:3])  # (B, heads, L, width)
+    q, k, v = (
+        part.permute(1, 2, 0, 3) for part in (writes.q, writes.k, writes.v)
+    )  # (B, heads, L, width)
     count = torch.arange(v.shape[2], device=v.device)
     seen = count <= count.unsqueeze(-1)  # (L, L), by a step
     if begins is not None:  # a memory that is not read may hold anything

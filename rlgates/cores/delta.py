@@ -115,7 +115,9 @@ def _block(
         begins: in which step of the block the episode of each began, (L, B), below 0 for an
             earlier one; None if all are.
     """
-    q, k, v = (part.permute(1, 2, 0, 3) for part in steps[:3])  # (B, heads, L, width)
+    q, k, v = (
+        part.permute(1, 2, 0, 3) for part in (steps.q, steps.k, steps.v)
+    )  # (B, heads, L, width)
     beta = steps.beta.permute(1, 2, 0).unsqueeze(-1)
     count = torch.arange(q.shape[2], device=q.device)
     seen = count <= count.unsqueeze(-1)  # (L, L), by a step

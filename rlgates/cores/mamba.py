@@ -162,8 +162,14 @@ class Selective(LinearCell):
             u, window = self.convolve(u, window.unflatten(-1, shape), episode_starts, native=True)
             return systems(u, rest), window.flatten(1)
 
-        scan = LinearScan(self.linear, self.read, window=math.prod(shape), before=before)
-        return scan._replace(channels=channels, behind=behind)
+        return LinearScan(
+            self.linear,
+            self.read,
+            window=math.prod(shape),
+            before=before,
+            channels=channels,
+            behind=behind,
+        )
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         convolved, _ = self._convolved(projected.unsqueeze(0), state[0], None)

@@ -182,7 +182,7 @@ class MogrifierLSTM(Stacked):
             else:
                 weights += [bias.new_empty(0, *shape), bias.new_empty(0, shape[0])]
         sizes = d, self.rounds, self.cap_input
-        return self.spec("mogrifier")._replace(sizes=sizes, weights=tuple(weights))
+        return self.spec("mogrifier", sizes=sizes, weights=tuple(weights))
 
     def _matrix(self, n: int) -> Tensor:
         """Q_n, also where it is factored."""

@@ -192,9 +192,13 @@ class RRU(Cell):
 
     def recurrence(self) -> CellSpec:
         d, g = self.hidden_size, self.inner_size
-        upper = self.bias.new_empty(0, g, g), self.bias.new_empty(0, g)
-        if self.weights:
-            upper = torch.stack(list(self.weights)), torch.stack(list(self.biases))
+        upper: tuple[Tensor, ...] = self.bias.new_empty(0, g, g), self.bias.new_empty(0, g)
+        if len(self.weights):
+            # Each by its index: torch 2.8 compiles no list of a ParameterList.
+            count = range(len(self.weights))
+            upper = tuple(
+                torch.stack([layers[k] for k in count]) for layers in (self.weights, self.biases)
+            )
         decay = self.bias.new_ones(d) if self.S is None else torch.sigmoid(_SPEED * self.S)
         first = self.weight_ih, self.bias, self.weight_hh
         weights = *first, *upper, self.weight_out, self.bias_out, decay, self.Z.expand(d)

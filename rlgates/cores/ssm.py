@@ -216,9 +216,12 @@ class S4D(LinearCell):
         return LinearStep(a, written.flatten(-3), skip * u)
 
     def recurrence(self) -> LinearScan:
-        scan = LinearScan(self.linear, self.read, is_complex=True)
-        return scan._replace(
-            channels=lambda x, *rest: (self._channels(x), rest[0]), behind=self._behind
+        return LinearScan(
+            self.linear,
+            self.read,
+            is_complex=True,
+            channels=lambda x, *rest: (self._channels(x), rest[0]),
+            behind=self._behind,
         )
 
     def read(self, h: Tensor, extra: Tensor | None) -> Tensor:

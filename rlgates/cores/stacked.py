@@ -81,14 +81,19 @@ class Stacked(Cell):
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.weight_ih, self.bias_ih + self.bias_hh)
 
-    def spec(self, cell: str, constant: float = 0.0) -> CellSpec:
+    def spec(
+        self,
+        cell: str,
+        constant: float = 0.0,
+        sizes: tuple[int, ...] | None = None,
+        weights: tuple[Tensor, ...] | None = None,
+    ) -> CellSpec:
         """The layer as data for the kernels, with the name of its cell."""
-        weights = self.weight_ih, self.bias_ih, self.weight_hh, self.bias_hh
         zoneout = self.zoneout_hidden, self.zoneout_cell
         return CellSpec(
             cell,
-            (self.hidden_size,),
-            weights,
+            sizes or (self.hidden_size,),
+            weights or (self.weight_ih, self.bias_ih, self.weight_hh, self.bias_hh),
             self.gate.key,
             self.recurrent_dropout if self.training else 0.0,
             zoneout if any(zoneout) else (),

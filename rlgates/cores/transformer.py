@@ -287,5 +287,6 @@ def _skewed(by_place: Tensor) -> Tensor:
     `gather` would have the gradient added number by number.
     """
     steps = by_place.shape[-2]
-    padded: Tensor = nn.functional.pad(by_place, (0, steps))
-    return padded.flatten(-2)[..., :-steps].unflatten(-1, (steps, -1))
+    padded = nn.functional.pad(by_place, (0, steps))
+    skewed: Tensor = padded.flatten(-2)[..., :-steps].unflatten(-1, (steps, -1))
+    return skewed

@@ -66,6 +66,16 @@ class LayerCall(NamedTuple):
     tensors: tuple[Tensor, ...]
 
 
+def _inputs(call: LayerCall) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    # torch 2.8 compiles neither slices, properties nor `_replace` of a NamedTuple.
+    return call.x, call.state, call.episode_starts, call.initial
+
+
+def _native(call: LayerCall) -> LayerCall:
+    """The same of what native code and Triton run instead of all steps at once."""
+    return LayerCall(call.spec.native, *_inputs(call), call.tensors)
+
+
 class Backend(NamedTuple):
     """One way to run a layer.
 
@@ -122,7 +132,7 @@ def _cpu_cell_unsupported_reason(call: LayerCall) -> str | None:
 
 def _cpu_cell(call: LayerCall) -> tuple[Tensor, Tensor]:
     run = ops.run if torch.compiler.is_compiling() else cpu_layer.run
-    return run(*call[:5])
+    return run(call.spec, *_inputs(call))
 
 
 def _triton_cell_unsupported_reason(call: LayerCall) -> str | None:
@@ -172,7 +182,7 @@ def _triton_scan_error() -> str | None:
 def _scan(
     call: LayerCall, function: Any = scan.scan, run_channels: scan.RunChannels | None = None
 ) -> tuple[Tensor, Tensor]:
-    return scan.run(*call[:5], function, run_channels)
+    return scan.run(call.spec, *_inputs(call), function, run_channels)
 
 
 def _cpu_scan(call: LayerCall) -> tuple[Tensor, Tensor]:
@@ -184,7 +194,7 @@ def _cpu_scan(call: LayerCall) -> tuple[Tensor, Tensor]:
 
 
 def _cpu_all_steps(call: LayerCall) -> tuple[Tensor, Tensor]:
-    return _cpu_scan(call._replace(spec=call.spec.native))
+    return _cpu_scan(_native(call))
 
 
 def _triton_scan(call: LayerCall) -> tuple[Tensor, Tensor]:
@@ -199,7 +209,7 @@ def _triton_scan(call: LayerCall) -> tuple[Tensor, Tensor]:
 
 
 def _triton_all_steps(call: LayerCall) -> tuple[Tensor, Tensor]:
-    return _triton_scan(call._replace(spec=call.spec.native))
+    return _triton_scan(_native(call))
 
 
 def _torch_scan_is_worthwhile(call: LayerCall) -> bool:
@@ -229,7 +239,7 @@ _BACKENDS: dict[type, dict[str, Backend]] = {
         "native": Backend(_cpu_unsupported_reason, _cpu_all_steps),
         "scan": Backend(
             lambda call: None,
-            lambda call: call.spec.run(*call[1:5]),
+            lambda call: call.spec.run(*_inputs(call)),
             lambda call: len(call.x) > 1,
         ),
         # After the scan, whose products of matrices run all steps of a block at once.
@@ -262,9 +272,14 @@ def _transformed_reason(tensors: Sequence[Tensor]) -> str | None:
     return None
 
 
+def _is_exporting() -> bool:
+    # In torch 2.8 `is_exporting()` is true in all that is compiled.
+    return torch.compiler._is_exporting_flag
+
+
 def _call_unsupported_reason(call: LayerCall) -> str | None:
     """Why only the plain loop can run this call; None if a backend may."""
-    if torch.compiler.is_exporting():
+    if _is_exporting():
         return "exported programs contain the plain loop alone"
     if torch.compiler.is_compiling():
         return None
@@ -366,7 +381,7 @@ def _prepared(
     threads, (steps, batch_size, _) = abi.num_threads(), requests[0].x.shape
     if len(calls) > 1 and (steps == 1 or batch_size < threads):
         threads = 1
-    return [cpu_layer.prepare(*call[:5], threads) for call in calls]
+    return [cpu_layer.prepare(call.spec, *_inputs(call), threads) for call in calls]
 
 
 def _is_plain_cpu(tensors: Sequence[Tensor | None]) -> bool:
@@ -381,7 +396,7 @@ def _is_plain_cpu(tensors: Sequence[Tensor | None]) -> bool:
 
 def grid_features(x: Tensor, *weights: Tensor) -> Tensor | None:
     """The features of `rlgates.kernels.cpu.grid.run`; None where torch has to compute them."""
-    if x.requires_grad or torch.compiler.is_exporting():
+    if x.requires_grad or _is_exporting():
         return None
     if torch.compiler.is_compiling():
         is_native = all(tensor.is_cpu and tensor.dtype is torch.float32 for tensor in (x, *weights))

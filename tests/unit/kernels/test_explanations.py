@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from importlib import metadata
 
 import pytest
 import torch
@@ -62,4 +63,4 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 0
     output = capsys.readouterr().out
     assert "ur_lstm" in output
-    assert f"torch {torch.__version__}" in output
+    assert f"torch {metadata.version('torch')}" in output
