@@ -124,6 +124,7 @@ class Core(nn.Module):
         self._widths = [[math.prod(shape) for shape in shapes] for shapes in self._shapes]
         self._layer_widths = [sum(widths) for widths in self._widths]
         self.state_size = sum(self._layer_widths)
+        self.backend_used = None  # torch 2.8 exports no module whose call adds an attribute
         self.learned = None
         if check_flag("learned_state", learned_state) and (parts := self._learnable_parts()):
             self.learned = nn.ParameterDict(parts.items())

@@ -59,7 +59,9 @@ def test_a_core_of_a_user_has_a_style_too() -> None:
     assert style("mine").color in GATE_COLORS.values()
 
 
-@pytest.mark.parametrize("study", study_names(RESULTS))
+@pytest.mark.parametrize(
+    "study", [study for study in study_names(RESULTS) if any(RESULTS.glob(f"{study}*.png"))]
+)
 def test_the_lines_of_a_committed_study_can_be_told_apart(study: str) -> None:
     rows = read_frame(RESULTS / f"{study}.csv")
     for _, group in rows.groupby("title"):
