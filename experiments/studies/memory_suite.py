@@ -18,7 +18,7 @@ from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.studies.popgym import BASE, INPUT_SIZE, PARAMETERS
 from rlgates.experiments.studies.study import TEN, EqualParameters, Study
 
-CORES = ("lstm", "gru", "ur_lstm", "f_lstm", "c_lstm", "r_lstm", "lru", "none")
+CORES = ("lstm", "gru", "ur_lstm", "f_lstm", "c_lstm", "r_lstm", "mamba", "none")
 RATES = (5e-4, 1e-3, 2e-3, 4e-3)
 """Learning rates that are tried with each core."""
 LEARNING_RATES: Mapping[str, float] = {}

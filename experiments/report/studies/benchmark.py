@@ -1,7 +1,8 @@
 """The memory benchmark: which memory scores what over all games, and what it costs.
 
-Not every memory has run in every game. A ranking is of the memories that have all of its games:
-the first is that with the most cells, memories times games, the second that with the most games.
+Not every memory has run in every game. A ranking is of the memories that have all of its games on
+some seed, and of the seeds that have all: the first is that with the most cells, memories times
+games, the second that with the most games.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Memory(NamedTuple):
             best.
         returns: the return at the end: mean over games, with its interval.
         share: the same of the scores.
-        seeds: runs of a game, the fewest.
+        seeds: those of its runs.
         mmer: the best mean return in training: mean over seeds and games.
         parameters, state_size: of the core.
         seconds: CPU time of a million steps.
@@ -65,7 +66,7 @@ class Memory(NamedTuple):
     scores: Mapping[str, Floats]
     returns: Estimate
     share: Estimate
-    seeds: int
+    seeds: frozenset[str]
     mmer: float
     parameters: int
     state_size: int
@@ -93,15 +94,21 @@ def rankings(rows: pd.DataFrame, costs: pd.DataFrame) -> list[Ranking]:
         costs: runs that were made to be timed; the time of a core that has none is that of its
             runs in `rows`.
     """
-    games = {core: set(group["title"]) for core, group in rows.groupby("core")}
+    games = {
+        core: {seed: set(runs["title"]) for seed, runs in group.groupby("seed")}
+        for core, group in rows.groupby("core")
+    }
     timed = {
         core: _seconds(group) for part in (rows, costs) for core, group in part.groupby("core")
     }
 
     def members(titles: set[str]) -> list[str]:
-        return [core for core in in_core_order(games) if titles <= games[core]]
+        return [
+            core for core in in_core_order(games) if any(map(titles.issubset, games[core].values()))
+        ]
 
-    sets = sorted(games.values(), key=lambda titles: (-len(titles), sorted(titles)))
+    every = [titles for seeds in games.values() for titles in seeds.values()]
+    sets = sorted(every, key=lambda titles: (-len(titles), sorted(titles)))
     chosen = [max(sets, key=lambda titles: len(titles) * len(members(titles))), sets[0]]
     result = []
     for titles in chosen[: 1 + (chosen[0] != chosen[1])]:
@@ -125,7 +132,9 @@ def _seconds(rows: pd.DataFrame) -> float:
 
 
 def _memory(core: str, titles: Sequence[str], rows: pd.DataFrame, seconds: float) -> Memory:
-    runs = {title: rows[rows["title"] == title] for title in titles}
+    by_seed = rows[rows["title"].isin(titles)].groupby("seed")["title"].nunique()
+    seeds = frozenset(by_seed.index[by_seed == len(titles)])
+    runs = {title: rows[(rows["title"] == title) & rows["seed"].isin(seeds)] for title in titles}
     ends = {title: numbers(run, "mean_return") for title, run in runs.items()}
     scores = {title: return_share(run.iloc[0], ends[title]) for title, run in runs.items()}
     return Memory(
@@ -133,7 +142,7 @@ def _memory(core: str, titles: Sequence[str], rows: pd.DataFrame, seconds: float
         scores=scores,
         returns=_estimate(ends.values()),
         share=_estimate(scores.values()),
-        seeds=min(map(len, runs.values())),
+        seeds=seeds,
         mmer=float(np.mean([_best(run) for run in runs.values()])),
         parameters=int(rows.iloc[0]["parameters"]),
         state_size=int(rows.iloc[0]["state_size"]),
@@ -173,7 +182,11 @@ def _overall(ranking: Ranking, rows: pd.DataFrame, costs: pd.DataFrame) -> str:
         [
             f"`{one.core}`",
             f"{one.returns.value:.2f} "
-            + (f"[{one.returns.low:.2f}, {one.returns.high:.2f}]" if one.seeds > 1 else "(1 seed)"),
+            + (
+                f"[{one.returns.low:.2f}, {one.returns.high:.2f}]"
+                if len(one.seeds) > 1
+                else "(1 seed)"
+            ),
             f"{one.mmer:.2f}",
             str(sum(core == one.core for core in first.values())),
             f"{one.parameters:,}",
@@ -315,6 +328,7 @@ def _color(one: Memory, shown: set[str]) -> str:
 
 def _draw_ranking(axes: Axes, memories: Sequence[Memory]) -> None:
     """The mean return at the end of every memory, the highest on top."""
+    memories = sorted(memories, key=lambda one: -one.share.value)
     for place, one in enumerate(memories):
         color, _, marker = style(one.core)
         axes.plot([one.share.low, one.share.high], [place, place], color=color, lw=2)
@@ -338,7 +352,11 @@ def _draw_efficiency(
     for one in memories:
         color, is_shown = _color(one, shown), one.core in shown
         games = [
-            [run for run in curves[title] if split_label(run.core)[0] == one.core]
+            [
+                run
+                for run in curves[title]
+                if split_label(run.core)[0] == one.core and str(run.seed) in one.seeds
+            ]
             for title in titles
         ]
         runs = [run for game in games for run in game]
