@@ -51,7 +51,8 @@ backends = pytest.mark.parametrize("backend", ["native", "scan"])
 def check(
     core: Core, backend: str, x: Tensor, state: Tensor, episode_starts: Tensor | None
 ) -> None:
-    single = 1e-4 if core.name == "shm" else 1e-5  # a layer norm of three inputs magnifies rounding
+    # A layer norm of three inputs magnifies rounding, and so do three layers.
+    single = 1e-4 if core.name == "shm" else 3e-5
     tolerance = 1e-13 if x.dtype == torch.float64 else single
     check_against_loop(core, x, state, episode_starts, tolerance, backend)
 
@@ -94,7 +95,7 @@ def test_equals_the_loop_however_it_is_stacked_and_cut(name: str) -> None:
         check(core, backend, *arguments)
         cuts = sorted(draw(st.sets(st.integers(1, steps - 1)))) if steps > 1 else []
         for one, other in zip(core(*arguments), run_in_pieces(core, *arguments, cuts), strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=3e-5)
 
     run()
 
