@@ -17,6 +17,7 @@ from rlgates.experiments.bench.rivals import Shape, inputs, timed_run
 MOST_UNITS = 2048
 WINDOW = 32  # of the transformers
 Forward = Callable[[Tensor], Tensor]
+Make = Callable[[Any, int, int], tuple[nn.Module, Forward]]
 
 
 class Reference(NamedTuple):
@@ -31,7 +32,7 @@ class Reference(NamedTuple):
 
     package: str
     module: str
-    make: Callable[[Any, int, int], tuple[nn.Module, Forward]]
+    make: Make
 
 
 def _first_output(layer: nn.Module) -> tuple[nn.Module, Forward]:
@@ -50,21 +51,11 @@ def _behind_linear(input_size: int, units: int, layer: nn.Module) -> tuple[nn.Mo
     return _first_output(nn.Sequential(nn.Linear(input_size, units), layer))
 
 
-def _rnn(module: Any, input_size: int, units: int) -> tuple[nn.Module, Forward]:
-    return _first_output(module.RNN(input_size, units, batch_first=True))
-
-
-def _janet(module: Any, input_size: int, units: int) -> tuple[nn.Module, Forward]:
-    return _first_output(module.JANET(input_size, units, batch_first=True))
-
-
-def _cornn(module: Any, input_size: int, units: int) -> tuple[nn.Module, Forward]:
-    return _first_output(module.coRNN(input_size, units, batch_first=True))
-
-
-def _lem(module: Any, input_size: int, units: int) -> tuple[nn.Module, Forward]:
-    # y' reads the z of the step before, not z'.
-    return _first_output(module.LEM(input_size, units, batch_first=True))
+def _recurrent(name: str) -> Make:
+    """A layer with the arguments of those in torch.nn."""
+    return lambda module, input_size, units: _first_output(
+        getattr(module, name)(input_size, units, batch_first=True)
+    )
 
 
 def _indrnn(module: Any, input_size: int, units: int) -> tuple[nn.Module, Forward]:
@@ -96,12 +87,11 @@ def _mogrifier(module: Any, input_size: int, units: int) -> tuple[nn.Module, For
     return nn.ModuleList([mogrify, cell]), forward
 
 
-def _mingru(module: Any, input_size: int, units: int) -> tuple[nn.Module, Forward]:
-    return _first_output(module.minGRU(input_size, (units + 0.5) / input_size, proj_out=False))
-
-
-def _minlstm(module: Any, input_size: int, units: int) -> tuple[nn.Module, Forward]:
-    return _first_output(module.minLSTM(input_size, (units + 0.5) / input_size, proj_out=False))
+def _minimal(name: str) -> Make:
+    """A layer whose units are given as a multiple of its inputs."""
+    return lambda module, input_size, units: _first_output(
+        getattr(module, name)(input_size, (units + 0.5) / input_size, proj_out=False)
+    )
 
 
 def _lru(module: Any, input_size: int, units: int) -> tuple[nn.Module, Forward]:
@@ -221,16 +211,17 @@ def _gtrxl(module: Any, input_size: int, units: int) -> tuple[nn.Module, Forward
 
 
 REFERENCES: dict[str, Reference] = {
-    "elman": Reference("torch", "torch.nn", _rnn),
+    "elman": Reference("torch", "torch.nn", _recurrent("RNN")),
     "indrnn": Reference("popgym", "popgym.baselines.models.indrnn", _indrnn),
-    "cornn": Reference("torchrecurrent", "torchrecurrent", _cornn),
-    "lem": Reference("torchrecurrent", "torchrecurrent", _lem),
-    "janet": Reference("torchrecurrent", "torchrecurrent", _janet),
+    "cornn": Reference("torchrecurrent", "torchrecurrent", _recurrent("coRNN")),
+    # y' reads the z of the step before, not z'.
+    "lem": Reference("torchrecurrent", "torchrecurrent", _recurrent("LEM")),
+    "janet": Reference("torchrecurrent", "torchrecurrent", _recurrent("JANET")),
     "lmu": Reference("popgym", "popgym.baselines.models.lmu", _lmu),
     "dilated_gru": Reference("esrnn", "ESRNN.utils.DRNN", _dilated_gru),
     "mogrifier": Reference("mogrifier", "mogrifier", _mogrifier),
-    "mingru": Reference("minGRU-pytorch", "minGRU_pytorch.minGRU", _mingru),
-    "minlstm": Reference("minGRU-pytorch", "minGRU_pytorch.minLSTM", _minlstm),
+    "mingru": Reference("minGRU-pytorch", "minGRU_pytorch.minGRU", _minimal("minGRU")),
+    "minlstm": Reference("minGRU-pytorch", "minGRU_pytorch.minLSTM", _minimal("minLSTM")),
     "lru": Reference("LRU-pytorch", "LRU_pytorch", _lru),
     "linear_transformer": Reference(
         "popgym", "popgym.baselines.models.linear_attention", _linear_attention

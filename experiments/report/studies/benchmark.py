@@ -26,7 +26,7 @@ from rlgates.experiments.plots.curves import (
     new_figure,
     steps_label,
 )
-from rlgates.experiments.plots.styles import in_core_order, split_label, style
+from rlgates.experiments.plots.styles import Style, in_core_order, split_label, style
 from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.rows import (
     markdown,
@@ -44,7 +44,7 @@ from rlgates.experiments.studies.popgym import PUBLISHED
 SHARE = "return, as a share of the game's range"
 ALWAYS_SHOWN = ("lstm", "gru", "none")
 MOST_SHOWN = 13  # memories in colour; more lines in one panel cannot be told apart
-OTHERS = "#BBBBBB"
+BACKGROUND = "#BBBBBB"  # of the memories that have no colour
 
 
 class Memory(NamedTuple):
@@ -322,8 +322,9 @@ def _shown(memories: Sequence[Memory]) -> set[str]:
     return {*known, *best[: MOST_SHOWN - len(known)]}
 
 
-def _color(one: Memory, shown: set[str]) -> str:
-    return style(one.core).color if one.core in shown else OTHERS
+def _look(one: Memory, shown: set[str]) -> Style:
+    look = style(one.core)
+    return look if one.core in shown else Style(BACKGROUND, "-", look.marker)
 
 
 def _draw_ranking(axes: Axes, memories: Sequence[Memory]) -> None:
@@ -350,7 +351,7 @@ def _draw_efficiency(
 ) -> None:
     """The mean over games of the evaluations in training."""
     for one in memories:
-        color, is_shown = _color(one, shown), one.core in shown
+        (color, dash, _), is_shown = _look(one, shown), one.core in shown
         games = [
             [
                 run
@@ -368,7 +369,6 @@ def _draw_efficiency(
         if is_shown:
             low, high = interval(mean_over_games, *groups)
             axes.fill_between(grid, low, high, color=color, alpha=0.1, lw=0)
-        dash = style(one.core).dash if is_shown else "-"
         axes.plot(
             grid,
             mean_over_games(*groups),
@@ -400,8 +400,7 @@ def _draw_costs(
     gap = 0.05 * (max(values) - min(values))
     named = [(one, cost) for one, cost in zip(memories, costs, strict=True) if one.core in shown]
     for one, cost in zip(memories, costs, strict=True):
-        color, front = _color(one, shown), 2 if one.core in shown else 1
-        marker = style(one.core).marker
+        (color, _, marker), front = _look(one, shown), 2 if one.core in shown else 1
         axes.plot([cost, cost], [one.share.low, one.share.high], color=color, lw=1, zorder=front)
         axes.plot(
             *(cost, one.share.value),
