@@ -74,24 +74,26 @@ class GridEncoder(BaseFeaturesExtractor):
 class LinearEncoder(BaseFeaturesExtractor):
     """A linear layer with ReLU over the flat observation, discrete ones one-hot.
 
-    It gives every core inputs of the same width, whatever the environment.
+    It gives every core inputs of the same width, whatever the environment. The parts of a
+    dictionary are concatenated in the order of the space.
 
     Args:
-        observation_space: anything but a dictionary.
+        observation_space: of one environment.
         features_dim: width of the output.
     """
 
     def __init__(self, observation_space: spaces.Space[Any], features_dim: int = 64) -> None:
-        if isinstance(observation_space, spaces.Dict):
-            raise ValueError(
-                f"LinearEncoder is for one observation, MixedEncoder for {observation_space}."
-            )
         super().__init__(observation_space, features_dim)
         width = int(get_flattened_obs_dim(observation_space))
         self.layers = nn.Sequential(nn.Flatten(), nn.Linear(width, features_dim), nn.ReLU())
 
-    def forward(self, observations: Tensor) -> Tensor:
-        """(B, ...) -> (B, features_dim)."""
+    def forward(self, observations: Tensor | dict[str, Tensor]) -> Tensor:
+        """(B, ...), or such batches by name -> (B, features_dim)."""
+        space = self._observation_space
+        if isinstance(observations, dict):
+            assert isinstance(space, spaces.Dict)
+            parts = [observations[name].flatten(1) for name in space.spaces]
+            observations = torch.cat(parts, dim=1)
         features: Tensor = self.layers(observations)
         return features
 

@@ -76,6 +76,14 @@ class EnvSpec(ABC):
         return False
 
     @property
+    def needs_previous_action(self) -> bool:
+        """Whether an observation means little without the action that led to it.
+
+        Agents should then get it, with `add_previous_action`.
+        """
+        return False
+
+    @property
     @abstractmethod
     def observation_space(self) -> spaces.Space[Any]:
         """The observations of one environment."""

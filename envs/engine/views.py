@@ -120,6 +120,7 @@ class View(EnvSpec):
     metric_names = _of_spec("metric_names")
     phase_names = _of_spec("phase_names")
     actions_can_keep_the_cue = _of_spec("actions_can_keep_the_cue")
+    needs_previous_action = _of_spec("needs_previous_action")
     chance = _of_spec("chance")
     parameters = _of_spec("parameters")
     sample = _of_spec("sample")

@@ -83,6 +83,7 @@ class MultiarmedBandit(EnvSpec):
     }
     observation_space: ClassVar[spaces.Discrete] = spaces.Discrete(2)
     metric_names: ClassVar[tuple[str, ...]] = ("is_success", "accuracy")
+    needs_previous_action: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         set_fields(

@@ -102,6 +102,7 @@ class Battleship(EnvSpec):
         "hard": {"board_size": 12},
     }
     metric_names: ClassVar[tuple[str, ...]] = ("is_success", "accuracy")
+    needs_previous_action: ClassVar[bool] = True
     fixed_length: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

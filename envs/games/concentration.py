@@ -39,7 +39,8 @@ class Concentration(EnvSpec):
     ## Observations
     `MultiDiscrete([kinds + 1] * N)`, int64: the kind of the card at each place, or `kinds` where
     it lies face down. There are 2 colours or 13 ranks. Both cards of a try that failed are still
-    visible right after it.
+    visible right after it. Which card was turned up last is not shown: POPGym's agents get it, as
+    `add_previous_action=True` does.
 
     ## Rewards
     With L the length of the longest episode: 2 / N for a match; -2 / L for two cards that do not
@@ -91,6 +92,7 @@ class Concentration(EnvSpec):
         "hard": {"num_decks": 1, "mark": "ranks"},
     }
     metric_names: ClassVar[tuple[str, ...]] = ("is_success", "accuracy")
+    needs_previous_action: ClassVar[bool] = True
     fixed_length: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -228,9 +230,7 @@ class ConcentrationMemoryPlayer:
     def reset(self, num_envs: int, seed: int | None = None) -> None:
         self._known = np.full((num_envs, self.num_cards), self.kinds)
         self._first = np.full(num_envs, -1)
-        self._num_visible = np.zeros(num_envs, dtype=np.int64)
         self._up = np.zeros((num_envs, self.num_cards), dtype=bool)
-        self._last_first = np.full(num_envs, -1)
         self._last = np.full(num_envs, -1)
 
     def act(self, observations: Array, episode_starts: Array) -> Array:

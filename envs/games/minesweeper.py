@@ -88,6 +88,7 @@ class MineSweeper(EnvSpec):
         "hard": {"size": 8, "num_mines": 10},
     }
     metric_names: ClassVar[tuple[str, ...]] = ("is_success", "accuracy")
+    needs_previous_action: ClassVar[bool] = True
     fixed_length: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +60,11 @@ class StudyResults:
                     f"{self.table} holds runs of {label}, which this version of the study does not "
                     "have. Choose other --results, or remove them."
                 )
-            # A core that is in the table but not in the study may have the settings of any core.
+            # A core that is in the table but not in the study, such as a user's own, may have the
+            # settings of any core, and what each core has for itself, such as its size.
             same_core = [run for run in candidates if run["core"] == core]
-            difference = _difference(row, same_core or candidates, bool(same_core), settings)
+            free = () if same_core else _differing_settings(candidates)
+            difference = _difference(row, same_core or candidates, settings, free)
             if difference:
                 raise ValueError(
                     f"{self.table} holds runs of {label} of another version of the study: "
@@ -108,17 +110,31 @@ def _key_columns(job: Job) -> Row:
     return {"title": title, "variant": variant, "core": core, "seed": seed}
 
 
+def _differing_settings(identities: list[dict[str, Any]]) -> list[str]:
+    """The settings in which these runs differ, apart from the core."""
+    first, *others = map(without_core, identities)
+    return [name for name in first if any(run.get(name) != first[name] for run in others)]
+
+
 def _difference(
-    row: Row, identities: list[dict[str, Any]], same_core: bool, settings: dict[str, Any]
+    row: Row, identities: list[dict[str, Any]], settings: dict[str, Any], free: Sequence[str]
 ) -> str:
-    """How the row differs from each of the identities; empty if it agrees with one of them."""
+    """How the row differs from each of the identities; empty if it agrees with one of them.
+
+    Args:
+        row: of the table.
+        identities: of runs of the study, those of the row's core if it is in the study.
+        settings: of the runs in the table, by digest.
+        free: settings that may differ.
+    """
     text = ""
     for run in reversed(identities):
         current, options = without_core(run), run["core_options"]
         before = upgraded(settings.get(row["config"], {}))
+        before |= {name: current[name] for name in free if name in before}
         if digest(current) != row["config"] and before != current:
             text = differences(before, current) if before else "its settings differ"
-        elif same_core and row["core_options"] != options_text(options):
+        elif run["core"] == row["core"] and row["core_options"] != options_text(options):
             recorded = parse_pairs(row["core_options"].split())
             text = differences({"core_options": recorded}, {"core_options": options})
         else:

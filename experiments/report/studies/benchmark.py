@@ -174,10 +174,11 @@ def _overall(ranking: Ranking, rows: pd.DataFrame, costs: pd.DataFrame) -> str:
     titles, memories = ranking
     heads = ["memory", "return at the end", "MMER", "first in", "parameters", "state"]
     heads += ["CPU time of 1 M steps"]
-    first = {
-        title: max(memories, key=lambda one: float(one.scores[title].mean())).core
-        for title in titles
-    }
+    of_ranking = rows[
+        rows["title"].isin(titles) & rows["core"].isin([one.core for one in memories])
+    ]
+    ends = _ends(of_ranking)
+    highest = _highest(ends)
     lines = [
         [
             f"`{one.core}`",
@@ -188,15 +189,12 @@ def _overall(ranking: Ranking, rows: pd.DataFrame, costs: pd.DataFrame) -> str:
                 else "(1 seed)"
             ),
             f"{one.mmer:.2f}",
-            str(sum(core == one.core for core in first.values())),
+            str(sum(ends[title, one.core] == highest[title] for title in titles)),
             f"{one.parameters:,}",
             f"{one.state_size:,}",
             time_text(one.seconds),
         ]
         for one in memories
-    ]
-    of_ranking = rows[
-        rows["title"].isin(titles) & rows["core"].isin([one.core for one in memories])
     ]
     seeds, steps = seed_numbers(of_ranking), int(numbers(of_ranking, "budget").max())
     games = "; ".join(map(title_words, titles))
@@ -207,34 +205,55 @@ def _overall(ranking: Ranking, rows: pd.DataFrame, costs: pd.DataFrame) -> str:
         + f", {steps_text(steps)} steps a run. Return at the end: of "
         f"{rows.iloc[0]['episodes']} fresh episodes with sampled actions, with a 95 % bootstrap "
         "interval over seeds (few seeds: the interval is narrow). MMER: the best mean return of "
-        "the last 100 training episodes, as POPGym reports it; it flatters runs that fall again. "
-        "First in: games in which the return at the end is the highest. State: numbers that an "
-        f"agent carries. CPU time: one thread, evaluations included, {timed}. "
-        f"{provenance(of_ranking)}.\n"
+        "the last 100 training episodes (POPGym's: of the episodes of 65,536 steps, which vary "
+        "less); it flatters runs that fall again. First in: games in which no return at the end is "
+        f"higher, to two decimals. State: numbers that an agent carries.{_diverged(of_ranking)} "
+        f"CPU time: one thread, evaluations included, {timed}. {provenance(of_ranking)}.\n"
     )
     return markdown(heads, lines) + note
 
 
+def _ends(rows: pd.DataFrame) -> dict[tuple[str, str], float]:
+    """The mean return at the end by game and core, to the decimals of the tables."""
+    groups = rows.groupby(["title", "core"], sort=False)
+    return {key: round(float(numbers(group, "mean_return").mean()), 2) for key, group in groups}
+
+
+def _highest(ends: Mapping[tuple[str, str], float]) -> dict[str, float]:
+    """The highest of them in each game."""
+    best: dict[str, float] = {}
+    for (title, _), end in ends.items():
+        best[title] = max(end, best.get(title, end))
+    return best
+
+
+def _diverged(rows: pd.DataFrame) -> str:
+    """Name the runs that ended since they diverged, and count with what they had then."""
+    groups = rows[rows["ended"] == "diverged"].groupby(["core", "title"], sort=False)
+    words = [
+        f"`{core}` on {title_words(title)} (seed{'s' * (len(group) > 1)} "
+        f"{', '.join(map(str, seed_numbers(group)))})"
+        for (core, title), group in groups
+    ]
+    return f" Diverged, and counted with what they had then: {'; '.join(words)}." if words else ""
+
+
 def _by_game(rows: pd.DataFrame) -> str:
     titles, cores = list(rows["title"].unique()), in_core_order(rows["core"])
-    ends = {
-        key: (float(numbers(group, "mean_return").mean()), _best(group))
-        for key, group in rows.groupby(["title", "core"], sort=False)
-    }
-    top = {
-        title: max(end for (game, _), (end, _) in ends.items() if game == title) for title in titles
-    }
+    groups = dict(list(rows.groupby(["title", "core"], sort=False)))
+    ends = _ends(rows)
+    highest = _highest(ends)
 
     def cell(title: str, core: str) -> str:
-        if (title, core) not in ends:
+        key = title, core
+        if key not in ends:
             return ""
-        end, best = ends[title, core]
-        text = f"{end:.2f} / {best:.2f}"
-        return f"**{text}**" if end == top[title] else text
+        text = f"{ends[key]:.2f} / {_best(groups[key]):.2f}"
+        return f"**{text}**" if ends[key] == highest[title] else text
 
     lines = [[f"`{core}`", *(cell(title, core) for title in titles)] for core in cores]
     heads = ["memory", *map(title_words, titles)]
-    note = "\nReturn at the end / MMER, means over seeds; bold: the highest return at the end.\n"
+    note = "\nReturn at the end / MMER, means over seeds; bold: no return at the end is higher.\n"
     return markdown(heads, lines) + note
 
 

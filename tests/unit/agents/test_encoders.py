@@ -67,11 +67,19 @@ def test_large_images_keep_the_encoder_of_sb3():
     assert not isinstance(policy.features_extractor, MixedEncoder)
 
 
-@pytest.mark.parametrize("game", ["RepeatFirst", "Concentration", "StatelessPendulum"])
-def test_a_linear_encoder_gives_any_observation_the_same_width(game, tmp_path):
-    env = make_vec_env(f"rlgates/{game}-v0", 2, seed=0)
+@pytest.mark.parametrize(
+    ("game", "previous"),
+    [
+        ("RepeatFirst", False),
+        ("Concentration", False),
+        ("StatelessPendulum", False),
+        ("MineSweeper", True),
+    ],
+)
+def test_a_linear_encoder_gives_any_observation_the_same_width(game, previous, tmp_path):
+    env = make_vec_env(f"rlgates/{game}-v0", 2, seed=0, add_previous_action=previous)
     model = RecurrentPPO(
-        "MlpLstmPolicy",
+        "MultiInputLstmPolicy" if previous else "MlpLstmPolicy",
         env,
         n_steps=16,
         batch_size=32,
@@ -87,6 +95,11 @@ def test_a_linear_encoder_gives_any_observation_the_same_width(game, tmp_path):
     np.testing.assert_array_equal(*chosen)
 
 
-def test_a_linear_encoder_is_not_for_dictionaries():
-    with pytest.raises(ValueError, match="LinearEncoder is for one observation, MixedEncoder"):
-        LinearEncoder(spaces.Dict({"eye": SMALL}))
+def test_a_linear_encoder_reads_the_parts_of_a_dictionary_in_their_order():
+    pair = spaces.Box(-1, 1, (2,), np.float32)
+    space = spaces.Dict({"b": pair, "a": spaces.Box(-1, 1, (1, 3), np.float32)})
+    encoder = LinearEncoder(space, features_dim=4)
+    parts = {"a": torch.randn(5, 1, 3), "b": torch.randn(5, 2)}
+    flat = torch.cat([parts[name].flatten(1) for name in space.spaces], dim=1)
+    assert torch.equal(encoder(dict(reversed(parts.items()))), encoder.layers(flat))
+    assert torch.equal(encoder(parts), encoder.layers(flat))

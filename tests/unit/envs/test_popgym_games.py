@@ -130,6 +130,14 @@ def test_every_step_is_that_of_popgym(name: str, level: str, noisy: bool) -> Non
     assert steps > EPISODES
 
 
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_games_need_the_previous_action_where_popgym_says_so(name: str) -> None:
+    original = _original(name, "easy", noisy=False)
+    shows_it = name.startswith("Labyrinth")  # in its observation
+    spec = make_env_spec(f"rlgates/{name}-v0")
+    assert spec.needs_previous_action == (original.obs_requires_prev_action and not shows_it)
+
+
 def _assert_close(observation: Any, expected: Any, name: str) -> None:
     """Equal; but a pole that is held upright doubles the last digit of a sine every few steps."""
     if name in NOISY:

@@ -123,6 +123,23 @@ def test_the_tables_have_every_run_and_published_figures(
     )
 
 
+def test_ties_are_first_together_and_diverged_runs_are_named(
+    tmp_path: Path, rows: pd.DataFrame
+) -> None:
+    cart_pole = (rows["title"] == "StatelessCartPole, easy") & (rows["core"] == "gru")
+    rows.loc[cart_pole, "mean_return"] = ["0.552", "0.651"]  # 0.6015 and 0.60 are equal here
+    rows["ended"] = [
+        "diverged" if row and seed == "1" else ""
+        for row, seed in zip(cart_pole, rows["seed"], strict=True)
+    ]
+    text = benchmark_tables(tmp_path, "popgym", rows)
+    cells = {line.split(" | ")[0]: line.split(" | ") for line in text.splitlines()[2:4]}
+    assert {name: row[3] for name, row in cells.items()} == {"| `gru`": "2", "| `none`": "1"}
+    assert "**0.60 / 0.50**" in text
+    assert "**0.60 / 0.70**" in text
+    assert "with what they had then: `gru` on Stateless Cart-Pole, easy (seed 1)." in text
+
+
 def test_one_seed_has_no_interval(tmp_path: Path, rows: pd.DataFrame) -> None:
     text = benchmark_tables(tmp_path, "popgym", rows[rows["seed"] == "0"])
     assert text.splitlines()[2].startswith("| `gru` | 0.35 (1 seed) | 0.60 | 1 |")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from rlgates.envs import make_env_spec
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.sizes import equal_size
 from rlgates.experiments.studies import STUDIES, EqualParameters
@@ -71,3 +72,11 @@ def test_every_game_is_valid_at_every_level(row: EqualParameters) -> None:
     assert config.learning_rate == LEARNING_RATES["gru"]
     made = make_core("gru", INPUT_SIZE, config.hidden_size)
     assert sum(parameter.numel() for parameter in made.parameters()) <= PARAMETERS
+
+
+def test_agents_see_the_previous_action_where_nothing_can_be_remembered_without_it() -> None:
+    for row in STUDIES["popgym"].laptop:
+        spec = make_env_spec(row.config.env, **row.config.env_settings)
+        seen = "previous_action" in getattr(spec.observation_space, "spaces", ())
+        assert seen == spec.needs_previous_action
+    assert make_env_spec("rlgates/MineSweeper-v0").needs_previous_action

@@ -98,6 +98,20 @@ def test_runs_that_a_study_does_not_have_are_not_mixed_with_its_own(tmp_path: Pa
         book.check([longer])
 
 
+def test_a_core_that_the_study_lacks_may_have_a_size_of_its_own(tmp_path: Path) -> None:
+    own = Job(replace(TINY, core="lru", hidden_size=6, folder=str(tmp_path)), 0)
+    StudyResults(tmp_path, "some", "rlgates sweep some").add(jobs.run_job(own))
+    book = StudyResults(tmp_path, "some", "rlgates sweep some")
+    lstm, gru = (replace(own.config, core=core, hidden_size=8) for core in ("lstm", "gru"))
+    # Where all cores of the study are equally large, that is a setting of the study.
+    with pytest.raises(ValueError, match="hidden_size was 6 and is now 8"):
+        book.check([Job(lstm, 0), Job(gru, 0)])
+    smaller = replace(gru, hidden_size=7)
+    book.check([Job(lstm, 0), Job(smaller, 0)])
+    with pytest.raises(ValueError, match="updates was"):
+        book.check([Job(replace(one, updates=3), 0) for one in (lstm, smaller)])
+
+
 def test_the_time_is_told_before_the_first_run_as_far_as_it_is_known(tmp_path: Path) -> None:
     made = [Job(replace(TINY, core=core, folder=str(tmp_path)), 0) for core in ("lstm", "gru")]
     book = StudyResults(tmp_path, "some", "rlgates sweep some")
