@@ -19,6 +19,7 @@ from rlgates.envs.games.labyrinth import LabyrinthEscape, LabyrinthExplore
 from rlgates.envs.games.match import ActiveMatch, PassiveMatch
 from rlgates.envs.games.memory_chain import MemoryChain
 from rlgates.envs.games.minesweeper import MineSweeper
+from rlgates.envs.games.minigrid_memory import MiniGridMemory
 from rlgates.envs.games.pendulum import NoisyStatelessPendulum, StatelessPendulum
 from rlgates.envs.games.repeat import RepeatFirst, RepeatPrevious
 from rlgates.envs.games.tmaze import ActiveTMaze, PassiveTMaze
@@ -40,6 +41,7 @@ __all__ = [
     "LabyrinthExplore",
     "MemoryChain",
     "MineSweeper",
+    "MiniGridMemory",
     "MultiarmedBandit",
     "NoisyStatelessCartPole",
     "NoisyStatelessPendulum",

@@ -93,8 +93,8 @@ class EnvBenchConfig:
     envs: tuple[str, ...] = tuple(ENVS)
     """Environments to time."""
     cases: tuple[str, ...] = ("native:64", "native:1024", "sb3:64")
-    """front_end:num_envs; the front ends are native, sb3, torch and cuda; popgym is the original
-    in gymnasium's `SyncVectorEnv`, for the games that come from there."""
+    """front_end:num_envs; the front ends are native, sb3, torch and cuda; original is the game of
+    popgym or minigrid in gymnasium's `SyncVectorEnv`, for those that come from there."""
     repeats: int = 15
     """Measurements of at least an episode; their median counts."""
     results: str = "experiments/results"

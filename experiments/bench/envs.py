@@ -43,7 +43,7 @@ def bench_envs(config: EnvBenchConfig) -> Path:
     rows = {(r["env"], r["front_end"], r["num_envs"]): r for r in read_table(path)}
     for env_id in config.envs:
         for front_end, size in cases:
-            if front_end == "popgym" and _original(env_id) is None:
+            if front_end == "original" and _original(env_id) is None:
                 continue
             rates = np.sort(measure(env_id, front_end, int(size), config.repeats)) / 1e6
             low, middle, high = rates[0], float(np.median(rates)), rates[-1]
@@ -73,7 +73,7 @@ def measure(env_id: str, front_end: str, num_envs: int, repeats: int) -> Any:
     A measurement is at least one episode long, so that it includes resets.
     """
     length = make_env_spec(env_id).max_episode_length
-    enough = 20_000 if front_end == "popgym" else 200_000
+    enough = 20_000 if front_end == "original" else 200_000
     steps = length * max(1, round(enough / (length * num_envs)))
     space = make_env_spec(env_id).action_space
     actions: Any = random_actions(space, np.random.default_rng(0), steps, num_envs)
@@ -83,7 +83,7 @@ def measure(env_id: str, front_end: str, num_envs: int, repeats: int) -> Any:
         env = BatchedEnv(make_env_spec(env_id), num_envs, seed=0)
     elif front_end == "sb3":
         env = make_vec_env(env_id, num_envs, seed=0)
-    elif front_end == "popgym":
+    elif front_end == "original":
         original = _original(env_id)
         assert original is not None
         with warnings.catch_warnings():  # the labyrinths warn that they are no good benchmark
@@ -100,14 +100,16 @@ def measure(env_id: str, front_end: str, num_envs: int, repeats: int) -> Any:
 
 
 def _original(env_id: str) -> Callable[[], Any] | None:
-    """POPGym's game of that name, with its defaults, which are those here; None if it has none.
+    """The game of that name where it comes from, with the defaults here; None if there is none.
 
     Raises:
-        ImportError: POPGym is not installed.
+        ImportError: its package is not installed.
     """
+    name = env_id.partition("/")[2].partition("-")[0]
+    if name == "MiniGridMemory":
+        return partial(importlib.import_module("minigrid.envs").MemoryEnv, 7, agent_view_size=3)
     games = importlib.import_module("popgym.envs")
-    name = env_id.partition("/")[2].partition("-")[0].replace("Stateless", "PositionOnly")
-    game: Callable[[], Any] | None = getattr(games, name, None)
+    game: Callable[[], Any] | None = getattr(games, name.replace("Stateless", "PositionOnly"), None)
     return game
 
 

@@ -125,9 +125,15 @@ def circumstances(**facts: Any) -> dict[str, Any]:
 
 
 def row_circumstances(threads: int) -> Row:
-    """Commit, machine, threads and torch, as columns of a table."""
+    """Commit, machine, load, threads and torch, as columns of a table."""
     git = git_state() or {"commit": ""}
-    facts = {"commit": git["commit"], **machine(), "threads": threads, "torch": torch.__version__}
+    facts = {
+        "commit": git["commit"],
+        **machine(),
+        "load": round(os.getloadavg()[0], 2),
+        "threads": threads,
+        "torch": torch.__version__,
+    }
     return {name: str(value) for name, value in facts.items()}
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlgates.envs import ENVS
+from rlgates.envs.adapters import minigrid
 from rlgates.envs.render.frames import draw
 from rlgates.errors import suggestion
 
@@ -40,7 +41,7 @@ def make_env(
             "and those of POPGym."
         )
     arguments = dict(settings)
-    if env_id.startswith("rlgates/MiniGrid"):
+    if env_id in minigrid.IDS:
         arguments = {"observation": "rgb", "tile_size": 32, **arguments}
     if preset is not None:
         if env_id not in ENVS:

@@ -50,7 +50,7 @@ TITLES = {
     "LabyrinthExplore": "Labyrinth Explore",
     "PassiveTMaze": "Passive T-Maze",
     "ActiveTMaze": "Active T-Maze",
-    "MiniGridMemoryS9": "MiniGrid Memory S9",
+    "MiniGridMemory": "MiniGrid Memory",
 }
 SQUARED = ("adding", "forgetting")  # whose loss is a mean squared error
 _STEPS = re.compile(r"(\w+) (\d+(?:/\d+)*)")

@@ -60,8 +60,10 @@ SCENES: dict[str, Scene] = {
         options={"key_cell": (1, 4), "start_cell": (4, 5)},
         actions=(0,),
     ),
-    "rlgates/MiniGridMemoryS9-v0": Scene(
-        "What lies in the room? Go to the same thing at the fork.", actions=(0, 0, 2, 2)
+    "rlgates/MiniGridMemory-v0": Scene(
+        "What lies in the room? Go to the same thing at the fork.",
+        settings={"size": 9},
+        options={"object": 0, "top": 1, "start": 3},
     ),
     "rlgates/PassiveTMaze-v0": Scene(
         "A sign at the start says which way to turn at the end.", options={"goal": 1}
@@ -141,11 +143,7 @@ def phase_images(env_id: str, settings: Mapping[str, Any]) -> list[Image]:
 
 
 def scene_image(env_id: str, scene: Scene) -> Image:
-    """Draw the agent's view and the whole board of a scene.
-
-    Raises:
-        ImportError: the environment needs a package that is not installed.
-    """
+    """Draw the agent's view and the whole board of a scene."""
     env = make_env(env_id, scene.settings, board=True)
     reward: Any = 0.0
     obs, _ = env.reset(seed=SEED, options=dict(scene.options) or None)
@@ -157,11 +155,7 @@ def scene_image(env_id: str, scene: Scene) -> Image:
 
 
 def draw_environments(path: Path) -> None:
-    """Draw `all_scenes` on one sheet, in two columns, with a line about each.
-
-    Raises:
-        ImportError: one of them needs a package that is not installed; nothing is drawn.
-    """
+    """Draw `all_scenes` on one sheet, in two columns, with a line about each."""
     scenes = all_scenes()
     images = [scene_image(env_id, scene) for env_id, scene in scenes.items()]
     width = max(image.shape[1] for image in images)

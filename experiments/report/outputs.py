@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -156,10 +155,6 @@ def redraw(results: Path, readme: Path) -> Iterator[Path]:
     for name in OUTPUTS:
         yield from redraw_output(name, results)
     yield write_ledger(results)
-    sheet = results / ENVIRONMENTS
-    try:
-        draw_environments(sheet)
-        yield sheet
-    except ImportError as error:
-        print(f"{sheet} is not drawn: {error}", file=sys.stderr)
+    draw_environments(results / ENVIRONMENTS)
+    yield results / ENVIRONMENTS
     yield from fill_in_pages(readme, results)

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rlgates.envs import ENVS
+from rlgates.envs.adapters import minigrid
 from rlgates.envs.render.frames import BACKGROUND, BRIGHT, FAINT, MARGIN
 from rlgates.envs.render.lettering import length, write
 from rlgates.envs.render.window import Window, WindowClosed
@@ -33,7 +34,7 @@ _KEYS = {
 
 def action_names(env_id: str, count: int) -> tuple[str, ...]:
     """Names of the `count` actions of an environment; unnamed ones are numbered."""
-    names: tuple[str, ...] = _MINIGRID if env_id.startswith("rlgates/MiniGrid") else ()
+    names: tuple[str, ...] = _MINIGRID if env_id in minigrid.IDS else ()
     if env_id in ENVS:
         names = ENVS[env_id].action_names
     return (*names, *map(str, range(len(names), count)))[:count]

@@ -58,7 +58,7 @@ TASKS = (
     Task("Passive Match 15/30/15", "PassiveMatch", _match(30), 2_000_000, 60),
     Task("Passive Match 15/90/15", "PassiveMatch", _match(90), 4_000_000, 120),
     Task("Active Match 15/30/15", "ActiveMatch", _match(30), 4_000_000, 60),
-    Task("MiniGrid-Memory S9", "MiniGridMemoryS9", {"observation": "objects"}, 2_000_000, 405),
+    Task("MiniGrid Memory S9", "MiniGridMemory", {"preset": "S9"}, 2_000_000, 405),
 )
 TUNED_ON = ("T-Maze 10", "Repeat Previous 4", "Passive Match 15/30/15")
 

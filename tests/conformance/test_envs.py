@@ -294,7 +294,8 @@ def test_the_checkers_pass(env_id):
     env = gymnasium.make(env_id, render_mode="rgb_array").unwrapped
     small = ".*minimal resolution for an image is 36x36"
     published = "(?i).*we recommend.*symmetric and normalized"  # the torque of the pendulum
-    run_the_checkers(env, small, published, render=True)
+    cells = "It seems that your observation"  # it takes every array with three axes for an image
+    run_the_checkers(env, small, published, cells, render=True)
 
 
 # Episode parameters

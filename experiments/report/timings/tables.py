@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
+
 from rlgates.experiments.plots.titles import title_words
-from rlgates.experiments.report.rows import markdown, read_frame, short_commits
+from rlgates.experiments.report.rows import markdown, numbers, read_frame, short_commits
 from rlgates.experiments.runs.files import Row, read_table, write_atomically
 
 REFERENCE = "lstm"
@@ -14,7 +16,7 @@ FRONT_ENDS = {
     "sb3": "SB3 `VecEnv`",
     "torch": "torch, CPU",
     "cuda": "torch, GPU",
-    "popgym": "POPGym, `SyncVectorEnv`",
+    "original": "original, `SyncVectorEnv`",
 }
 
 
@@ -69,10 +71,22 @@ def write_env_speed(source: Path, table: Path) -> None:
     ]
     note = (
         "\nMillion steps a second of the whole batch, with random actions and automatic "
-        f"resets: median and range of {', '.join(rows['repeats'].unique())} stretches; "
-        f"`rlgates bench envs`, commit {short_commits(rows)}.\n"
+        f"resets: median and range of {', '.join(rows['repeats'].unique())} stretches. Original: "
+        f"of popgym or minigrid. {_circumstances(rows)}; `rlgates bench envs`, commit "
+        f"{short_commits(rows)}.\n"
     )
     write_atomically(table, (markdown(["environment", *heads], lines) + note).encode())
+
+
+def _circumstances(rows: pd.DataFrame) -> str:
+    """The machine and the load of rows of timings: "AMD EPYC, 1 thread, load 0.1 to 0.4"."""
+    loads = numbers(rows[rows["load"] != ""], "load")
+    words = [
+        ", ".join(filter(None, rows["cpu"].unique())),
+        f"{', '.join(filter(None, rows['threads'].unique()))} thread",
+        *([f"load before {loads.min():g} to {loads.max():g}"] if len(loads) else []),
+    ]
+    return ", ".join(words)
 
 
 def write_task_speed(source: Path, table: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +36,6 @@ def test_an_environment_without_a_scene_is_described_by_its_first_words(
 
 
 def test_the_sheet_has_the_pictures_as_they_are(tmp_path: Path) -> None:
-    pytest.importorskip("minigrid")
     for name in ("one.png", "two.png"):
         draw_environments(tmp_path / name)
     assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
@@ -46,12 +44,3 @@ def test_the_sheet_has_the_pictures_as_they_are(tmp_path: Path) -> None:
     first = scene_image("rlgates/PassiveMatch-v0", SCENES["rlgates/PassiveMatch-v0"])
     height, width, _ = first.shape
     np.testing.assert_array_equal(sheet[LINES:, GAP // 2 :][:height, :width], first)
-
-
-def test_without_a_package_no_half_sheet_is_drawn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "minigrid.envs", None)
-    with pytest.raises(ImportError, match="minigrid"):
-        draw_environments(tmp_path / "sheet.png")
-    assert not list(tmp_path.iterdir())
