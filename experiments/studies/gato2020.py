@@ -7,12 +7,13 @@ from typing import Any
 
 from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.configs.tiers import task_config
-from rlgates.experiments.studies.study import TEN, Arm, Published, Study
+from rlgates.experiments.studies.study import FRESH, TEN, Arm, Published, Study
 
 CORES = ("gato", "gru", "lstm")
 LENGTHS = (100, 200, 400, 750)
 TWO = {"gato": {"depth": 2}}
-TORCH_BIAS = "forget bias 0"
+TORCH_BIAS = "forget bias 0"  # about that of torch.nn, which the paper has
+_BIASES = {core: {"forget_bias": 0.0} for core in ("lstm", "gru")}
 
 
 def _adding(length: int) -> TaskConfig:
@@ -30,9 +31,8 @@ def _adding(length: int) -> TaskConfig:
     )
 
 
-def _torch_bias(length: int) -> Arm:
-    """The paper's LSTM, that of torch.nn, starts with a forget bias of about 0."""
-    return Arm(_adding(length), ("lstm",), {"lstm": {"forget_bias": 0.0}}, TORCH_BIAS)
+def _torch_bias(length: int, *cores: str) -> Arm:
+    return Arm(_adding(length), cores, TWO | _BIASES, TORCH_BIAS)
 
 
 def _without(s_update: str, words: str) -> Arm:
@@ -47,7 +47,7 @@ STUDIES: dict[str, Study] = {
         source="GATO 2020, figure 2, appendix A",
         laptop=(
             *(Arm(_adding(length), CORES, TWO) for length in LENGTHS),
-            *map(_torch_bias, LENGTHS),
+            *(_torch_bias(length, "lstm") for length in LENGTHS),
             _without("zero", "s' = 0"),
             _without("increment", "s' = increment"),
         ),
@@ -56,6 +56,13 @@ STUDIES: dict[str, Study] = {
             Published("adding-gato-zero", variant="s' = 0"),
             Published("adding-gato-increment", variant="s' = increment"),
         ),
+    ),
+    "adding_torch": Study(
+        title="Adding beside the GRU and the LSTM of torch.nn, on ten fresh seeds",
+        source="GATO 2020, figure 2",
+        laptop=(_torch_bias(100, "lstm"), _torch_bias(750, "gato", "gru")),
+        full=(Published("adding-gato-100", ("lstm",)), Published("adding-gato-750")),
+        seeds=FRESH,
     ),
     "copy_aba": Study(
         title="Copy without a marker",
@@ -84,7 +91,13 @@ STUDIES: dict[str, Study] = {
     "ptb": Study(
         title="Words of the Penn Treebank",
         source="GATO 2020, table 2",
-        laptop=(Arm(replace(task_config("ptb_words"), epochs=3), CORES, _DEPTH),),
+        laptop=(
+            Arm(
+                replace(task_config("ptb_words"), epochs=3, max_grad_norm=None),
+                CORES,
+                _DEPTH | _BIASES,
+            ),
+        ),
         full=(Published("ptb_words-gato"),),
     ),
 }

@@ -11,7 +11,7 @@ from rlgates.experiments.configs.presets import PRESETS, STUDY
 from rlgates.experiments.configs.published.gu2020 import LSTMS
 from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.configs.tiers import task_config
-from rlgates.experiments.studies.study import Arm, Published, Study
+from rlgates.experiments.studies.study import FRESH, Arm, Published, Study
 from rlgates.experiments.tasks import make_task
 
 # The nine gates, those of Ohno et al., and other cells.
@@ -63,6 +63,9 @@ def _match(config: AgentConfig, preset: str, gamma: float, steps: int) -> AgentC
     return replace(config, env_settings=settings, gamma=gamma, total_steps=steps, threads=4)
 
 
+_COPY_500 = "copy", "delay", 500
+# Units as published: with 128 UR does not start to learn. A batch of 4 suffices.
+_WIDE: dict[str, Any] = {"hidden_size": 256, "batch_size": 4, "learning_rate": 2e-3}
 _ACTIVE = PRESETS["study30_active"]
 _PROGRAMS = ("lte_addition", "lte_control", "lte_program")
 # A memory as long as an episode, and a latent about as wide as the core.
@@ -90,16 +93,7 @@ STUDIES: dict[str, Study] = {
         source="Gu et al. 2020, figures 3 and 4; Ohno et al. 2022, figures 3 and 4",
         laptop=(
             _gates("copy", "delay", 100, updates=15_000),
-            # Units as published: with 128 UR does not start to learn. A batch of 4 suffices.
-            _gates(
-                "copy",
-                "delay",
-                500,
-                updates=8_000,
-                hidden_size=256,
-                batch_size=4,
-                learning_rate=2e-3,
-            ),
+            _gates(*_COPY_500, updates=8_000, **_WIDE),
             _gates("adding", "steps", 200, updates=5_000),
             _gates("adding", "steps", 750, updates=5_000),
         ),
@@ -120,6 +114,37 @@ STUDIES: dict[str, Study] = {
             ),
         ),
         full=(Published("forgetting-gu"),),
+    ),
+    "forgetting_ten": Study(
+        title="The timescales after Adding from saturated gates, on ten fresh seeds",
+        source="Gu et al. 2020, appendix E.1, figure 9",
+        laptop=(
+            Arm(
+                replace(_FORGETTING, stop_loss=None),
+                tuple(SATURATED),
+                SATURATED,
+                gates=tuple(SATURATED),
+            ),
+        ),
+        full=(Published("forgetting-gu"),),
+        seeds=FRESH,
+    ),
+    "active_match": Study(
+        title="Active Match with UR and plain gates, on ten fresh seeds",
+        source="Gu et al. 2020, figure 7",
+        laptop=(Arm(_ACTIVE, ("lstm", "ur_lstm")),),
+        full=(Arm(_match(_ACTIVE, "long", 0.96, 200_000_000), ("lstm", "ur_lstm")),),
+        seeds=tuple(range(20, 30)),
+    ),
+    "copy_adding_long": Study(
+        title="Copy over 500 blanks and Adding over 750 steps in three and four times the updates",
+        source="Gu et al. 2020, figures 3 and 4",
+        laptop=(
+            _gates(*_COPY_500, updates=24_000, **_WIDE).with_cores(LSTMS),
+            _gates("adding", "steps", 750, updates=20_000).with_cores(LSTMS),
+        ),
+        full=(Published("copy-gu"), Published("adding-gu")),
+        seeds=FRESH[:5],
     ),
     "match": Study(
         title="Passive and Active Match without distractor rewards, PPO and A2C",

@@ -93,7 +93,7 @@ STUDIES: dict[str, Study] = {
         source="Hung et al. 2019, Key-To-Door; google-deepmind/deepmind-research, tvt",
         laptop=(
             *_arms(_key_to_door(30, 1_500_000), "ur_rma"),
-            *_arms(_key_to_door(90, 4_000_000)),
+            *_arms(_key_to_door(90, 4_000_000), "ur_rma"),
         ),
         full=tuple(_arms(_RELEASED)),
     ),

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.configs.tiers import PARTS, task_config
-from rlgates.experiments.studies.study import TEN, Arm, Options, Published, Study
+from rlgates.experiments.studies.study import FRESH, TEN, Arm, Options, Published, Study
 
 CORES = ("s_lstm", "lstm", "r_lstm", "f_lstm", "ff_lstm", "c_lstm", "janet", "nru")
 
@@ -22,7 +22,7 @@ def _options(length: int) -> Options:
     }
 
 
-def _tied(task: str, settings: dict[str, Any], length: int, stop: float) -> Arm:
+def _tied(task: str, settings: dict[str, Any], length: int, stop: float, **changes: Any) -> Arm:
     config = TaskConfig(
         task=task,
         task_settings=settings,
@@ -32,9 +32,15 @@ def _tied(task: str, settings: dict[str, Any], length: int, stop: float) -> Arm:
         batch_size=16,
         stop_loss=stop,
     )
-    return Arm(config, CORES, _options(length), gates=("lstm", "r_lstm", "f_lstm", "c_lstm"))
+    shown = ("lstm", "r_lstm", "f_lstm", "c_lstm")
+    return Arm(replace(config, **changes), CORES, _options(length), gates=shown)
 
 
+_COPY = "copy", {"delay": 100, "cues": "one"}, 100, 0.104
+_ADDING = "adding", {"steps": 200}, 200, 0.0083
+# In two epochs, at the rates of the paper.
+_MNIST = replace(task_config("smnist"), hidden_size=64, epochs=2, max_grad_norm=1.0)
+_SLOWER = ("s_lstm", "nru")
 _DIGITS = replace(task_config("digits"), hidden_size=64)
 _SPEECH = task_config("speech_commands")
 
@@ -42,15 +48,44 @@ STUDIES: dict[str, Study] = {
     "tied_gates": Study(
         title="Copy and Adding with tied gates",
         source="Ohno et al. 2022, figures 3, 4 and 5",
+        laptop=(_tied(*_COPY), _tied(*_ADDING)),
+        full=(Published("copy-ohno"), Published("adding-ohno")),
+    ),
+    "tied_copy": Study(
+        title="Copy with tied gates in ten times the updates, and the iterated fast gate",
+        source="Ohno et al. 2022, figure 4, appendix D",
         laptop=(
-            _tied("copy", {"delay": 100, "cues": "one"}, 100, 0.104),
-            _tied("adding", {"steps": 200}, 200, 0.0083),
+            _tied(*_COPY, updates=50_000),
+            _tied(*_ADDING).with_cores(("f_lstm", "ff_lstm")),
         ),
-        full=(
-            Published("copy-ohno"),
-            Published("adding-ohno"),
-            Published("adding-ohno-timescales", variant="timescales"),
+        full=(Published("copy-ohno"),),
+        seeds=FRESH,
+    ),
+    "tied_timescales": Study(
+        title="How timescales grow while Adding is learned",
+        source="Ohno et al. 2022, figure 5",
+        # All cores make all updates, whether or not they have solved it.
+        laptop=(
+            _tied(*_ADDING, learning_rate=1e-2, stop_loss=None).with_cores(
+                ("lstm", "r_lstm", "f_lstm", "c_lstm")
+            ),
         ),
+        full=(Published("adding-ohno-timescales"),),
+        seeds=FRESH,
+    ),
+    "tied_smnist": Study(
+        title="MNIST pixel by pixel with tied gates",
+        source="Ohno et al. 2022, tables 2 and 4",
+        laptop=(
+            Arm(
+                replace(_MNIST, learning_rate=5e-4),
+                ("lstm", "r_lstm", "f_lstm", "ff_lstm", "c_lstm", "janet", "ur_lstm", "uf_lstm"),
+                _options(784),
+            ),
+            Arm(replace(_MNIST, learning_rate=2e-4), _SLOWER),
+        ),
+        full=(Published("smnist-ohno"),),
+        seeds=FRESH[:5],
     ),
     "tied_pixels": Study(
         title="Images pixel by pixel with tied gates",

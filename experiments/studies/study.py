@@ -21,6 +21,7 @@ from rlgates.registry import check_options
 
 Options = Mapping[str, Mapping[str, Any]]
 TEN = tuple(range(10))  # seeds
+FRESH = tuple(range(10, 20))  # of studies that test again what others have been looked at for
 Chart = Literal["curves", "heat", "lengths", "benchmark"]
 
 

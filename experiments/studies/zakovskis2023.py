@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from rlgates.experiments.configs.published.zakovskis2023 import ABLATED, ABLATIONS, HEAT_SIZES
 from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.configs.tiers import task_config
 from rlgates.experiments.studies.space import SPACE, Range
-from rlgates.experiments.studies.study import Arm, EqualParameters, Published, Study
+from rlgates.experiments.studies.study import FRESH, TEN, Arm, EqualParameters, Published, Study
 
 CORES = ("rru", "gru", "lstm", "mogrifier")
 MUSIC = ("jsb", "nottingham", "musedata", "piano")
@@ -40,14 +41,24 @@ _SPACE = SPACE | {
 }
 
 
+def _with_dropout(rate: float) -> dict[str, dict[str, Any]]:
+    """The options of each core."""
+    return {core: {name: rate} for core, name in _DROPOUT.items()}
+
+
 def _equal(config: TaskConfig, inputs: int, parameters: int) -> EqualParameters:
-    """The other cells with as many parameters as the RRU of 128 units, as the paper has them."""
-    return EqualParameters(config, CORES[1:], parameters, inputs, variant="equal parameters")
+    """The other cells with the parameters of the RRU of 128 units, and its dropout.
+
+    The paper has them equal, and added recurrent dropout to each.
+    """
+    options = _with_dropout(0.5)
+    return EqualParameters(
+        config, CORES[1:], parameters, inputs, options, variant="equal parameters"
+    )
 
 
 def _dropout(rate: float) -> Arm:
-    options = {core: {name: rate} for core, name in _DROPOUT.items()}
-    return Arm(_NOTTINGHAM, CORES, options, variant=f"dropout {rate:g}")
+    return Arm(_NOTTINGHAM, CORES, _with_dropout(rate), variant=f"dropout {rate:g}")
 
 
 STUDIES: dict[str, Study] = {
@@ -97,6 +108,19 @@ STUDIES: dict[str, Study] = {
             )
         ),
     ),
+    "rru_start": Study(
+        title="The residual cell with other weights at the start, on ten fresh seeds",
+        source="Zakovskis et al. 2023, table 2",
+        laptop=(
+            Arm(_NOTTINGHAM, ("rru",)),
+            Arm(_NOTTINGHAM, ("rru",), {"rru": ABLATIONS["start-0.95"][0]}, WITHOUT["start-0.95"]),
+        ),
+        full=(
+            Published("nottingham-rru", ("rru",)),
+            Published("nottingham-rru-start-0.95", variant=WITHOUT["start-0.95"]),
+        ),
+        seeds=FRESH,
+    ),
     "rate_size": Study(
         title="Learning rate and size",
         source="Zakovskis et al. 2023, figure 2",
@@ -125,5 +149,6 @@ STUDIES: dict[str, Study] = {
             Published("nottingham-rru-dropout"),
             Published("ptb_chars-rru-dropout"),
         ),
+        seeds=TEN,
     ),
 }

@@ -121,12 +121,16 @@ class RunGroup(NamedTuple):
         """Select their rows in `<study><suffix>.csv`, in the order of the seeds.
 
         Of a study of ours only the seeds that it names count and, where seeds were added after
-        a look at the results, those alone.
+        a look at the results, those alone. Of other tables than that of the runs (`suffix`) those
+        of runs that diverged are left out.
         """
         selected = self._select(results.table(self.study + suffix))
         if selected.empty:
             return selected
-        if not suffix:
+        if suffix:
+            runs = self.rows(results)
+            selected = selected[selected["seed"].isin(runs.loc[runs["diverged_at"] == "", "seed"])]
+        else:
             selected = with_best(selected, self._select(results.table(f"{self.study}_curves")))
         if study := STUDIES.get(self.study):
             tested = [str(seed) for seed in study.added or study.seeds]
