@@ -11,9 +11,9 @@ from rlgates.experiments.studies.study import FRESH, TEN, Arm, Published, Study
 
 CORES = ("gato", "gru", "lstm")
 LENGTHS = (100, 200, 400, 750)
-TWO = {"gato": {"depth": 2}}
+TWO: dict[str, dict[str, Any]] = {"gato": {"depth": 2}}
 TORCH_BIAS = "forget bias 0"  # about that of torch.nn, which the paper has
-_BIASES = {core: {"forget_bias": 0.0} for core in ("lstm", "gru")}
+_BIASES: dict[str, dict[str, Any]] = {core: {"forget_bias": 0.0} for core in ("lstm", "gru")}
 
 
 def _adding(length: int) -> TaskConfig:

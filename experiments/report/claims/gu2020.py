@@ -209,7 +209,7 @@ CLAIMS: tuple[Claim, ...] = (
         "figure 9",
         "The smallest timescale after that is over 10 times smaller with a refine gate (the "
         "caption says UR, the text R).",
-        Moves(*(_timescales(core) for core in ("lstm", "r_lstm")), "shortest", factor=10),
+        Moves(_timescales("lstm"), _timescales("r_lstm"), "shortest", factor=10),
         _FORGETTING,
     ),
     Claim(
