@@ -25,6 +25,10 @@ from rlgates.experiments.plots.titles import title_words
 POINTS = 120  # of a curve over seeds
 LEGEND_COLUMNS = 7
 LEGEND_COLUMNS_PER_PANEL = 4
+LETTERS, HANDLE = (
+    12,
+    9,
+)  # of a legend: letters in an inch, and as many as a line before a name takes
 MANY = 6  # with more cores in one panel, single seeds are not plotted
 WIDTH = 7.5  # of a figure of one panel, in inches
 CHARACTERS = 15  # of a legend's note, an inch
@@ -49,6 +53,7 @@ RC_PARAMS: Any = {
     "xtick.color": "#444444",
     "ytick.color": "#444444",
     "legend.frameon": False,
+    "legend.handlelength": 3,  # the longest dash and its gap
     "savefig.facecolor": "white",
 }
 
@@ -320,7 +325,9 @@ def plot_panels(
         named |= dict(zip(labels, handles, strict=True))
     label_all(all_axes[: len(panels)])
     cores = in_core_order(named)
-    lines = -(-len(cores) // min(LEGEND_COLUMNS, LEGEND_COLUMNS_PER_PANEL * grid.shape[1]))
+    fitting = int(LETTERS * figure.bbox.width / figure.dpi // (max(map(len, cores)) + HANDLE))
+    most = min(LEGEND_COLUMNS, LEGEND_COLUMNS_PER_PANEL * grid.shape[1], max(1, fitting))
+    lines = -(-len(cores) // most)
     legend = figure.legend(
         [named[core] for core in cores],
         cores,

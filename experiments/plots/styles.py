@@ -117,7 +117,7 @@ def style(label: str) -> Style:
     color, place = _place(name)
     if variant:
         digest = sha256(variant.encode()).digest()
-        color = _shade(color, is_light=bool(digest[5] % 2))
+        color = _shade(color, 2 * digest[17] / 255 - 1)
         place += 1 + digest[0] % (len(LINES) - 1)
     elif name == NONE:
         return Style(MUTED, (0, (1, 1)), "X")
@@ -135,13 +135,14 @@ def _place(name: str) -> tuple[str, int]:
     plain, shift = FAMILIES[family]
     color = plain if name == family else GATE_COLORS[gate]
     if shift >= len(LINES) and name != family:
-        color = _shade(color, is_light=False)
+        color = _shade(color, -0.9)
     return color, shift + list(GATE_COLORS).index(gate)
 
 
-def _shade(color: str, is_light: bool) -> str:
-    """A colour on its way to white, or to black."""
-    red, green, blue = (0.6 * part + 0.4 * is_light for part in to_rgb(color))
+def _shade(color: str, light: float) -> str:
+    """A colour on its way to black (-1), or to white (1)."""
+    goal, part = (1.0, 0.65 * light) if light > 0 else (0.0, -0.45 * light)
+    red, green, blue = (channel + part * (goal - channel) for channel in to_rgb(color))
     return to_hex((red, green, blue))
 
 

@@ -22,7 +22,7 @@ CORES = ("lstm", "gru", "ur_lstm", "f_lstm", "c_lstm", "r_lstm", "mamba", "none"
 RATES = (5e-4, 1e-3, 2e-3, 4e-3)
 """Learning rates that are tried with each core."""
 LEARNING_RATES: Mapping[str, float] = {}
-"""The best of `RATES` for each core; those that were not searched yet have `popgym`'s."""
+"""The best of `RATES` for each core; those that were not searched yet have that of `BASE`."""
 
 
 class Task(NamedTuple):
@@ -95,6 +95,12 @@ STUDIES: dict[str, Study] = {
         laptop=tuple(map(_row, TASKS)),
         seeds=TEN,
         chart="benchmark",
+    ),
+    # One task stands for all, as in `popgym_costs`.
+    "memory_suite_costs": Study(
+        title="What a run of each core costs in the study memory_suite",
+        laptop=(_row(TASKS[5]._replace(steps=200_000)),),
+        seeds=(100,),
     ),
     "memory_suite_rates": Study(
         title="Which learning rate each core has in the study memory_suite",

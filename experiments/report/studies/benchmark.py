@@ -16,7 +16,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
 
-from rlgates.experiments.analysis.stats import Estimate, Floats, interval
+from rlgates.experiments.analysis.stats import (
+    Estimate,
+    Floats,
+    interval,
+    p_gained,
+    paired_difference,
+)
 from rlgates.experiments.plots.curves import (
     BAND,
     LEGEND_COLUMNS,
@@ -42,7 +48,14 @@ from rlgates.experiments.runs.text import steps_text, time_text
 from rlgates.experiments.studies.popgym import PUBLISHED
 
 SHARE = "return, as a share of the game's range"
-ALWAYS_SHOWN = ("lstm", "gru", "none")
+BASE = "lstm"
+SEEDS = 5  # of both memories, below which no p can be small
+_GAINED = (
+    "Share gained: mean over games of the score, 0 for a game's worst return and 1 for its best, "
+    "less that of the run with the same seed; p: how often chance alone would make it as large, "
+    "over all exchanges of signs. "
+)
+ALWAYS_SHOWN = (BASE, "gru", "none")
 MOST_SHOWN = 13  # memories in colour; more lines in one panel cannot be told apart
 BACKGROUND = "#BBBBBB"  # of the memories that have no colour
 
@@ -56,7 +69,7 @@ class Memory(NamedTuple):
             best.
         returns: the return at the end: mean over games, with its interval.
         share: the same of the scores.
-        seeds: those of its runs.
+        by_seed: the mean score over games of each seed.
         mmer: the best mean return in training: mean over seeds and games.
         parameters, state_size: of the core.
         seconds: CPU time of a million steps.
@@ -66,7 +79,7 @@ class Memory(NamedTuple):
     scores: Mapping[str, Floats]
     returns: Estimate
     share: Estimate
-    seeds: frozenset[str]
+    by_seed: Mapping[str, float]
     mmer: float
     parameters: int
     state_size: int
@@ -142,7 +155,11 @@ def _memory(core: str, titles: Sequence[str], rows: pd.DataFrame, seconds: float
         scores=scores,
         returns=_estimate(ends.values()),
         share=_estimate(scores.values()),
-        seeds=seeds,
+        by_seed=pd.DataFrame(
+            {title: dict(zip(runs[title]["seed"], scores[title], strict=True)) for title in titles}
+        )
+        .mean(axis=1)
+        .to_dict(),
         mmer=float(np.mean([_best(run) for run in runs.values()])),
         parameters=int(rows.iloc[0]["parameters"]),
         state_size=int(rows.iloc[0]["state_size"]),
@@ -172,8 +189,9 @@ def benchmark_tables(results: Path, name: str, rows: pd.DataFrame) -> str:
 
 def _overall(ranking: Ranking, rows: pd.DataFrame, costs: pd.DataFrame) -> str:
     titles, memories = ranking
-    heads = ["memory", "return at the end", "MMER", "first in", "parameters", "state"]
-    heads += ["CPU time of 1 M steps"]
+    gains = _gains(memories)
+    heads = ["memory", "return at the end", *[f"share gained over `{BASE}`"] * bool(gains)]
+    heads += ["MMER", "first in", "parameters", "state", "CPU time of 1 M steps"]
     of_ranking = rows[
         rows["title"].isin(titles) & rows["core"].isin([one.core for one in memories])
     ]
@@ -185,9 +203,10 @@ def _overall(ranking: Ranking, rows: pd.DataFrame, costs: pd.DataFrame) -> str:
             f"{one.returns.value:.2f} "
             + (
                 f"[{one.returns.low:.2f}, {one.returns.high:.2f}]"
-                if len(one.seeds) > 1
+                if len(one.by_seed) > 1
                 else "(1 seed)"
             ),
+            *([gains.get(one.core, "")] if gains else []),
             f"{one.mmer:.2f}",
             str(sum(ends[title, one.core] == highest[title] for title in titles)),
             f"{one.parameters:,}",
@@ -204,13 +223,30 @@ def _overall(ranking: Ranking, rows: pd.DataFrame, costs: pd.DataFrame) -> str:
         + (f"seeds {seeds[0]} to {seeds[-1]} or as many as there are" if seeds[1:] else "one seed")
         + f", {steps_text(steps)} steps a run. Return at the end: of "
         f"{rows.iloc[0]['episodes']} fresh episodes with sampled actions, with a 95 % bootstrap "
-        "interval over seeds (few seeds: the interval is narrow). MMER: the best mean return of "
+        "interval over seeds (few seeds: the interval is narrow). "
+        f"{_GAINED if gains else ''}MMER: the best mean return of "
         "the last 100 training episodes (POPGym's: of the episodes of 65,536 steps, which vary "
         "less); it flatters runs that fall again. First in: games in which no return at the end is "
         f"higher, to two decimals. State: numbers that an agent carries.{_diverged(of_ranking)} "
         f"CPU time: one thread, evaluations included, {timed}. {provenance(of_ranking)}.\n"
     )
     return markdown(heads, lines) + note
+
+
+def _gains(memories: Sequence[Memory]) -> dict[str, str]:
+    """What each memory gains over `BASE`, seed for seed, where both have enough seeds."""
+    base = next((one.by_seed for one in memories if one.core == BASE), {})
+    cells = {}
+    for one in memories:
+        seeds = sorted(one.by_seed.keys() & base.keys())
+        if one.core != BASE and len(seeds) >= SEEDS:
+            ours, theirs = (np.array([by[seed] for seed in seeds]) for by in (one.by_seed, base))
+            gain = paired_difference(ours, theirs)
+            p, side = min((p_gained(ours - theirs), ""), (p_gained(theirs - ours), " against"))
+            cells[one.core] = (
+                f"{gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}], p{side} = {p:.2g}"
+            )
+    return cells
 
 
 def _ends(rows: pd.DataFrame) -> dict[tuple[str, str], float]:
@@ -375,7 +411,7 @@ def _draw_efficiency(
             [
                 run
                 for run in curves[title]
-                if split_label(run.core)[0] == one.core and str(run.seed) in one.seeds
+                if split_label(run.core)[0] == one.core and str(run.seed) in one.by_seed
             ]
             for title in titles
         ]

@@ -140,6 +140,31 @@ def test_ties_are_first_together_and_diverged_runs_are_named(
     assert "with what they had then: `gru` on Stateless Cart-Pole, easy (seed 1)." in text
 
 
+def test_gains_over_the_lstm_are_tested_seed_for_seed(tmp_path: Path) -> None:
+    # In both games the GRU is better on all seeds but one.
+    ends = {"lstm": [0.1 * seed for seed in range(6)]}
+    ends["gru"] = [end + (0.3 if seed else -0.3) for seed, end in enumerate(ends["lstm"])]
+    rows = to_frame(
+        run(core, title, seed, end, end)
+        for core, values in ends.items()
+        # The order of the rows does not matter.
+        for seed, end in sorted(enumerate(values), reverse=core == "gru")
+        for title in GAMES
+    )
+    text = benchmark_tables(tmp_path, "memory_suite", rows)
+    heads, _, gru, lstm = (
+        [cell.strip() for cell in line.split("|")] for line in text.splitlines()[:4]
+    )
+    assert heads[3] == "share gained over `lstm`"
+    # 0.3 is 0.15 of a range from -1 to 1, and 0.3 of one from 0. Of 64 choices of signs seven are
+    # as good: those with at most one loss.
+    assert gru[3].startswith("+0.150 [")
+    assert gru[3].endswith("p = 0.11")
+    assert lstm[3] == ""
+    few = rows[rows["seed"].isin(list("0123"))]
+    assert "share gained" not in benchmark_tables(tmp_path, "memory_suite", few)
+
+
 def test_one_seed_has_no_interval(tmp_path: Path, rows: pd.DataFrame) -> None:
     text = benchmark_tables(tmp_path, "popgym", rows[rows["seed"] == "0"])
     assert text.splitlines()[2].startswith("| `gru` | 0.35 (1 seed) | 0.60 | 1 |")
