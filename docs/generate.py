@@ -167,10 +167,21 @@ def size(core: Core) -> str:
     resets = (
         f"The state of a sequence is {core.state_size:,} numbers. Where `episode_starts` is true, "
         "it is set to its initial value before the step, and no gradient goes back beyond. "
-        "`learned_state=True` learns that value. [What happens to the state](../guides/state.md)."
+        f"{_learns(core)} [What happens to the state](../guides/state.md)."
     )
     heads = ("part of the state", "shape", "initially")
     return "\n\n".join(("## Size and state", words, table(heads, parts), resets))
+
+
+def _learns(core: Core) -> str:
+    """Say what `learned_state` does, for a core of one layer."""
+    cell = core.cells[0]
+    if cell.learnable is None or set(cell.learnable) == set(cell.state_shapes):
+        return "`learned_state=True` learns that value."
+    if not cell.learnable:
+        return "`learned_state=True` does nothing here: only this value makes sense."
+    parts = ", ".join(f"`{name}`" for name in cell.learnable)
+    return f"`learned_state=True` learns that of {parts}; the others only make sense as they are."
 
 
 def backends(family: str) -> str:

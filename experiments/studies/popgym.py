@@ -31,7 +31,7 @@ INPUT_SIZE = 64
 RATES = (5e-4, 1.5e-3, 5e-3)
 """Learning rates that are tried with each core, on `TUNED_ON`."""
 TUNED_ON = ("RepeatPrevious", "CountRecall", "NoisyStatelessCartPole")
-LEARNING_RATES: Mapping[str, float] = {
+LEARNING_RATES: dict[str, float] = {
     **dict.fromkeys(("lstm", "ur_lstm", "f_lstm", "c_lstm", "slstm", "mlstm", "mogrifier"), 5e-3),
     **dict.fromkeys(("gru", "janet", "nru", "rru", "gato", "cornn", "gilr", "minlstm"), 5e-3),
     **dict.fromkeys(("mingru", "ur_mingru", "ffm", "s4d", "mamba", "mamba2", "gtrxl"), 5e-3),
@@ -42,7 +42,7 @@ LEARNING_RATES: Mapping[str, float] = {
     **dict.fromkeys(("none", "frame_stack", "lru", "lmu", "transformer"), 5e-4),
 }
 """The best of `RATES` for each core, by its returns at the end, as a share of the best, on average
-over `TUNED_ON`. A core of a user's own has `BASE`'s."""
+over `TUNED_ON`. A core of a user's own has `BASE`'s, unless its module adds a rate here."""
 PUBLISHED: Mapping[tuple[str, str], float] = {
     ("RepeatPrevious, medium", "gru"): -0.315,
     ("RepeatPrevious, medium", "lmu"): 0.789,

@@ -16,7 +16,7 @@ class SweepConfig:
     """Which runs of a study to make, and where."""
 
     tier: Tier = "laptop"
-    """laptop: an hour or two on two CPU cores; full: as published; smoke: the grid of laptop in
+    """laptop: minutes to a day on two CPU cores; full: as published; smoke: the grid of laptop in
     seconds, with the tables beside the runs instead of in `results`."""
     tasks: tuple[str, ...] = ()
     """Tasks or environments, by title or the beginning of a title; all by default."""

@@ -34,7 +34,7 @@ class Attention(Cell):
     under autocast.
     """
 
-    learnable = ()
+    learnable = ()  # before an episode there are no steps to attend to
 
     def __init__(
         self,

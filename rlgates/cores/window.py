@@ -274,7 +274,7 @@ class Positional(Cell):
     """
 
     first_layer_options = ("input_scale",)
-    learnable = ()
+    learnable = ()  # an episode begins with step 0
 
     def __init__(
         self,

@@ -300,6 +300,7 @@ LEAKY = """
 import torch
 from torch import nn
 from rlgates import Cell, register_core
+from rlgates.experiments.studies.popgym import LEARNING_RATES
 
 class Leaky(Cell):
     def __init__(self, input_size, hidden_size, rate=0.9):
@@ -319,6 +320,7 @@ class Leaky(Cell):
         nn.init.uniform_(self.linear.weight, -0.5, 0.5, generator=generator)
 
 register_core("leaky", Leaky)
+LEARNING_RATES["leaky"] = 0.01
 """
 
 
@@ -331,6 +333,8 @@ def test_a_core_of_a_users_module_joins_the_table() -> None:
     rows = {row["core"]: row for row in read_table(Path("runs/popgym_smoke/popgym_smoke.csv"))}
     assert set(rows) == {"leaky", "gru"}
     assert (rows["leaky"]["state_size"], rows["gru"]["state_size"]) == ("16", "16")
+    settings = read_json(Path("runs/popgym_smoke/popgym_smoke.json"))
+    assert settings[rows["leaky"]["config"]]["learning_rate"] == 0.01
     line[line.index("my_memory:leaky")] = "no_such:leaky"
     failed = subprocess.run(line, capture_output=True, text=True)
     assert failed.returncode == 2
