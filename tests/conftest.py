@@ -10,6 +10,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from support import game_parity
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -130,12 +131,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--golden", action="store_true", help="write digests of new environments")
     parser.addoption("--faults", type=int, default=1, help="times as many faults and updates")
     parser.addoption("--parity", type=Path, help="write the errors against the twins as CSV")
+    parser.addoption("--game-parity", type=Path, help="write how games differ from their originals")
     parser.addoption(
         "--random-cases", default="0:100", help="cases that test_random_shapes.py runs: A:B, or A"
     )
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    games = session.config.getoption("game_parity")
+    if games is not None:
+        games.write_text(game_parity.table())
     path, harness = session.config.getoption("parity"), sys.modules.get("support.twin_harness")
     if path is None or harness is None:
         return

@@ -21,6 +21,7 @@ from rlgates.experiments.report.timings.ppo_speed import write_ppo_speed
 from rlgates.experiments.report.timings.tables import (
     write_core_costs,
     write_env_speed,
+    write_game_parity,
     write_task_speed,
 )
 from rlgates.experiments.runs.files import write_atomically
@@ -59,6 +60,7 @@ OUTPUTS: dict[str, Output] = {
     "core_growth": Output(draw_core_growth, ("core_growth.json",), ("core_growth.png",)),
     "ppo_speed": Output(write_ppo_speed, ("ppo_speed.json",), ("ppo_speed.md",)),
     "env_speed": Output(write_env_speed, ("env_speed.csv",), ("env_speed.md",)),
+    "game_parity": Output(write_game_parity, ("game_parity.csv",), ("game_parity.md",)),
     "task_speed": Output(write_task_speed, ("task_speed.csv",), ("task_speed.md",)),
     "saturation": Output(draw_saturation, ("saturation.csv",), ("saturation.md", "saturation.png")),
     "gate_analysis": Output(draw_refine_gate, ("gate_analysis.csv",), ("gate_analysis.png",)),

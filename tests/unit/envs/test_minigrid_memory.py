@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.game_parity import differences
 
 from rlgates.envs import BatchedEnv, MiniGridMemory, make_env_spec
 from rlgates.envs.engine.players import play
@@ -26,13 +27,14 @@ def test_every_step_is_that_of_minigrid(preset: str, view_size: int, all_actions
     )
     assert spec.max_episode_length == game.max_steps
     rng, player = np.random.default_rng(0), spec.memory_player()
-    ends = set()
+    ends, seen = set(), differences("MiniGridMemory", preset)
     for episode in range(8):
         expected, _ = game.reset(seed=episode)
         env = BatchedEnv(spec, 1, seed=0)
         observation, _ = env.reset(options=_draws(game))
         player.reset(1, episode)
         starts, ended = np.ones(1, dtype=bool), False
+        seen.add(observation[0], 0, False, (expected["image"], 0, False))
         while not ended:
             np.testing.assert_array_equal(observation[0], expected["image"])
             random = rng.integers(spec.action_space.n, size=1)
@@ -45,6 +47,9 @@ def test_every_step_is_that_of_minigrid(preset: str, view_size: int, all_actions
             observation, our_reward, ended, _, info = env.step(chosen)
             assert our_reward[0] == np.float32(reward)
             assert ended[0] == (terminated or truncated)
+            shown = info["final_obs"] if ended[0] else observation
+            original = expected["image"], np.float32(reward), terminated or truncated
+            seen.add(shown[0], our_reward, ended, original)
         np.testing.assert_array_equal(info["final_obs"][0], expected["image"])
         assert info["is_success"][0] == (reward > 0)
         ends.add((terminated, reward > 0))
