@@ -28,7 +28,9 @@ from rlgates.experiments.report.outputs import OUTPUTS, redraw_output
 from rlgates.experiments.report.timings.core_speed import Comparison, read_speed
 from rlgates.experiments.report.timings.ppo_speed import REFERENCES, SB3_ONE_CORE, SB3_TWO_CORES
 from rlgates.experiments.report.timings.tables import read_costs
+from rlgates.experiments.runs.files import read_table
 from rlgates.experiments.runs.provenance import machine
+from rlgates.registry import CORES
 
 ENV = "rlgates/PassiveMatch-v0"
 RESULTS = Path(__file__).parents[3] / "experiments" / "results"
@@ -419,3 +421,9 @@ def test_environments_are_timed(tmp_path: Path, capsys: pytest.CaptureFixture[st
     heads = ("environment", "`BatchedEnv` x 2,000", "SB3 `VecEnv` x 2,000", "torch, CPU x 2,000")
     assert f"| {' | '.join(heads)} |" in text
     assert f"| `{ENV}` | {rows[0]['million_steps']} M [" in text
+
+
+def test_the_error_of_every_core_was_measured() -> None:
+    rows = {row["core"]: row for row in read_table(RESULTS / "parity.csv")}
+    assert set(CORES) <= set(rows)
+    assert all(float(row["float64"]) < 1e-11 for row in rows.values())
