@@ -22,6 +22,7 @@ from rlgates.experiments.analysis.stats import (
     interval,
     p_gained,
     paired_difference,
+    performance_profile,
 )
 from rlgates.experiments.plots.curves import (
     BAND,
@@ -42,7 +43,7 @@ from rlgates.experiments.report.rows import (
     seed_numbers,
 )
 from rlgates.experiments.report.studies.costs import time_ticks
-from rlgates.experiments.report.studies.paired import label_profile, plot_profile
+from rlgates.experiments.report.studies.paired import THRESHOLDS, label_profile, plot_profile
 from rlgates.experiments.report.studies.returns import read_return_curves, return_share
 from rlgates.experiments.runs.text import steps_text, time_text
 from rlgates.experiments.studies.popgym import PUBLISHED
@@ -353,7 +354,8 @@ def draw_benchmark(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
         )
         handles, labels = panels["profile"].get_legend_handles_labels()
         order = [labels.index(core) for core in in_core_order(labels)]
-        others = f"grey: the others of the {len(memories)}" if len(shown) < len(memories) else ""
+        others = "grey, or a number: the others, as numbered on the left"
+        largest = max(one.parameters for one in memories)
         figure.legend(
             [handles[index] for index in order],
             [labels[index] for index in order],
@@ -363,7 +365,8 @@ def draw_benchmark(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
                 figure,
                 f"means over {len(titles)} games, which count equally",
                 f"{BAND} over seeds, and so is a line through a marker",
-                others,
+                others if len(shown) < len(memories) else "",
+                f"cores of at most {largest:,} parameters",
             ),
             title_fontsize=9,
         )
@@ -377,6 +380,11 @@ def _shown(memories: Sequence[Memory]) -> set[str]:
     return {*known, *best[: MOST_SHOWN - len(known)]}
 
 
+def _ranked(memories: Sequence[Memory]) -> list[Memory]:
+    """As in the panel of all memories: the highest share first."""
+    return sorted(memories, key=lambda one: -one.share.value)
+
+
 def _look(one: Memory, shown: set[str]) -> Style:
     look = style(one.core)
     return look if one.core in shown else Style(BACKGROUND, "-", look.marker)
@@ -384,12 +392,13 @@ def _look(one: Memory, shown: set[str]) -> Style:
 
 def _draw_ranking(axes: Axes, memories: Sequence[Memory]) -> None:
     """The mean return at the end of every memory, the highest on top."""
-    memories = sorted(memories, key=lambda one: -one.share.value)
+    memories = _ranked(memories)
     for place, one in enumerate(memories):
         color, _, marker = style(one.core)
         axes.plot([one.share.low, one.share.high], [place, place], color=color, lw=2)
         axes.plot(one.share.value, place, color=color, marker=marker, ms=7, mec="white", mew=0.5)
-    axes.set_yticks(range(len(memories)), [one.core for one in memories], fontsize=9)
+    names = [f"{one.core}  {place}" for place, one in enumerate(memories, 1)]
+    axes.set_yticks(range(len(memories)), names, fontsize=9)
     axes.set_ylim(len(memories) - 0.5, -0.5)
     axes.grid(axis="x", lw=0.4)
     axes.set_title("At the end", loc="left")
@@ -441,8 +450,12 @@ def _draw_efficiency(
 def _draw_profile(axes: Axes, memories: Sequence[Memory], shown: set[str]) -> None:
     """The share of runs above each score."""
     for one in memories:
+        groups = list(one.scores.values())
         if one.core in shown:
-            plot_profile(axes, one.core, list(one.scores.values()), width=2)
+            plot_profile(axes, one.core, groups, width=2)
+        else:
+            profile = performance_profile(groups, THRESHOLDS).value
+            axes.plot(THRESHOLDS, profile, color=BACKGROUND, lw=0.6, zorder=1)
     axes.set_title("Performance profile", loc="left")
     label_profile(axes, f"{SHARE} τ")
 
@@ -450,7 +463,8 @@ def _draw_profile(axes: Axes, memories: Sequence[Memory], shown: set[str]) -> No
 def _draw_costs(
     axes: Axes, memories: Sequence[Memory], shown: set[str], costs: Sequence[float], words: str
 ) -> None:
-    """The mean return at the end against a cost, with the names of those that are shown."""
+    """The mean return at the end against a cost, with names, or the places in the ranking."""
+    places = {one.core: str(place) for place, one in enumerate(_ranked(memories), 1)}
     values = [one.share.value for one in memories]
     gap = 0.05 * (max(values) - min(values))
     named = [(one, cost) for one, cost in zip(memories, costs, strict=True) if one.core in shown]
@@ -466,6 +480,15 @@ def _draw_costs(
             mew=0.5,
             zorder=front,
         )
+        if one.core not in shown:
+            axes.annotate(
+                places[one.core],
+                (cost, one.share.value),
+                xytext=(5, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=6.5,
+            )
     heights = _apart([one.share.value for one, _ in named], gap)
     for (one, cost), height in zip(named, heights, strict=True):
         axes.annotate(
