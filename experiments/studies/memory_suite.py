@@ -3,23 +3,26 @@
 The LSTM and the GRU start as those of torch.nn (forget bias 0); the linear core is the one that
 learned most in `popgym`, and `none` is the floor. The learning rate of each core is the best of
 `RATES` by `memory_suite_rates`, on three of the tasks with three seeds that are not reported. All
-else is equal: the recurrent PPO of `popgym`, with normalized rewards. The seeds and their number
-were fixed before the first run.
+else is equal: the recurrent PPO of `popgym` with normalized rewards, and in Match, where no core
+learns anything with it, that of the study `match`, whose settings were found with an LSTM with UR
+gates. The seeds and their number were fixed before the first run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from rlgates.experiments.configs.agent import match
 from rlgates.experiments.configs.gym import GymConfig
+from rlgates.experiments.configs.presets import PRESETS
 from rlgates.experiments.studies.popgym import BASE, INPUT_SIZE, PARAMETERS
 from rlgates.experiments.studies.study import TEN, EqualParameters, Study
 
 CORES = ("lstm", "gru", "ur_lstm", "f_lstm", "c_lstm", "r_lstm", "mamba", "none")
-RATES = (5e-4, 1e-3, 2e-3, 4e-3)
+RATES = (1e-3, 2e-3, 4e-3, 8e-3)
 """Learning rates that are tried with each core."""
 LEARNING_RATES: Mapping[str, float] = {}
 """The best of `RATES` for each core; those that were not searched yet have that of `BASE`."""
@@ -35,6 +38,7 @@ class Task(NamedTuple):
         steps: the budget.
         episode: most steps of an episode, for the initial timescales of the chrono LSTM.
         worst: the least return; the best is 1 everywhere, so that the tasks have a mean.
+        ppo: settings of PPO, in place of those of `popgym`.
     """
 
     title: str
@@ -43,10 +47,31 @@ class Task(NamedTuple):
     steps: int
     episode: int
     worst: float = 0.0
+    ppo: Mapping[str, Any] = MappingProxyType({"normalize": True})
 
 
-def _match(distractor_steps: int) -> dict[str, Any]:
-    return {**match(distractor_steps), "choice_reward": 1.0}
+def _match(game: str, distractor_steps: int, steps: int) -> Task:
+    """Match with the agent of the study `match`: its encoder, and rollouts of whole episodes."""
+    agent, episode = (
+        PRESETS["study30_active" if game == "Active" else "study30"],
+        30 + distractor_steps,
+    )
+    return Task(
+        title=f"{game} Match 15/{distractor_steps}/15",
+        env=f"{game}Match",
+        settings={**match(distractor_steps), "choice_reward": 1.0},
+        steps=steps,
+        episode=episode,
+        ppo={
+            "n_envs": agent.n_envs,
+            "n_steps": episode,
+            "batch_size": agent.n_envs * episode // agent.n_minibatches,
+            "gamma": agent.gamma,
+            "ent_coef": agent.ent_coef,
+            "vf_coef": agent.vf_coef,
+            "policy_kwargs": {**BASE.policy_kwargs, "features_extractor_class": "grid"},
+        },
+    )
 
 
 TASKS = (
@@ -55,9 +80,9 @@ TASKS = (
     Task("Memory Chain 30", "MemoryChain", {"memory_length": 30}, 500_000, 31, -1.0),
     Task("Repeat First", "RepeatFirst", {}, 500_000, 51, -1.0),
     Task("Repeat Previous 4", "RepeatPrevious", {"k": 4}, 500_000, 51, -1.0),
-    Task("Passive Match 15/30/15", "PassiveMatch", _match(30), 2_000_000, 60),
-    Task("Passive Match 15/90/15", "PassiveMatch", _match(90), 4_000_000, 120),
-    Task("Active Match 15/30/15", "ActiveMatch", _match(30), 4_000_000, 60),
+    _match("Passive", 30, 2_000_000),
+    _match("Passive", 90, 4_000_000),
+    _match("Active", 30, 4_000_000),
     Task("MiniGrid Memory S9", "MiniGridMemory", {"preset": "S9"}, 2_000_000, 405),
 )
 TUNED_ON = ("T-Maze 10", "Repeat Previous 4", "Passive Match 15/30/15")
@@ -72,8 +97,8 @@ def _row(task: Task, **changes: Any) -> EqualParameters:
         env_settings=task.settings,
         total_steps=task.steps,
         eval_every=task.steps // 10,
-        normalize=True,
         worst_return=task.worst,
+        **task.ppo,
     )
     torch_bias = {"forget_bias": 0.0}
     options = {"lstm": torch_bias, "gru": torch_bias, "c_lstm": {"t_max": float(task.episode)}}
