@@ -69,6 +69,7 @@ def _match(game: str, distractor_steps: int, steps: int) -> Task:
             "gamma": agent.gamma,
             "ent_coef": agent.ent_coef,
             "vf_coef": agent.vf_coef,
+            "core_options": agent.core_options,  # of the cores that have them
             "policy_kwargs": {**BASE.policy_kwargs, "features_extractor_class": "grid"},
         },
     )
