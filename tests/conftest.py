@@ -10,7 +10,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from support import game_parity
+from support import game_parity, public_parity
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
@@ -132,6 +132,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--faults", type=int, default=1, help="times as many faults and updates")
     parser.addoption("--parity", type=Path, help="write the errors against the twins as CSV")
     parser.addoption("--game-parity", type=Path, help="write how games differ from their originals")
+    parser.addoption("--public-parity", type=Path, help="write how cores differ from public ones")
     parser.addoption(
         "--random-cases", default="0:100", help="cases that test_random_shapes.py runs: A:B, or A"
     )
@@ -141,6 +142,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     games = session.config.getoption("game_parity")
     if games is not None:
         games.write_text(game_parity.table())
+    public = session.config.getoption("public_parity")
+    if public is not None:
+        public.write_text(public_parity.table())
     path, harness = session.config.getoption("parity"), sys.modules.get("support.twin_harness")
     if path is None or harness is None:
         return

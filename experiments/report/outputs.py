@@ -22,6 +22,7 @@ from rlgates.experiments.report.timings.tables import (
     write_core_costs,
     write_env_speed,
     write_game_parity,
+    write_public_parity,
     write_task_speed,
 )
 from rlgates.experiments.runs.files import write_atomically
@@ -61,6 +62,7 @@ OUTPUTS: dict[str, Output] = {
     "ppo_speed": Output(write_ppo_speed, ("ppo_speed.json",), ("ppo_speed.md",)),
     "env_speed": Output(write_env_speed, ("env_speed.csv",), ("env_speed.md",)),
     "game_parity": Output(write_game_parity, ("game_parity.csv",), ("game_parity.md",)),
+    "public_parity": Output(write_public_parity, ("public_parity.csv",), ("public_parity.md",)),
     "task_speed": Output(write_task_speed, ("task_speed.csv",), ("task_speed.md",)),
     "saturation": Output(draw_saturation, ("saturation.csv",), ("saturation.md", "saturation.png")),
     "gate_analysis": Output(draw_refine_gate, ("gate_analysis.csv",), ("gate_analysis.png",)),

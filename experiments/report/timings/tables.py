@@ -105,6 +105,27 @@ def write_game_parity(source: Path, table: Path) -> None:
     write_atomically(table, (markdown(heads, lines) + note).encode())
 
 
+def write_public_parity(source: Path, table: Path) -> None:
+    """Write a line per core: how far its outputs are from those of a public implementation."""
+    lines = [
+        (
+            f"`{row.core}`",
+            f"{row.package} {row.version}",
+            str(row.dtype),
+            f"{float(row.largest):.1g}",
+            str(row.note),
+        )
+        for row in read_frame(source).itertuples()
+    ]
+    heads = ("core", "public implementation", "precision", "largest difference", "note on it")
+    note = (
+        "\nOutputs of a few steps from a zero state, with the same random weights and inputs; in "
+        "float32 where the public code rounds to it. What is not installed is left out. "
+        "`pytest tests/parity --public-parity experiments/results/public_parity.csv`.\n"
+    )
+    write_atomically(table, (markdown(heads, lines) + note).encode())
+
+
 def _circumstances(rows: pd.DataFrame) -> str:
     """The machine and the load of rows of timings: "AMD EPYC, 1 thread, load 0.1 to 0.4"."""
     loads = numbers(rows[rows["load"] != ""], "load")
