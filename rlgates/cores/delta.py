@@ -247,7 +247,8 @@ class GatedDeltaNet(DeltaRule):
     norm divides by the root mean square over w, eps 1e-5, and has a gain for each of w. The cell
     alone: the short convolutions of the authors' layer, the bias of beta and the residual term are
     left out; `frame_conv` is a convolution. Their factor 1/sqrt(key_size) of the queries goes with
-    the norm, and is left out too: outputs differ where eps counts, by 0.02 at most.
+    the norm, and is left out too: outputs differ where eps counts, by 0.02 at most. Lengths have no
+    eps here, 1e-6 there.
 
     Initialization: weights from U[-1/sqrt(n), 1/sqrt(n)] for n inputs, exp(A) from U[1, 16] (the
     authors: from 0) and softplus(b_a) log-uniform in [0.001, 0.1], as in Mamba-2; gains 1.

@@ -171,7 +171,8 @@ class MLSTM(Cell):
         h  = sigmoid(W_o x + b_o) * [r of all heads]          the output
 
     Computed as in eq. 25 to 27 and the authors' code, with C and n divided by exp(m) and
-    m' = max(log f + m, log i), so that nothing overflows; that code adds 1e-6 to the denominator.
+    m' = max(log f + m, log i), so that nothing overflows; that code adds 1e-6 to the denominator,
+    and its later version (xLSTM 7B) caps the arguments of i and f at 15 by a tanh.
     The cell alone: the paper's block around it belongs to the layers around it.
 
     Weights: `weight` and `bias`, stacked q, k, v, o, then the heads' i and f; from

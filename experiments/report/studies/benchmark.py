@@ -2,7 +2,7 @@
 
 Not every memory has run in every game. A ranking is of the memories that have all of its games on
 some seed, and of the seeds that have all: the first is that with the most cells, memories times
-games, the second that with the most games.
+games, the second that with the most games of those that `FEWEST` memories have.
 """
 
 from __future__ import annotations
@@ -46,10 +46,12 @@ from rlgates.experiments.report.studies.costs import time_ticks
 from rlgates.experiments.report.studies.paired import THRESHOLDS, label_profile, plot_profile
 from rlgates.experiments.report.studies.returns import read_return_curves, return_share
 from rlgates.experiments.runs.text import steps_text, time_text
+from rlgates.experiments.studies import STUDIES
 from rlgates.experiments.studies.popgym import PUBLISHED
 
 SHARE = "return, as a share of the game's range"
 BASE = "lstm"
+FEWEST = 3  # memories of a ranking beside the first
 SEEDS = 5  # of both memories, below which no p can be small
 _GAINED = (
     "Share gained: mean over games of the score, 0 for a game's worst return and 1 for its best, "
@@ -123,7 +125,9 @@ def rankings(rows: pd.DataFrame, costs: pd.DataFrame) -> list[Ranking]:
 
     every = [titles for seeds in games.values() for titles in seeds.values()]
     sets = sorted(every, key=lambda titles: (-len(titles), sorted(titles)))
-    chosen = [max(sets, key=lambda titles: len(titles) * len(members(titles))), sets[0]]
+    first = max(sets, key=lambda titles: len(titles) * len(members(titles)))
+    wider = [titles for titles in sets if len(titles) > len(first)]
+    chosen = [first, next((one for one in wider if len(members(one)) >= FEWEST), first)]
     result = []
     for titles in chosen[: 1 + (chosen[0] != chosen[1])]:
         order = [title for title in rows["title"].unique() if title in titles]
@@ -139,6 +143,16 @@ def read_costs(results: Path, name: str) -> pd.DataFrame:
     """The runs of a study that were made to be timed, one after another."""
     rows = read_frame(results / f"{name}_costs.csv")
     return rows if len(rows) else pd.DataFrame(columns=["core", "seconds", "steps"])
+
+
+def _in_order(name: str, rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the games in the order of the study, if it is one of ours."""
+    study = STUDIES.get(name)
+    configs = [getattr(row, "config", None) for row in study.laptop] if study else []
+    order = {config.title: place for place, config in enumerate(configs) if config}
+    return rows.sort_values(
+        "title", key=lambda titles: titles.map(order).fillna(len(order)), kind="stable"
+    )
 
 
 def _seconds(rows: pd.DataFrame) -> float:
@@ -183,7 +197,7 @@ def benchmark_tables(results: Path, name: str, rows: pd.DataFrame) -> str:
         name: of the study.
         rows: its runs.
     """
-    costs = read_costs(results, name)
+    rows, costs = _in_order(name, rows), read_costs(results, name)
     ranked = [_overall(ranking, rows, costs) for ranking in rankings(rows, costs)]
     return "\n".join((*ranked, _by_game(rows), *_published(rows)))
 
@@ -329,6 +343,7 @@ def draw_benchmark(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
     Returns:
         the files written; none with fewer than two memories to compare.
     """
+    rows = _in_order(name, rows)
     titles, memories = rankings(rows, read_costs(results, name))[0]
     if len(memories) < 2:
         return []

@@ -86,13 +86,18 @@ def test_memories_are_ranked_by_their_return_over_all_games(rows: pd.DataFrame) 
 
 
 def test_games_that_few_memories_have_are_ranked_apart(tmp_path: Path, rows: pd.DataFrame) -> None:
-    others = [run(core, "RepeatFirst, easy", 0, 0.1, 0.2) for core in ("lstm", "lru", "s5")]
+    others = [run(core, "RepeatFirst, easy", 0, 0.1, 0.2) for core in ("lstm", "lru", "s5", "rtu")]
+    others.append(run("lru", "StatelessCartPole, easy", 0, 0.1, 0.2))
     rows = pd.concat([rows, to_frame(others)], ignore_index=True)
     most, widest = rankings(rows, read_costs(tmp_path, "popgym"))
     assert most.titles == ["RepeatFirst, easy"]
-    assert [one.core for one in most.memories] == ["lmu", "gru", "lstm", "lru", "s5", "none"]
+    order = ["lmu", "gru", "lstm", "lru", "s5", "rtu", "none"]
+    assert [one.core for one in most.memories] == order
     assert widest.titles == list(GAMES)
-    assert [one.core for one in widest.memories] == ["gru", "none"]
+    assert [one.core for one in widest.memories] == ["gru", "lru", "none"]
+    # Without the LRU there are two memories in both games, which make no ranking of their own.
+    (most,) = rankings(rows[rows["core"] != "lru"], read_costs(tmp_path, "popgym"))
+    assert most.titles == ["RepeatFirst, easy"]
     text = benchmark_tables(tmp_path, "popgym", rows)
     assert "Mean over 1 games (Repeat First, easy)" in text
     assert "Mean over 2 games (Repeat First, easy; Stateless Cart-Pole, easy)" in text
