@@ -51,7 +51,7 @@ def write_core_costs(costs: Path, parity: Path, table: Path) -> None:
         "experiments/results/parity.csv`. Time: of a forward and a backward pass, relative to "
         f"`{REFERENCE}` in neighbouring runs ({'; '.join(rows['setting'].unique())}); native code "
         "where a core has it, else many steps at once in torch, else the plain loop: `rlgates "
-        "bench cores`, commit "
+        f"bench cores`, {', '.join(filter(None, rows['cpu'].unique()))}, commit "
         f"{short_commits(rows)}.\n"
     )
     write_atomically(table, (markdown(heads, lines) + note).encode())
