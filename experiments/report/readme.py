@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from gymnasium import spaces
 
-from rlgates.envs import ENVS, make_env_spec
+from rlgates.envs import ENVS, BatchedEnv, EnvSpec, make_env_spec
 from rlgates.envs.engine.actions import ActionSpace
+from rlgates.envs.engine.players import play
 from rlgates.experiments.report.claims.ledger import judge_claims, verdict_summary
 from rlgates.experiments.report.rows import markdown
 from rlgates.experiments.report.timings.tables import read_costs
@@ -16,6 +18,7 @@ from rlgates.experiments.runs.files import write_atomically
 from rlgates.gates import GATES
 from rlgates.registry import CORES, make_core
 
+PLAYED = 200  # episodes of each scripted player
 SIZE = 64  # inputs and units of the measured cores
 
 
@@ -60,9 +63,13 @@ def gates_table() -> str:
     return markdown(heads, lines)
 
 
+@cache
 def envs_table() -> str:
-    """ENVS as a Markdown table."""
-    heads = ("id", "environment", "observation", "actions", "steps", "guessing", "presets")
+    """ENVS as a Markdown table, with the returns of scripted players."""
+    heads = (
+        *("id", "environment", "observation", "actions", "steps", "guessing"),
+        *("with memory", "without", "presets"),
+    )
     lines = []
     for env_id, kind in ENVS.items():
         spec = make_env_spec(env_id)
@@ -74,10 +81,17 @@ def envs_table() -> str:
             _actions(spec.action_space),
             f"{spec.max_episode_length:,}",
             "" if spec.chance is None else f"{spec.chance:.2f}",
+            *(f"{mean:.2f}" for mean in _players_returns(spec)),
             " ".join(presets if len(presets) < 10 else (presets[0], "...", presets[-1])),
         )
         lines.append(cells)
     return markdown(heads, lines)
+
+
+def _players_returns(spec: EnvSpec) -> Iterator[float]:
+    """The mean returns of the scripted players with and without memory."""
+    for player in (spec.memory_player(), spec.reactive_player()):
+        yield play(BatchedEnv(spec, PLAYED), player, PLAYED)["episode_return"]
 
 
 def _actions(space: ActionSpace) -> str:
