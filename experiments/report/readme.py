@@ -81,17 +81,21 @@ def envs_table() -> str:
             _actions(spec.action_space),
             f"{spec.max_episode_length:,}",
             "" if spec.chance is None else f"{spec.chance:.2f}",
-            *(f"{mean:.2f}" for mean in _players_returns(spec)),
+            *_players_returns(spec),
             " ".join(presets if len(presets) < 10 else (presets[0], "...", presets[-1])),
         )
         lines.append(cells)
     return markdown(heads, lines)
 
 
-def _players_returns(spec: EnvSpec) -> Iterator[float]:
-    """The mean returns of the scripted players with and without memory."""
-    for player in (spec.memory_player(), spec.reactive_player()):
-        yield play(BatchedEnv(spec, PLAYED), player, PLAYED)["episode_return"]
+def _players_returns(spec: EnvSpec) -> list[str]:
+    """The mean returns of the scripted players with and without memory, if there are any."""
+    try:
+        players = spec.memory_player(), spec.reactive_player()
+    except NotImplementedError:  # a user's game
+        return ["", ""]
+    results = (play(BatchedEnv(spec, PLAYED), player, PLAYED) for player in players)
+    return [f"{result['episode_return']:.2f}" for result in results]
 
 
 def _actions(space: ActionSpace) -> str:
