@@ -138,7 +138,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if exitstatus:
+        return
     games = session.config.getoption("game_parity")
     if games is not None:
         games.write_text(game_parity.table())

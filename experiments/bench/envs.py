@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import time
 import warnings
 from collections.abc import Callable
@@ -40,10 +41,11 @@ def bench_envs(config: EnvBenchConfig) -> Path:
         if front_end == "cuda":
             find_device(front_end, ("cuda", "cpu"))
     (path,) = OUTPUTS["env_speed"].source_paths(Path(config.results))
+    load = os.getloadavg()[0]
     rows = {(r["env"], r["front_end"], r["num_envs"]): r for r in read_table(path)}
     for env_id in config.envs:
         for front_end, size in cases:
-            if front_end == "original" and _original(env_id) is None:
+            if front_end == "original" and original(env_id) is None:
                 continue
             rates = np.sort(measure(env_id, front_end, int(size), config.repeats)) / 1e6
             low, middle, high = rates[0], float(np.median(rates)), rates[-1]
@@ -55,7 +57,7 @@ def bench_envs(config: EnvBenchConfig) -> Path:
                 "low": f"{low:.3g}",
                 "high": f"{high:.3g}",
                 "repeats": str(config.repeats),
-                **row_circumstances(torch.get_num_threads()),
+                **row_circumstances(torch.get_num_threads(), load),
             }
             print(
                 f"{env_id:<26} {front_end:<6} x {int(size):>6,}  {middle:8.3f} M steps/s "
@@ -84,11 +86,11 @@ def measure(env_id: str, front_end: str, num_envs: int, repeats: int) -> Any:
     elif front_end == "sb3":
         env = make_vec_env(env_id, num_envs, seed=0)
     elif front_end == "original":
-        original = _original(env_id)
-        assert original is not None
+        make = original(env_id)
+        assert make is not None
         with warnings.catch_warnings():  # the labyrinths warn that they are no good benchmark
             warnings.simplefilter("ignore", DeprecationWarning)
-            env = SyncVectorEnv([original] * num_envs)
+            env = SyncVectorEnv([make] * num_envs)
     else:
         device = "cuda" if front_end == "cuda" else "cpu"
         env = make_torch_env(env_id, num_envs, seed=0, device=device)
@@ -99,7 +101,7 @@ def measure(env_id: str, front_end: str, num_envs: int, repeats: int) -> Any:
     return np.array([steps * num_envs / play() for _ in range(repeats)])
 
 
-def _original(env_id: str) -> Callable[[], Any] | None:
+def original(env_id: str) -> Callable[[], Any] | None:
     """The game of that name where it comes from, with the defaults here; None if there is none.
 
     Raises:

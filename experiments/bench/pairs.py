@@ -124,13 +124,13 @@ def circumstances(**facts: Any) -> dict[str, Any]:
     }
 
 
-def row_circumstances(threads: int) -> Row:
-    """Commit, machine, load, threads and torch, as columns of a table."""
+def row_circumstances(threads: int, load: float) -> Row:
+    """Commit, machine, load before, threads and torch, as columns of a table."""
     git = git_state() or {"commit": ""}
     facts = {
         "commit": git["commit"],
         **machine(),
-        "load": round(os.getloadavg()[0], 2),
+        "load": round(load, 2),
         "threads": threads,
         "torch": torch.__version__,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from dataclasses import replace
@@ -55,6 +56,7 @@ def timed(name: str, config: TaskBenchConfig) -> Row:
     base = task_config(name, core=config.core)
     settings = {**base.task_settings, **PARTS.get(name, {})}
     run = TaskRun(replace(base, task_settings=settings), 0)
+    load = os.getloadavg()[0]
     batch_times: list[float] = []
     update_times: list[float] = []
     draw = run.feed.draw
@@ -88,5 +90,5 @@ def timed(name: str, config: TaskBenchConfig) -> Row:
         "ratio": f"{update / batch:.1f}",
         "slowest_batch_ms": f"{1e3 * max(batch_times):.3f}",
         "updates": str(len(update_times)),
-        **row_circumstances(run.config.threads),
+        **row_circumstances(run.config.threads, load),
     }

@@ -12,6 +12,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from rlgates.envs import make_env_spec
 from rlgates.errors import unknown_choice
 from rlgates.experiments.configs.agent import AgentConfig, match
 
@@ -37,6 +38,12 @@ def smoke(config: AgentConfig) -> AgentConfig:
         threads=1,
         folder="runs/smoke",
     )
+
+
+def previous_action(env_id: str, **settings: Any) -> dict[str, Any]:
+    """The settings, with the previous action where an observation means little without it."""
+    needed = make_env_spec(env_id, **settings).needs_previous_action
+    return {**settings, **({"add_previous_action": True} if needed else {})}
 
 
 # Small tasks on which a core can be judged in a minute.
@@ -88,7 +95,10 @@ PRESETS: dict[str, AgentConfig] = {
 PRESETS.update(
     {
         re.sub("(?<=[a-z])(?=[A-Z])", "_", game).lower(): replace(
-            MINUTE, env=f"rlgates/{game}-v0", env_settings={}, reward_scale=1.0
+            MINUTE,
+            env=f"rlgates/{game}-v0",
+            env_settings=previous_action(f"rlgates/{game}-v0"),
+            reward_scale=1.0,
         )
         for game in (
             *("Autoencode", "Battleship", "Concentration", "CountRecall", "HigherLower"),

@@ -25,10 +25,8 @@ from rlgates.experiments.plots.titles import title_words
 POINTS = 120  # of a curve over seeds
 LEGEND_COLUMNS = 7
 LEGEND_COLUMNS_PER_PANEL = 4
-LETTERS, HANDLE = (
-    12,
-    9,
-)  # of a legend: letters in an inch, and as many as a line before a name takes
+LETTERS = 12  # of a legend, in an inch
+HANDLE = 9  # letters that are as wide as the line before a name
 MANY = 6  # with more cores in one panel, single seeds are not plotted
 WIDTH = 7.5  # of a figure of one panel, in inches
 CHARACTERS = 15  # of a legend's note, an inch

@@ -116,6 +116,7 @@ def style(label: str) -> Style:
     name, variant = split_label(label)
     color, place = _place(name)
     if variant:
+        # Of the bytes the one that keeps the variants of our studies furthest apart.
         digest = sha256(variant.encode()).digest()
         color = _shade(color, 2 * digest[17] / 255 - 1)
         place += 1 + digest[0] % (len(LINES) - 1)

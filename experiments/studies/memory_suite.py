@@ -3,9 +3,10 @@
 The LSTM and the GRU start as those of torch.nn (forget bias 0); the linear core is the one that
 learned most in `popgym`, and `none` is the floor. The learning rate of each core is the best of
 `RATES` by `memory_suite_rates`, on three of the tasks with three seeds that are not reported. All
-else is equal: the recurrent PPO of `popgym` with normalized rewards, and in Match, where no core
-learns anything with it, that of the study `match`, whose settings were found with an LSTM with UR
-gates. The seeds and their number were fixed before the first run.
+else is equal: the recurrent PPO of `popgym` with normalized rewards and float observations, and in
+Match, where no core learns anything with it, that of the study `match`, whose settings were found
+with an LSTM with UR gates (there all cores that can scale their inputs do). The seeds and their
+number were fixed before the first run.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Task(NamedTuple):
         env: its id.
         settings: of it.
         steps: the budget.
-        episode: most steps of an episode, for the initial timescales of the chrono LSTM.
+        episode: most steps of an episode, for the initial timescales of the chrono LSTM; in Match
+            also those of a rollout.
         worst: the least return; the best is 1 everywhere, so that the tasks have a mean.
         ppo: settings of PPO, in place of those of `popgym`.
     """
@@ -52,10 +54,8 @@ class Task(NamedTuple):
 
 def _match(game: str, distractor_steps: int, steps: int) -> Task:
     """Match with the agent of the study `match`: its encoder, and rollouts of whole episodes."""
-    agent, episode = (
-        PRESETS["study30_active" if game == "Active" else "study30"],
-        30 + distractor_steps,
-    )
+    agent = PRESETS["study30_active" if game == "Active" else "study30"]
+    episode = 30 + distractor_steps
     return Task(
         title=f"{game} Match 15/{distractor_steps}/15",
         env=f"{game}Match",
@@ -107,6 +107,13 @@ def _row(task: Task, **changes: Any) -> EqualParameters:
     return replace(row, **changes)
 
 
+def _timed(title: str) -> EqualParameters:
+    """A task in fewer steps, and without evaluations in training."""
+    (task,) = (task for task in TASKS if task.title == title)
+    row = _row(task._replace(steps=200_000))
+    return replace(row, config=replace(row.config, eval_every=None))
+
+
 def _searched() -> Iterator[EqualParameters]:
     """The rows of the search, one for each task and learning rate."""
     for task in TASKS:
@@ -125,7 +132,7 @@ STUDIES: dict[str, Study] = {
     # One task stands for all, as in `popgym_costs`.
     "memory_suite_costs": Study(
         title="What a run of each core costs in the study memory_suite",
-        laptop=(_row(TASKS[5]._replace(steps=200_000)),),
+        laptop=(_timed("Passive Match 15/30/15"),),
         seeds=(100,),
     ),
     "memory_suite_rates": Study(

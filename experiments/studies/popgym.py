@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rlgates.envs import make_env_spec
 from rlgates.experiments.configs.gym import GymConfig
+from rlgates.experiments.configs.presets import previous_action
 from rlgates.experiments.studies.study import EqualParameters, Study
 
 # The games from the shortest to the longest, in groups: repeat, count, search, control, mazes.
@@ -88,13 +88,6 @@ BASE = GymConfig(
 )
 
 
-def _settings(game: str, level: str) -> dict[str, Any]:
-    """With the previous action where nothing can be remembered without it, as in POPGym."""
-    spec = make_env_spec(f"rlgates/{game}-v0", preset=level)
-    previous = {"add_previous_action": True} if spec.needs_previous_action else {}
-    return {"preset": level, **previous}
-
-
 def _rows(
     levels: tuple[str, ...], games: tuple[str, ...] = GAMES, **changes: Any
 ) -> Iterator[EqualParameters]:
@@ -104,7 +97,7 @@ def _rows(
             config = replace(
                 BASE,
                 env=f"rlgates/{game}-v0",
-                env_settings=_settings(game, level),
+                env_settings=previous_action(f"rlgates/{game}-v0", preset=level),
                 env_title=f"{game}, {level}",
                 # A cart-pole pays for each step that the pole stands; the others can cost.
                 worst_return=0.0 if game.endswith("CartPole") else -1.0,

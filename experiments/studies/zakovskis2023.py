@@ -49,7 +49,7 @@ def _with_dropout(rate: float) -> dict[str, dict[str, Any]]:
 def _equal(config: TaskConfig, inputs: int, parameters: int) -> EqualParameters:
     """The other cells with the parameters of the RRU of 128 units, and its dropout.
 
-    The paper has them equal, and added recurrent dropout to each.
+    The paper tuned the size of each cell (of pixels alone they are equal), and its dropout.
     """
     options = _with_dropout(0.5)
     return EqualParameters(

@@ -56,7 +56,7 @@ def ledger(judged: Judged) -> str:
         "positive controls, cores that should learn there, did. Where a control is not reached the "
         f"claim is open. A test needs {SEEDS} seeds of each core, named in the study before its "
         "first run; where seeds were added later, it reads the added ones alone, and where a claim "
-        "was tested again, in a study of fresh seeds, those. It decides with "
+        "was tested again, in a study of fresh seeds that has runs, those. It decides with "
         f"an exact one-sided p of at most {LEVEL:g}: permutations where two cores are compared; "
         "the binomial distribution where runs solve a task or not, so that three of five "
         "count as solved, and none as not, whatever the seeds do that were not run yet. A claim of "

@@ -56,7 +56,7 @@ SEEDS = 5  # of both memories, below which no p can be small
 _GAINED = (
     "Share gained: mean over games of the score, 0 for a game's worst return and 1 for its best, "
     "less that of the run with the same seed; p: how often chance alone would make it as large, "
-    "over all exchanges of signs. "
+    "over all exchanges of signs, one-sided and not corrected for the number of memories. "
 )
 ALWAYS_SHOWN = (BASE, "gru", "none")
 MOST_SHOWN = 13  # memories in colour; more lines in one panel cannot be told apart
@@ -207,9 +207,10 @@ def _overall(ranking: Ranking, rows: pd.DataFrame, costs: pd.DataFrame) -> str:
     gains = _gains(memories)
     heads = ["memory", "return at the end", *[f"share gained over `{BASE}`"] * bool(gains)]
     heads += ["MMER", "first in", "parameters", "state", "CPU time of 1 M steps"]
-    of_ranking = rows[
-        rows["title"].isin(titles) & rows["core"].isin([one.core for one in memories])
-    ]
+    seeds_of = {one.core: one.by_seed.keys() for one in memories}
+    runs = rows[rows["title"].isin(titles)]
+    pairs = zip(runs["core"], runs["seed"], strict=True)
+    of_ranking = runs[[seed in seeds_of.get(core, ()) for core, seed in pairs]]
     ends = _ends(of_ranking)
     highest = _highest(ends)
     lines = [
@@ -279,7 +280,7 @@ def _highest(ends: Mapping[tuple[str, str], float]) -> dict[str, float]:
 
 
 def _diverged(rows: pd.DataFrame) -> str:
-    """Name the runs that ended since they diverged, and count with what they had then."""
+    """Name the runs that ended because they diverged; they count with what they had then."""
     groups = rows[rows["ended"] == "diverged"].groupby(["core", "title"], sort=False)
     words = [
         f"`{core}` on {title_words(title)} (seed{'s' * (len(group) > 1)} "

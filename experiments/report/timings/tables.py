@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from rlgates.experiments.plots.titles import title_words
@@ -127,12 +128,16 @@ def write_public_parity(source: Path, table: Path) -> None:
 
 
 def _circumstances(rows: pd.DataFrame) -> str:
-    """The machine and the load of rows of timings: "AMD EPYC, 1 thread, load 0.1 to 0.4"."""
+    """The machine and the load of rows of timings: "AMD EPYC, threads 1, load before 0.1"."""
     loads = numbers(rows[rows["load"] != ""], "load")
     words = [
         ", ".join(filter(None, rows["cpu"].unique())),
-        f"{', '.join(filter(None, rows['threads'].unique()))} thread",
-        *([f"load before {loads.min():g} to {loads.max():g}"] if len(loads) else []),
+        f"threads {', '.join(filter(None, rows['threads'].unique()))}",
+        *(
+            [f"load before {', '.join(f'{load:g}' for load in np.unique(loads))}"]
+            if len(loads)
+            else []
+        ),
     ]
     return ", ".join(words)
 

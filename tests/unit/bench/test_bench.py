@@ -15,11 +15,13 @@ import pytest
 import torch
 
 from rlgates import make_core
+from rlgates.envs import ENVS, make_env_spec
 from rlgates.experiments.bench import cores as bench
 from rlgates.experiments.bench import growth as growth_bench
 from rlgates.experiments.bench import pairs, rivals
 from rlgates.experiments.bench import ppo as ppo_bench
 from rlgates.experiments.bench.configs import BenchConfig
+from rlgates.experiments.bench.envs import original
 from rlgates.experiments.bench.pairs import compare, median_interval, summary
 from rlgates.experiments.bench.rivals import Shape, core_run, equal_units, layer_run
 from rlgates.experiments.cli.main import main
@@ -427,3 +429,15 @@ def test_the_error_of_every_core_was_measured() -> None:
     rows = {row["core"]: row for row in read_table(RESULTS / "parity.csv")}
     assert set(CORES) <= set(rows)
     assert all(float(row["float64"]) < 1e-11 for row in rows.values())
+
+
+def test_originals_have_the_limits_of_our_games() -> None:
+    pytest.importorskip("minigrid")
+    pytest.importorskip("popgym")
+    ours = [env_id for env_id in ENVS if original(env_id) is None]
+    for name in ("Match", "TMaze", "MemoryChain", "KeyToDoor"):
+        assert any(name in env_id for env_id in ours)
+    assert len(ENVS) - len(ours) == 16
+    made = original("rlgates/MiniGridMemory-v0")
+    assert made is not None
+    assert made().max_steps == make_env_spec("rlgates/MiniGridMemory-v0").max_episode_length

@@ -26,22 +26,24 @@ def test_every_step_is_that_of_minigrid(preset: str, view_size: int, all_actions
         NAME, preset=preset, view_size=view_size, all_actions=all_actions, observation="symbolic"
     )
     assert spec.max_episode_length == game.max_steps
-    rng, player = np.random.default_rng(0), spec.memory_player()
+    rng = np.random.default_rng(0)
     ends, seen = set(), differences("MiniGridMemory", preset)
-    for episode in range(8):
+    for episode in range(14):
         expected, _ = game.reset(seed=episode)
         env = BatchedEnv(spec, 1, seed=0)
         observation, _ = env.reset(options=_draws(game))
+        # Random players seldom get far: in most episodes one move in four is random.
+        player = spec.reactive_player() if episode % 2 else spec.memory_player()
         player.reset(1, episode)
         starts, ended = np.ones(1, dtype=bool), False
         seen.add(observation[0], 0, False, (expected["image"], 0, False))
         while not ended:
             np.testing.assert_array_equal(observation[0], expected["image"])
-            random = rng.integers(spec.action_space.n, size=1)
-            # Random players seldom get far: in half of the episodes one move in four is random.
-            chosen = player.act(observation, starts) if episode % 2 else random
-            if episode % 4 == 3:
-                chosen = np.where(rng.random(1) < 0.25, random, chosen)
+            chosen = player.act(observation, starts)
+            if episode == 0:
+                chosen = np.zeros(1, dtype=np.int64)  # turns until the limit
+            elif episode < 4 or (episode % 4 == 0 and rng.random() < 0.25):
+                chosen = rng.integers(spec.action_space.n, size=1)
             starts = np.zeros(1, dtype=bool)
             expected, reward, terminated, truncated, _ = game.step(int(chosen[0]))
             observation, our_reward, ended, _, info = env.step(chosen)
@@ -53,7 +55,7 @@ def test_every_step_is_that_of_minigrid(preset: str, view_size: int, all_actions
         np.testing.assert_array_equal(info["final_obs"][0], expected["image"])
         assert info["is_success"][0] == (reward > 0)
         ends.add((terminated, reward > 0))
-    assert (True, True) in ends
+    assert ends == {(True, True), (True, False), (False, False)}  # both ends, and the limit
 
 
 def _draws(game: Any) -> dict[str, int]:

@@ -126,11 +126,12 @@ def test_every_step_is_that_of_popgym(
             action = chosen[0] if chosen.ndim > 1 else int(chosen[0])
             expected, reward, terminated, truncated, _ = game.step(action)
             observation, our_reward, ends, _, info = env.step(chosen)
-            assert our_reward[0] == pytest.approx(reward, rel=1e-5, abs=1e-4)
+            tolerance = 1e-4 if name in NOISY else 1e-7
+            assert our_reward[0] == pytest.approx(reward, rel=1e-5, abs=tolerance)
             ended = bool(terminated or truncated)
             assert ends[0] == ended, steps
             shown = info["final_obs"] if ended else observation
-            seen.add(shown[0], our_reward, ended, (expected, np.float32(reward), ended))
+            seen.add(shown[0], our_reward, ends, (expected, np.float32(reward), ended))
             steps += 1
         _assert_close(info["final_obs"][0], expected, name, steps - first)
         if noisy:
@@ -147,9 +148,9 @@ def test_games_need_the_previous_action_where_popgym_says_so(name: str) -> None:
 
 
 def _assert_close(observation: Any, expected: Any, name: str, step: int) -> None:
-    """Equal; but a pole held upright multiplies the last digit of a sine by 50 in 20 steps."""
+    """Equal; but a pendulum held upright multiplies the last digit of a sine by 50 in 20 steps."""
     if name in NOISY:
-        atol = 1e-5 if step <= 100 else 0.1
+        atol = 0.1 if name == "StatelessPendulum" and step > 100 else 1e-5
         np.testing.assert_allclose(_flat(observation), _flat(expected), rtol=0, atol=atol)
     else:
         np.testing.assert_array_equal(_flat(observation), _flat(expected))

@@ -145,6 +145,18 @@ def test_ties_are_first_together_and_diverged_runs_are_named(
     assert "with what they had then: `gru` on Stateless Cart-Pole, easy (seed 1)." in text
 
 
+def test_runs_that_a_ranking_leaves_out_are_in_no_column_of_it(
+    tmp_path: Path, rows: pd.DataFrame
+) -> None:
+    # A seed in one game alone, in which it is far behind.
+    extra = run("gru", "RepeatFirst, easy", 7, -1.0, -1.0)
+    more = pd.concat([rows, to_frame([{**extra, "ended": "diverged"}])], ignore_index=True)
+    before, after = (benchmark_tables(tmp_path, "popgym", one) for one in (rows, more))
+    assert before.splitlines()[2] == after.splitlines()[2]
+    assert "seeds 0 to 1" in after
+    assert "Diverged" not in after
+
+
 def test_gains_over_the_lstm_are_tested_seed_for_seed(tmp_path: Path) -> None:
     # In both games the GRU is better on all seeds but one.
     ends = {"lstm": [0.1 * seed for seed in range(6)]}

@@ -43,3 +43,8 @@ def test_the_chrono_lstm_knows_the_length_of_episodes() -> None:
     for row, task in zip(SUITE.laptop, TASKS, strict=True):
         assert isinstance(row, EqualParameters)
         assert row.core_options["c_lstm"]["t_max"] == task.episode
+
+
+@pytest.mark.parametrize("name", ["popgym_costs", "memory_suite_costs"])
+def test_runs_that_are_timed_are_not_evaluated_in_training(name: str) -> None:
+    assert all(arm.config.eval_every is None for arm in STUDIES[name].arms("laptop"))  # type: ignore[union-attr]

@@ -8,8 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rlgates.envs import make_env_spec
+from rlgates.envs import ENVS, make_env_spec
 from rlgates.experiments.configs.gym import GymConfig
+from rlgates.experiments.configs.presets import PRESETS
 from rlgates.experiments.configs.sizes import equal_size
 from rlgates.experiments.studies import STUDIES, EqualParameters
 from rlgates.experiments.studies.popgym import (
@@ -74,9 +75,10 @@ def test_every_game_is_valid_at_every_level(row: EqualParameters) -> None:
     assert sum(parameter.numel() for parameter in made.parameters()) <= PARAMETERS
 
 
-def test_agents_see_the_previous_action_where_nothing_can_be_remembered_without_it() -> None:
-    for row in STUDIES["popgym"].laptop:
-        spec = make_env_spec(row.config.env, **row.config.env_settings)
+def test_agents_see_the_previous_action_where_it_is_needed() -> None:
+    presets = [config for config in PRESETS.values() if config.env in ENVS]
+    for config in (*(row.config for row in STUDIES["popgym"].laptop), *presets):
+        spec = make_env_spec(config.env, **config.env_settings)
         seen = "previous_action" in getattr(spec.observation_space, "spaces", ())
-        assert seen == spec.needs_previous_action
+        assert seen >= spec.needs_previous_action
     assert make_env_spec("rlgates/MineSweeper-v0").needs_previous_action
