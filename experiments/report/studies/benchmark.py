@@ -242,9 +242,9 @@ def _overall(ranking: Ranking, rows: pd.DataFrame, costs: pd.DataFrame) -> str:
         "interval over seeds (few seeds: the interval is narrow). "
         f"{_GAINED if gains else ''}MMER: the best mean return of "
         "the last 100 training episodes (POPGym's: of the episodes of 65,536 steps, which vary "
-        "less); it flatters runs that fall again, and games in which success ends an episode, whose "
-        "short episodes are most of the last ones. First in: games in which no return at the end is "
-        f"higher, to two decimals. State: numbers that an agent carries.{_diverged(of_ranking)} "
+        "less); it flatters runs that fall again, and games in which success ends an episode, "
+        "whose short episodes are most of the last ones. First in: games in which no return at the "
+        f"end is higher, to two decimals. State: numbers that an agent carries.{_diverged(of_ranking)} "
         f"CPU time: one thread, evaluations included, {timed}. {provenance(of_ranking)}.\n"
     )
     return markdown(heads, lines) + note
