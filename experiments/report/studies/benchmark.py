@@ -244,7 +244,8 @@ def _overall(ranking: Ranking, rows: pd.DataFrame, costs: pd.DataFrame) -> str:
         "the last 100 training episodes (POPGym's: of the episodes of 65,536 steps, which vary "
         "less); it flatters runs that fall again, and games in which success ends an episode, "
         "whose short episodes are most of the last ones. First in: games in which no return at the "
-        f"end is higher, to two decimals. State: numbers that an agent carries.{_diverged(of_ranking)} "
+        f"end is higher, to two decimals. State: numbers that an agent carries."
+        f"{_diverged(of_ranking)} "
         f"CPU time: one thread, evaluations included, {timed}. {provenance(of_ranking)}.\n"
     )
     return markdown(heads, lines) + note
