@@ -2,8 +2,8 @@
 
 In the committed results are runs of `study30` and `study90` (the studies `passive_match` and
 `match`), `study30_active`, `study30_a2c` and `study30_active_a2c` (`match`), of `tmaze` with a
-corridor of 10 (`horizon`), and of `demo`, in its GIF. The others are untuned; `repeat_first` and
-`key_to_door` learned in a single trial each, `active_tmaze` did not.
+corridor of 10 (`horizon`), and of `demo`, in its GIF. The others are untuned; `repeat_first`,
+`key_to_door` and `minigrid` learned in a single trial each, `active_tmaze` did not.
 """
 
 from __future__ import annotations
@@ -84,6 +84,14 @@ PRESETS: dict[str, AgentConfig] = {
         env_settings={"corridor_length": 10},
         gamma=0.99,
         ent_coef=0.05,
+    ),
+    "minigrid": replace(
+        MINUTE,
+        env="rlgates/MiniGridMemory-v0",
+        env_settings={},
+        n_steps=64,
+        gamma=0.99,
+        total_steps=2_000_000,
     ),
     "study30": replace(STUDY, total_steps=3_000_000),
     "study90": replace(STUDY, total_steps=6_000_000, env_settings=match(90)),
