@@ -11,6 +11,7 @@ from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
+from rlgates.envs.engine.settings import check_odd
 from rlgates.errors import check_choice, check_flag, check_size, unknown_choice
 
 OBSERVATIONS = ("symbolic", "objects", "rgb")
@@ -42,21 +43,8 @@ class MiniGridMemory(gymnasium.Env[NDArray[Any], np.int64]):
     """MiniGrid Memory, `rlgates/MiniGridMemoryS7-v0` and the other sizes.
 
     ## Description
-    A room, a hallway that leads out of it to the right, and a fork at its end. In the room lies
-    an object, a key or a ball; at the two ends of the fork lie a key and a ball. The player must
-    go to the end whose object is the one in the room. Both objects and their order at the fork
-    are fair coin flips of each episode; all objects are green.
-
-    The room has 3 x 3 free cells, its object in the upper left one. Columns count from 1 at the
-    left end of the middle row, in which the player starts; the hallway ends in column h = size
-    - 3 and the fork is column h + 1, with the objects two cells above and below the middle row.
-    With `random_length` h is uniform in [4, size - 3].
-
-    By default the player sees 3 x 3 cells, itself in the middle of the nearest row. From column
-    4 on no turn shows it the object of the room, and every way to the fork goes forward through
-    column h, where all episodes look the same: no rule that knows the present observation alone,
-    drawn or not, succeeds in more than 1/2 of the episodes. A view of h + 1 cells or more shows
-    the object from the fork: MiniGrid's own view of 7 needs no memory at sizes 7 and 9.
+    The game of `rlgates.envs.MiniGridMemory`, whose docstring describes it, by MiniGrid itself:
+    with its random numbers and its images, one environment at a time.
 
     ## Actions
     `Discrete(3)`; with `all_actions` `Discrete(7)`, the other four of which do nothing here.
@@ -144,9 +132,9 @@ class MiniGridMemory(gymnasium.Env[NDArray[Any], np.int64]):
         max_steps: int | None = None,
         render_mode: Literal["rgb_array", "human"] | None = None,
     ) -> None:
-        self.size = _check_odd("size", size, 7)
+        self.size = check_odd("size", check_size("size", size, 7))
         self.random_length = check_flag("random_length", random_length)
-        self.view_size = _check_odd("view_size", view_size, 3)
+        self.view_size = check_odd("view_size", check_size("view_size", view_size, 3))
         self.observation = check_choice("observation", observation, OBSERVATIONS)
         self.tile_size = check_size("tile_size", tile_size)
         if render_mode is not None:
@@ -267,12 +255,6 @@ class OneHotCells(gymnasium.ObservationWrapper[NDArray[np.float32], Any, Any]):
             cells[..., channel, None] == np.arange(codes) for channel, codes in enumerate(_CODES)
         ]
         return np.concatenate(one_hot, axis=-1).astype(np.float32)
-
-
-def _check_odd(name: str, value: int, minimum: int) -> int:
-    if check_size(name, value, minimum) % 2 == 0:
-        raise ValueError(f"{name} must be odd, got {value}.")
-    return int(value)
 
 
 def _memory_env() -> Any:

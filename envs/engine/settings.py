@@ -20,6 +20,17 @@ def check_range(name: str, value: Any, low: int, high: int) -> int:
     return number
 
 
+def check_odd(name: str, number: int) -> int:
+    """`number`, if it is odd.
+
+    Raises:
+        ValueError: it is even.
+    """
+    if number % 2 == 0:
+        raise ValueError(f"{name} must be odd, got {number}.")
+    return number
+
+
 def check_reward(name: str, value: Any) -> float:
     """`value` as a float, if it is a number that can be summed in float32.
 

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from rlgates.envs.engine.arrays import Array, Tables, look_up, namespace
 from rlgates.envs.engine.parameters import EpisodeParameter, Integer
 from rlgates.envs.engine.philox import Key, below
-from rlgates.envs.engine.settings import check_range, set_fields
+from rlgates.envs.engine.settings import check_odd, check_range, set_fields
 from rlgates.envs.engine.spec import EnvSpec, Player, State
 from rlgates.errors import check_choice, check_flag
 
@@ -167,8 +167,8 @@ class MiniGridMemory(EnvSpec):
     def __post_init__(self) -> None:
         set_fields(
             self,
-            size=_check_odd("size", self.size, 7, 33),
-            view_size=_check_odd("view_size", self.view_size, 3, 11),
+            size=check_odd("size", check_range("size", self.size, 7, 33)),
+            view_size=check_odd("view_size", check_range("view_size", self.view_size, 3, 11)),
         )
         check_choice("observation", self.observation, _OBSERVATIONS)
         for name in ("random_length", "all_actions"):
@@ -294,14 +294,11 @@ class MiniGridMemory(EnvSpec):
         # A row above or below those that can be reached has no free cell beside them but behind
         # the objects, which block.
         moves = is_free[which, at[1], at[0]] & (abs(at[1] - middle) <= 1)
-        forward = np.where(moves, _pose(shape, which, at[1] - middle + 1, at[0], direction), -1)
         here = np.arange(len(which))
-        turned = [
-            _pose(shape, which, row - middle + 1, column, (direction + turn) % len(_AHEAD))
-            for turn in (-1, 1)
-        ]
+        turned = [here - direction + (direction + turn) % len(_AHEAD) for turn in (-1, 1)]
+        forward = here + moves * len(_AHEAD) * (ahead[1] * self.size + ahead[0])
         idle = [here] * (int(self.action_space.n) - len(self.action_names))
-        steps = np.stack([*turned, np.where(forward < 0, here, forward), *idle], axis=1)
+        steps = np.stack([*turned, forward, *idle], axis=1)
 
         at_fork = column == ends[which] + 1
         views = _views(maps, which, row, column, ahead, self.view_size)
@@ -328,12 +325,6 @@ class MiniGridMemory(EnvSpec):
         return np.array(cells, dtype=np.uint8)[views]
 
 
-def _check_odd(name: str, value: Any, low: int, high: int) -> int:
-    if check_range(name, value, low, high) % 2 == 0:
-        raise ValueError(f"{name} must be odd, got {value}.")
-    return int(value)
-
-
 def _map(size: int, end: int, thing: int, top: int) -> Array:
     """What is in each cell (row, column), as an index into the codes.
 
@@ -353,13 +344,6 @@ def _map(size: int, end: int, thing: int, top: int) -> Array:
     board[middle - 1, 1] = key + thing
     board[[middle - 2, middle + 2], end + 1] = key + top, key + 1 - top
     return board
-
-
-def _pose(shape: tuple[int, ...], *index: Array) -> Array:
-    pose: Array = np.ravel_multi_index(
-        tuple(np.clip(x, 0, n - 1) for x, n in zip(index, shape, strict=True)), shape
-    )
-    return pose
 
 
 def _views(maps: Array, which: Array, row: Array, column: Array, ahead: Array, side: int) -> Array:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from rlgates.errors import check_choice
 from rlgates.experiments.report.claims.ledger import write_ledger
 from rlgates.experiments.report.environments import draw_environments
+from rlgates.experiments.report.parity import write_game_parity, write_public_parity
 from rlgates.experiments.report.readme import fill_in_pages
 from rlgates.experiments.report.refine_gate import draw_refine_gate, refine_gate_table
 from rlgates.experiments.report.rows import no_results_error
@@ -21,8 +22,6 @@ from rlgates.experiments.report.timings.ppo_speed import write_ppo_speed
 from rlgates.experiments.report.timings.tables import (
     write_core_costs,
     write_env_speed,
-    write_game_parity,
-    write_public_parity,
     write_task_speed,
 )
 from rlgates.experiments.runs.files import write_atomically

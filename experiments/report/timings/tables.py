@@ -1,4 +1,4 @@
-"""The tables of measurements that are rows of a CSV file: of cores, environments and tasks."""
+"""The tables of timings that are rows of a CSV file: of cores, environments and tasks."""
 
 from __future__ import annotations
 
@@ -78,53 +78,6 @@ def write_env_speed(source: Path, table: Path) -> None:
         f"{short_commits(rows)}.\n"
     )
     write_atomically(table, (markdown(["environment", *heads], lines) + note).encode())
-
-
-def write_game_parity(source: Path, table: Path) -> None:
-    """Write a line per game: how many steps were compared with the original, and differed."""
-    rows = read_frame(source)
-    lines = []
-    for game, levels in rows.groupby("game", sort=False):
-        steps, differing = (int(numbers(levels, name).sum()) for name in ("steps", "differing"))
-        largest = numbers(levels, "largest").max()
-        lines.append(
-            (
-                title_words(str(game)),
-                str(len(levels)),
-                f"{steps:,}",
-                f"{differing:,}",
-                f"{largest:.1g}",
-            )
-        )
-    heads = ("game", "levels", "steps compared", "differing", "largest difference")
-    note = (
-        "\nObservation, reward and end of each step beside those of popgym 1.0.7 and minigrid 3.2, "
-        "with the same samples and actions, random ones and those of a player that gets far. "
-        "Libraries round a sine in different ways, and a pole or a pendulum multiplies its last "
-        "digit. `pytest tests/unit/envs --game-parity experiments/results/game_parity.csv`.\n"
-    )
-    write_atomically(table, (markdown(heads, lines) + note).encode())
-
-
-def write_public_parity(source: Path, table: Path) -> None:
-    """Write a line per core: how far its outputs are from those of a public implementation."""
-    lines = [
-        (
-            f"`{row.core}`",
-            f"{row.package} {row.version}",
-            str(row.dtype),
-            f"{float(row.largest):.1g}",
-            str(row.note),
-        )
-        for row in read_frame(source).itertuples()
-    ]
-    heads = ("core", "public implementation", "precision", "largest difference", "note on it")
-    note = (
-        "\nOutputs of a few steps from a zero state, with the same random weights and inputs; in "
-        "float32 where the public code rounds to it. What is not installed is left out. "
-        "`pytest tests/parity --public-parity experiments/results/public_parity.csv`.\n"
-    )
-    write_atomically(table, (markdown(heads, lines) + note).encode())
 
 
 def _circumstances(rows: pd.DataFrame) -> str:
