@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gymnasium import spaces
@@ -63,7 +62,6 @@ def gates_table() -> str:
     return markdown(heads, lines)
 
 
-@cache
 def envs_table() -> str:
     """ENVS as a Markdown table, with the returns of scripted players."""
     heads = (
@@ -112,17 +110,18 @@ def fill_in(text: str, results: Path) -> str:
     A part is `<!-- name -->` to `<!-- /name -->`: "cores", "gates", "envs", "ledger", or the name
     of a Markdown file in `results`. A text without markers is returned unchanged.
     """
-    if "<!-- /" not in text:
-        return text
-    parts = {path.stem: path.read_text() for path in results.glob("*.md")}
-    parts |= {"cores": cores_table(results), "gates": gates_table(), "envs": envs_table()}
-    if "<!-- ledger -->" in text:
-        parts["ledger"] = f"{verdict_summary(judge_claims(results))}."
+    parts: dict[str, Callable[[], str]] = {
+        **{path.stem: path.read_text for path in results.glob("*.md")},
+        "cores": lambda: cores_table(results),
+        "gates": gates_table,
+        "envs": envs_table,
+        "ledger": lambda: f"{verdict_summary(judge_claims(results))}.",
+    }
     for name, part in parts.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         if begin in text and end in text:
             head, _, rest = text.partition(begin)
-            text = f"{head}{begin}\n{part.strip()}\n\n{end}{rest.partition(end)[2]}"
+            text = f"{head}{begin}\n{part().strip()}\n\n{end}{rest.partition(end)[2]}"
     return text
 
 
