@@ -25,8 +25,13 @@ from rlgates.experiments.studies.study import TEN, EqualParameters, Study
 CORES = ("lstm", "gru", "ur_lstm", "f_lstm", "c_lstm", "r_lstm", "mamba", "none")
 RATES = (1e-3, 2e-3, 4e-3, 8e-3)
 """Learning rates that are tried with each core."""
-LEARNING_RATES: Mapping[str, float] = {}
-"""The best of `RATES` for each core; those that were not searched yet have that of `BASE`."""
+LEARNING_RATES: Mapping[str, float] = {
+    **dict.fromkeys(("lstm", "ur_lstm", "f_lstm", "mamba"), 2e-3),
+    **dict.fromkeys(("gru", "c_lstm", "none"), 4e-3),
+    "r_lstm": 8e-3,
+}
+"""The best of `RATES` for each core, by its returns at the end, as a share of the best, on average
+over `TUNED_ON`."""
 
 
 class Task(NamedTuple):

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pandas as pd
 import pytest
 
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.studies import STUDIES, EqualParameters
-from rlgates.experiments.studies.memory_suite import RATES, TASKS, TUNED_ON
+from rlgates.experiments.studies.memory_suite import (
+    CORES,
+    LEARNING_RATES,
+    RATES,
+    TASKS,
+    TUNED_ON,
+)
 from rlgates.experiments.studies.popgym import INPUT_SIZE, PARAMETERS
 from rlgates.registry import make_core
 
+RESULTS = Path(__file__).parents[3] / "experiments/results"
 SUITE, SEARCH = STUDIES["memory_suite"], STUDIES["memory_suite_rates"]
 
 
@@ -24,6 +34,16 @@ def test_every_core_is_searched_with_the_same_budget() -> None:
     tried = {(row.config.title, row.config.learning_rate) for row in rows}
     assert tried == {(title, rate) for title in TUNED_ON for rate in RATES}
     assert len({row.cores for row in (*rows, *SUITE.laptop)}) == 1
+
+
+def test_learning_rates_are_those_that_the_search_found_best() -> None:
+    rows = pd.read_csv(RESULTS / "memory_suite_rates.csv")
+    share = (rows["mean_return"] - rows["worst_return"]) / (1 - rows["worst_return"])
+    by_task = share.groupby([rows["core"], rows["variant"], rows["title"]])
+    assert set(by_task.size()) == {len(SEARCH.seeds)}
+    scores = by_task.mean().groupby(["core", "variant"]).mean().unstack()
+    best = scores.idxmax(axis=1).str.removeprefix("rate ").astype(float)
+    assert {core: LEARNING_RATES[core] for core in CORES} == best.to_dict()
 
 
 @pytest.mark.parametrize("row", SUITE.laptop, ids=lambda row: row.config.title)
