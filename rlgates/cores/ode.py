@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, factory_kwargs, named_rows, widened
 from rlgates.errors import check_number, check_size
+from rlgates.kernels import CellSpec
 
 
 class CoRNN(Cell):
@@ -83,6 +84,12 @@ class CoRNN(Cell):
         z = z + self.dt * (force - self.gamma * y - self.epsilon * z)
         y = y + self.dt * z
         return y, (y, z)
+
+    def recurrence(self) -> CellSpec:
+        rates = self.dt, self.dt * self.gamma, self.dt * self.epsilon
+        of_step = torch.tensor(rates, dtype=self.bias.dtype, device=self.bias.device)
+        weights = self.weight_ih, self.bias, self.weight_hh, of_step
+        return CellSpec("cornn", (self.hidden_size,), weights)
 
 
 class LEM(Cell):
@@ -162,6 +169,10 @@ class LEM(Cell):
         above = widened(torch.addmm(of_y, z, self.W_y.t()))
         y = (1 - dt_y) * y + dt_y * torch.tanh(above)
         return y, (y, z)
+
+    def recurrence(self) -> CellSpec:
+        weights = self.weight_ih, self.bias, self.weight_hh, self.W_y
+        return CellSpec("lem", (self.hidden_size,), weights, constant=self.dt)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         return (1 - self._maps(projected, state[0])[1]).clamp(min=0)

@@ -265,6 +265,16 @@ def _lmu(inputs: int, gate: GateKey, units: int, memory: int) -> Shapes:
     return Shapes(units, (units, memory), weights, saved=(units + 1, memory))
 
 
+def _cornn(inputs: int, gate: GateKey, units: int) -> Shapes:
+    weights = (units, inputs), (units,), (units, 2 * units), (3,)
+    return Shapes(output_size=units, parts=(units, units), weights=weights, saved=(units,))
+
+
+def _lem(inputs: int, gate: GateKey, units: int) -> Shapes:
+    weights = (4 * units, inputs), (4 * units,), (3 * units, units), (units, units)
+    return Shapes(units, (units, units), weights, saved=(4 * units, units))
+
+
 class NativeCell(NamedTuple):
     """A cell of native code.
 
@@ -293,6 +303,8 @@ CELLS = {
     "slstm": NativeCell("slstm", "Slstm", _slstm),
     "feedforward": NativeCell("feedforward", "FeedForward", _feedforward),
     "lmu": NativeCell("lmu", "Lmu", _lmu),
+    "cornn": NativeCell("ode", "CoRnn", _cornn),
+    "lem": NativeCell("ode", "Lem", _lem),
     "rmc": NativeCell("rmc", "Rmc", _rmc),
     "dnc": NativeCell("dnc", "Dnc", _dnc),
     "rma": NativeCell("rma", "Rma", _rma),
@@ -349,7 +361,7 @@ LAYER: Fields = (
 PROBABILITIES: Fields = (
     ("dropout", 1),  # 0 in evaluation
     ("zoneout", PARTS),  # of each part of the state
-    ("constant", 1),  # beta of JANET, the decay rate of GATO, the clip of the DNC
+    ("constant", 1),  # beta of JANET, the decay rate of GATO, the clip of the DNC, dt of LEM
 )
 TENSORS: Fields = (
     ("x", 1),  # (T, B, input_size)

@@ -25,7 +25,7 @@ class CellSpec(NamedTuple):
             without zoneout.
         training: whether zoneout is random; in evaluation it is the expectation.
         constant: of "janet", how far it lowers the forget pre-activation for its input gate; of
-            "gato", the decay rate of its state; of "dnc", its clip, 0 for none.
+            "gato", the decay rate of its state; of "dnc", its clip, 0 for none; of "lem", dt.
     """
 
     cell: str

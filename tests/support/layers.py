@@ -76,6 +76,8 @@ FUSED_OPTIONS: dict[str, list[dict[str, Any]]] = {
     "indrnn": [{}, {"nonlinearity": "tanh", "max_recurrent": 0.7}],
     "slstm": [{}, {"forget_bias": -3.0}],
     "lmu": [{"memory_size": 5}, {"memory_size": 17, "theta": 8.0}],
+    "cornn": [{"dt": 0.3}, {"dt": 0.2, "gamma": 0.4, "epsilon": 8.0}],
+    "lem": [{}, {"dt": 0.3}, {"dt": 2.5}],
     "rmc": [
         {},
         {"num_heads": 2, "num_blocks": 2, "mlp_layers": 3},
@@ -108,6 +110,8 @@ SOME_FUSED: list[Layer] = [
     ("elman", {}),
     ("indrnn", {}),
     ("slstm", {}),
+    ("cornn", {"dt": 0.3}),
+    ("lem", {}),
     ("ur_slstm", {}),
     ("lmu", {"memory_size": 5}),
     ("om_mogrifier", {}),
