@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rlgates.cell import Cell, State, factory_kwargs, full_precision, named_rows, widened
 from rlgates.cores.blocks import in_blocks, product, replaced
 from rlgates.errors import MAX_WIDTH, check_size
-from rlgates.kernels import AllSteps
+from rlgates.kernels import AllSteps, Memories, MemorySteps, RunMemories
 
 BLOCK = 32  # steps that are computed at once
 _TINY = 1e-6  # what a sum of features is divided by at least
@@ -33,6 +33,13 @@ class DeltaStep(NamedTuple):
     v: Tensor
     beta: Tensor
     log_decay: Tensor | None = None
+
+    def of_memories(self) -> MemorySteps:
+        """S' = a S - (S k) (a beta k)^T + beta v k^T."""
+        q, k, v, beta, log_decay = self
+        decay = None if log_decay is None else torch.exp(log_decay)
+        rate = beta if decay is None else beta * decay
+        return MemorySteps(q, k, beta.unsqueeze(-1) * v, decay, k, rate.unsqueeze(-1) * k)
 
 
 class DeltaRule(Cell):
@@ -75,10 +82,15 @@ class DeltaRule(Cell):
         return self.read(y, projected), (memory,)
 
     def recurrence(self) -> AllSteps:
-        return AllSteps(self._all_steps)
+        return AllSteps(self._all_steps, Memories(self._all_steps))
 
     def _all_steps(
-        self, x: Tensor, state: Tensor, episode_starts: Tensor | None, initial: Tensor | None
+        self,
+        x: Tensor,
+        state: Tensor,
+        episode_starts: Tensor | None,
+        initial: Tensor | None,
+        run: RunMemories | None = None,
     ) -> tuple[Tensor, Tensor]:
         (shape,) = self.state_shapes.values()
         memory = state.unflatten(-1, shape)
@@ -89,7 +101,10 @@ class DeltaRule(Cell):
             return _block(DeltaStep(*parts), memory, first, begins)
 
         steps = self.prepare(projected)
-        y, memory = in_blocks(block, steps, memory, episode_starts, len(x), BLOCK)
+        if run is None:
+            y, memory = in_blocks(block, steps, memory, episode_starts, len(x), BLOCK)
+        else:
+            y, memory = run(steps.of_memories(), memory, first, episode_starts)
         return self.read(y, projected), memory.flatten(1)
 
     def _check(self, input_size: int, hidden_size: int, num_heads: int, key: int | None) -> None:
@@ -221,7 +236,7 @@ class FastWeights(DeltaRule):
     def _features(self, z: Tensor) -> Tensor:
         r = torch.relu(torch.cat([z, -z], dim=-1))
         products = [r * r.roll(places + 1, -1) for places in range(self.projections)]
-        features = torch.cat(products, dim=-1)
+        features = products[0] if len(products) == 1 else torch.cat(products, dim=-1)
         return features / features.sum(-1, keepdim=True).clamp(min=_TINY)
 
     def prepare(self, projected: Tensor) -> DeltaStep:

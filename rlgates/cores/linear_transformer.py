@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from rlgates.cell import LinearCell, factory_kwargs, full_precision, named_rows, widened
 from rlgates.cores.blocks import Writes, read_memory
 from rlgates.errors import check_flag, check_size, nearest_divisor
-from rlgates.kernels import AllSteps, LinearStep
+from rlgates.kernels import AllSteps, LinearStep, Memories, MemorySteps, RunMemories
 
 _SMALLEST = 1e-5  # added to the denominator, as in POPGym
 
@@ -141,10 +141,15 @@ class LinearTransformer(LinearCell):
         return self._behind(_multiplied(q, s).squeeze(-2), _multiplied(q, z).squeeze(-2), skip)
 
     def recurrence(self) -> AllSteps:
-        return AllSteps(self._all_steps)
+        return AllSteps(self._all_steps, Memories(self._all_steps))
 
     def _all_steps(
-        self, x: Tensor, state: Tensor, episode_starts: Tensor | None, initial: Tensor | None
+        self,
+        x: Tensor,
+        state: Tensor,
+        episode_starts: Tensor | None,
+        initial: Tensor | None,
+        run: RunMemories | None = None,
     ) -> tuple[Tensor, Tensor]:
         """In blocks: a scan would make k v^T of each step."""
         heads = self.num_heads
@@ -152,9 +157,11 @@ class LinearTransformer(LinearCell):
         q, k, v = (part.unflatten(-1, (heads, -1)) for part in (q, k, v))
         values = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)  # z sums the keys alone
         first = None if initial is None else self._memory(initial)
-        reads, memory = read_memory(
-            Writes(q, k, values), self._memory(state), first, episode_starts
-        )
+        before = self._memory(state)
+        if run is None:
+            reads, memory = read_memory(Writes(q, k, values), before, first, episode_starts)
+        else:
+            reads, memory = run(MemorySteps(q, k, values), before, first, episode_starts)
         s, z = memory[..., :-1, :].mT.flatten(1), memory[..., -1, :].flatten(1)
         outputs = self._behind(reads[..., :-1], reads[..., -1:], skip)
         return outputs, torch.cat([s, z], dim=-1)

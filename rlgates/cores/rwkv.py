@@ -12,7 +12,7 @@ from torch.nn.functional import linear, normalize
 from rlgates.cell import Cell, State, factory_kwargs, full_precision, widened
 from rlgates.cores.blocks import in_blocks
 from rlgates.errors import MAX_WIDTH, check_size
-from rlgates.kernels import AllSteps
+from rlgates.kernels import AllSteps, Memories, MemorySteps, RunMemories
 
 BLOCK = 16  # steps that are computed at once; over them a decay is at least 0.545^16 = 6e-5
 _FASTEST = math.exp(-0.5)  # -log of the smallest decay, 0.545
@@ -141,14 +141,12 @@ class RWKV7(Cell):
 
     def project(self, x: Tensor) -> Tensor:
         """What an input adds to the maps of its own step, and to those of the next."""
+        weight = torch.cat([self.W_r, self.W_k, self.W_v, self.W_w1, self.W_a1, self.W_g1])
         r, w, k, v, a, g = self.mu
-        maps = (
-            *((r, self.W_r), (k, self.W_k), (v, self.W_v)),
-            *((w, self.W_w1), (a, self.W_a1), (g, self.W_g1)),
-        )
-        now = [linear((1 - mu) * x, weight) for mu, weight in maps]
-        later = [linear(mu * x, weight) for mu, weight in maps]
-        return widened(torch.cat([*now, *later], dim=-1))
+        sizes = self.maps.values()
+        mu = [row.expand(n, -1) for row, n in zip((r, k, v, w, a, g), sizes, strict=True)]
+        later = weight * torch.cat(mu)
+        return widened(linear(x, torch.cat([weight - later, later])))
 
     def _prepare(self, both: Tensor) -> tuple[_Steps, Tensor]:
         """What the steps read, and the output gate (..., d), from the maps of two inputs."""
@@ -189,10 +187,15 @@ class RWKV7(Cell):
         return self._read(y, steps, gate), (later, memory)
 
     def recurrence(self) -> AllSteps:
-        return AllSteps(self._all_steps)
+        return AllSteps(self._all_steps, Memories(self._all_steps))
 
     def _all_steps(
-        self, x: Tensor, state: Tensor, episode_starts: Tensor | None, initial: Tensor | None
+        self,
+        x: Tensor,
+        state: Tensor,
+        episode_starts: Tensor | None,
+        initial: Tensor | None,
+        run: RunMemories | None = None,
     ) -> tuple[Tensor, Tensor]:
         now, later = self.project(x).chunk(2, dim=-1)
         width = now.shape[-1]
@@ -202,7 +205,12 @@ class RWKV7(Cell):
             before = torch.where(episode_starts.unsqueeze(-1), before.new_zeros(()), before)
         steps, gate = self._prepare(now + before)
         memory = memory.unflatten(-1, self.state_shapes["S"])
-        y, memory = in_blocks(_block, steps, memory, episode_starts, len(x), BLOCK)
+        if run is None:
+            y, memory = in_blocks(_block, steps, memory, episode_starts, len(x), BLOCK)
+        else:
+            r, log_w, k, v, kappa, rate = steps
+            written = MemorySteps(r, k, v, torch.exp(log_w), kappa, rate)
+            y, memory = run(written, memory, None, episode_starts)
         return self._read(y, steps, gate), torch.cat([later[-1], memory.flatten(1)], dim=-1)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:

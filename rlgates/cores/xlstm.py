@@ -12,7 +12,7 @@ from rlgates.cell import Cell, State, factory_kwargs, full_precision, named_rows
 from rlgates.cores.blocks import in_blocks, product, replaced
 from rlgates.errors import MAX_WIDTH, check_number, check_size
 from rlgates.gates import GateLike, as_gate
-from rlgates.kernels import AllSteps, CellSpec
+from rlgates.kernels import AllSteps, CellSpec, Memories, MemorySteps, RunMemories
 
 
 class SLSTM(Cell):
@@ -253,7 +253,30 @@ class MLSTM(Cell):
         return o * read.flatten(1), (memory, n, new_m)
 
     def recurrence(self) -> AllSteps:
-        return AllSteps(self._all_steps)
+        return AllSteps(self._all_steps, Memories(self._run_memories))
+
+    def _run_memories(
+        self,
+        x: Tensor,
+        state: Tensor,
+        episode_starts: Tensor | None,
+        initial: Tensor | None,
+        run: RunMemories,
+    ) -> tuple[Tensor, Tensor]:
+        """Memories whose decays and keys are scaled by m."""
+        q, k, v, i, log_f, output_gate = self._parts(self.project(x))
+        before = self._memory(state)
+        first = None if initial is None else self._memory(initial)
+        first_rows, first_m = first or (None, None)
+        m, m_before = _maxima(i, log_f, before.m, first_m, episode_starts)
+        decay, scale = torch.exp(log_f + m_before - m), torch.exp(i - m)
+        values = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)  # n sums the keys alone
+        steps = MemorySteps(q, scale.unsqueeze(-1) * k, values, decay)
+        sums, rows = run(steps, before.rows, first_rows, episode_starts)
+        weight = torch.maximum(sums[..., -1].abs(), torch.exp(-m)).unsqueeze(-1)
+        after = rows[..., :-1, :], rows[..., -1, :], m[-1]
+        outputs = output_gate * (sums[..., :-1] / weight).flatten(-2)
+        return outputs, torch.cat([part.flatten(1) for part in after], dim=-1)
 
     def _all_steps(
         self, x: Tensor, state: Tensor, episode_starts: Tensor | None, initial: Tensor | None
@@ -282,6 +305,37 @@ class MLSTM(Cell):
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         return torch.sigmoid(projected[:, -self.num_heads :])
+
+
+def _maxima(
+    i: Tensor, log_f: Tensor, m_0: Tensor, first: Tensor | None, episode_starts: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """m_t = max(log f_t + m_{t-1}, i_t) of all steps (T, B, heads), and m_{t-1}.
+
+    By doubling: after n rounds m knows of the last 2^n steps.
+
+    Args:
+        i, log_f: (T, B, heads).
+        m_0: before the first step, (B, heads).
+        first: that at the start of an episode; None for zeros.
+        episode_starts: (T, B) bool, or None.
+    """
+    known, is_known = m_0.expand_as(i), torch.zeros_like(i[..., :1], dtype=torch.bool)
+    is_known[0] = True
+    if episode_starts is not None:
+        starts = episode_starts.unsqueeze(-1)
+        known, is_known = replaced(known, starts, first), is_known | starts
+    m = torch.where(is_known, torch.maximum(log_f + known, i), i)
+    decay, cut, reach = log_f, is_known, 1
+    while reach < len(i):
+        # Nothing of another episode may count, even if it is not a number.
+        older = (decay[reach:] + m[:-reach]).masked_fill(cut[reach:], -torch.inf)
+        m = torch.cat([m[:reach], torch.maximum(older, m[reach:])])
+        decay = torch.cat([decay[:reach], decay[reach:] + decay[:-reach]])
+        cut = torch.cat([cut[:reach], cut[reach:] | cut[:-reach]])
+        reach *= 2
+    before = torch.where(is_known, known, torch.cat([known[:1], m[:-1]]))
+    return m, before
 
 
 class _Memory(NamedTuple):

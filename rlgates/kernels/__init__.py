@@ -22,7 +22,17 @@ from rlgates.kernels.dispatch import (
     run_together,
     supports_heads,
 )
-from rlgates.kernels.spec import AllSteps, CellSpec, Channels, LayerSpec, LinearScan, LinearStep
+from rlgates.kernels.spec import (
+    AllSteps,
+    CellSpec,
+    Channels,
+    LayerSpec,
+    LinearScan,
+    LinearStep,
+    Memories,
+    MemorySteps,
+    RunMemories,
+)
 
 __all__ = [
     "BACKENDS",
@@ -37,7 +47,10 @@ __all__ = [
     "LinearScan",
     "LinearStep",
     "LossSettings",
+    "Memories",
+    "MemorySteps",
     "Result",
+    "RunMemories",
     "Taken",
     "convolve",
     "explain",

@@ -17,9 +17,10 @@ from rlgates.kernels.cpu import actor_critic as cpu_actor_critic
 from rlgates.kernels.cpu import channels as cpu_channels
 from rlgates.kernels.cpu import heads as cpu_heads
 from rlgates.kernels.cpu import layer as cpu_layer
+from rlgates.kernels.cpu import memories as cpu_memories
 from rlgates.kernels.cpu import scan as cpu_scan
 from rlgates.kernels.cpu.heads import Heads, LossSettings, Taken
-from rlgates.kernels.spec import AllSteps, CellSpec, Layer, LinearScan
+from rlgates.kernels.spec import AllSteps, CellSpec, Layer, LinearScan, Memories
 from rlgates.kernels.triton import op as triton
 
 BACKENDS = ("auto", "plain", "native", "scan", "triton")
@@ -69,11 +70,6 @@ class LayerCall(NamedTuple):
 def _inputs(call: LayerCall) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     # torch 2.8 compiles neither slices, properties nor `_replace` of a NamedTuple.
     return call.x, call.state, call.episode_starts, call.initial
-
-
-def _native(call: LayerCall) -> LayerCall:
-    """The same of what native code and Triton run instead of all steps at once."""
-    return LayerCall(call.spec.native, *_inputs(call), call.tensors)
 
 
 class Backend(NamedTuple):
@@ -193,10 +189,6 @@ def _cpu_scan(call: LayerCall) -> tuple[Tensor, Tensor]:
     )
 
 
-def _cpu_all_steps(call: LayerCall) -> tuple[Tensor, Tensor]:
-    return _cpu_scan(_native(call))
-
-
 def _triton_scan(call: LayerCall) -> tuple[Tensor, Tensor]:
     if torch.compiler.is_compiling():
         return _scan(call, ops.scan)
@@ -208,13 +200,33 @@ def _triton_scan(call: LayerCall) -> tuple[Tensor, Tensor]:
     )
 
 
-def _triton_all_steps(call: LayerCall) -> tuple[Tensor, Tensor]:
-    return _triton_scan(_native(call))
-
-
 def _torch_scan_is_worthwhile(call: LayerCall) -> bool:
     """It replaces many operations by few: a gain where each is small, as always on a GPU."""
     return len(call.x) >= 8 and (call.state.numel() <= 4096 or not call.x.is_cpu)
+
+
+# ---- layers that compute all steps at once -----------------------------------------------------
+
+
+def _native_scan(call: LayerCall) -> LayerCall:
+    """The scan that native code and Triton run instead."""
+    return LayerCall(call.spec.native, *_inputs(call), call.tensors)
+
+
+def _cpu_all_steps_unsupported_reason(call: LayerCall) -> str | None:
+    if isinstance(call.spec.native, Memories) and torch.compiler.is_compiling():
+        return "torch.compile sees its steps in blocks"
+    return _cpu_unsupported_reason(call)
+
+
+def _cpu_all_steps(call: LayerCall) -> tuple[Tensor, Tensor]:
+    if isinstance(call.spec.native, Memories):
+        return call.spec.native.run(*_inputs(call), cpu_memories.run)
+    return _cpu_scan(_native_scan(call))
+
+
+def _triton_all_steps(call: LayerCall) -> tuple[Tensor, Tensor]:
+    return _triton_scan(_native_scan(call))
 
 
 # ---- the choice --------------------------------------------------------------------------------
@@ -236,7 +248,7 @@ _BACKENDS: dict[type, dict[str, Backend]] = {
         "scan": Backend(lambda call: None, _scan, _torch_scan_is_worthwhile),
     },
     AllSteps: {
-        "native": Backend(_cpu_unsupported_reason, _cpu_all_steps),
+        "native": Backend(_cpu_all_steps_unsupported_reason, _cpu_all_steps),
         "scan": Backend(
             lambda call: None,
             lambda call: call.spec.run(*_inputs(call)),
@@ -251,9 +263,10 @@ _BACKENDS: dict[type, dict[str, Backend]] = {
 def _candidates(spec: Any) -> dict[str, Backend]:
     """The backends that know such a layer."""
     known = _BACKENDS.get(type(spec), {})
-    if isinstance(spec, AllSteps) and spec.native is None:
-        return {"scan": known["scan"]}
-    return known
+    if not isinstance(spec, AllSteps) or isinstance(spec.native, LinearScan):
+        return known
+    names = ("scan",) if spec.native is None else ("native", "scan")
+    return {name: known[name] for name in names}
 
 
 def _transformed_reason(tensors: Sequence[Tensor]) -> str | None:

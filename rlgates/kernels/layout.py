@@ -404,7 +404,7 @@ SCAN_TENSORS: Fields = (
     ("d_b", 1),  # (T, B, width)
     ("d_initial", 1),  # (B, width), summed over the steps
 )
-CHUNK = 32  # steps between the states that channels keep for the backward pass
+CHUNK = 32  # steps between the states that channels and memories keep for the backward pass
 # Of channels with a linear system each, (E) of size N; what native code does with them is in
 # csrc/drivers/channels.h.
 CHANNELS_CALL: Fields = (
@@ -450,6 +450,47 @@ CHANNELS_TENSORS: Fields = (
     ("d_initial", 1),  # (B, width), summed over the steps
     # (groups, sums) in float64: of a, of b and c in fixed systems, of skip, and of step_bias
     ("d_sums", 1),
+)
+# Of memories of keys and values; what native code does with them is in csrc/drivers/memories.h.
+MEMORIES_CALL: Fields = (
+    ("threads", 1),
+    ("steps", 1),
+    ("batch_size", 1),
+    ("heads", 1),
+    ("key_size", 1),
+    ("value_size", 1),
+    ("width", 1),  # of the state: heads * value_size * key_size
+    ("decays_alike", 1),  # whether all keys of a head have one decay
+    ("q_stride", 1),  # between steps of a row, here and below
+    ("k_stride", 1),
+    ("v_stride", 1),
+    ("decay_stride", 1),
+    ("removal_stride", 1),
+    ("rate_stride", 1),
+    ("h_0_stride", 1),  # between rows of the batch
+    ("initial_stride", 1),
+)
+MEMORIES_TENSORS: Fields = (
+    ("q", 1),  # (T, B, heads * key_size)
+    ("k", 1),
+    ("v", 1),  # (T, B, heads * value_size)
+    ("decay", 1),  # (T, B, heads) or as q; null for no decay
+    ("removal", 1),  # as q; null with `rate` where nothing is removed
+    ("rate", 1),
+    ("h_0", 1),  # (B, width), before the first step
+    ("initial", 1),  # and at episode starts; null for zeros
+    ("outputs", 1),  # (T, B, heads * value_size)
+    ("last", 1),  # (B, width), after the last step
+    ("kept", 1),  # (ceil(T / CHUNK) - 1, B, width), after each chunk but the last; null without
+    ("d_outputs", 1),
+    ("d_q", 1),
+    ("d_k", 1),
+    ("d_v", 1),
+    ("d_decay", 1),
+    ("d_removal", 1),
+    ("d_rate", 1),
+    ("d_carry", 1),  # (B, width), of the last state; becomes that of h_0
+    ("d_initial", 1),  # (B, width), summed over the steps
 )
 # Of numbers convolved over the last steps.
 CONV_CALL: Fields = (
@@ -601,6 +642,7 @@ def _contract() -> str:
     layer_length = sum(map(length, (CALL, LAYER, PROBABILITIES, TENSORS))) + 1
     scan_length = length(SCAN_CALL) + length(SCAN_TENSORS) + 1
     channels_length = length(CHANNELS_CALL) + length(CHANNELS_TENSORS) + 1
+    memories_length = length(MEMORIES_CALL) + length(MEMORIES_TENSORS) + 1
     conv_length = length(CONV_CALL) + length(CONV_TENSORS) + 1
     heads_length = sum(map(length, (HEADS_CALL, HEADS_NUMBERS, HEADS_TENSORS)))
     adam_length = sum(map(length, (ADAM_CALL, ADAM_NUMBERS, ADAM_TENSORS)))
@@ -631,6 +673,12 @@ def _contract() -> str:
         *_tensors(CHANNELS_TENSORS),
         "};",
         f"static_assert(sizeof(ChannelArgs) == 8 * {channels_length});",
+        "struct MemoryArgs {",
+        *_declarations("int64_t ", MEMORIES_CALL),
+        _STARTS,
+        *_tensors(MEMORIES_TENSORS),
+        "};",
+        f"static_assert(sizeof(MemoryArgs) == 8 * {memories_length});",
         "struct ConvArgs {",
         *_declarations("int64_t ", CONV_CALL),
         _STARTS,

@@ -107,6 +107,47 @@ class LinearScan(NamedTuple):
     behind: Callable[[Tensor], Tensor] = lambda y: y
 
 
+class MemorySteps(NamedTuple):
+    """What steps read from memories of keys and values and write to them, for each head:
+
+        S' = S diag(decay) - (S removal) rate^T + v k^T,   y = S' q
+
+    with a row of S for each number of a value.
+
+    Attributes:
+        q, k: query and key, (T, B, heads, key_size).
+        v: value, (T, B, heads, value_size).
+        decay: (T, B, heads) or (T, B, heads, key_size); None for 1.
+        removal: the key whose value is removed, as k; None for nothing.
+        rate: how much of it each number of a key loses, as k.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    decay: Tensor | None = None
+    removal: Tensor | None = None
+    rate: Tensor | None = None
+
+
+RunMemories = Callable[[MemorySteps, Tensor, Tensor | None, Tensor | None], tuple[Tensor, Tensor]]
+"""y of all steps (T, B, heads, value_size) and the memories after the last one, from the steps, the
+memories before the first one and at episode starts (None for zeros), both (B, heads, value_size,
+key_size), and the episode starts (T, B) or None."""
+
+
+class Memories(NamedTuple):
+    """A cell whose state is memories of keys and values, and what goes with them.
+
+    Attributes:
+        run: as that of `AllSteps`; behind its other arguments what runs the memories.
+    """
+
+    run: Callable[
+        [Tensor, Tensor, Tensor | None, Tensor | None, RunMemories], tuple[Tensor, Tensor]
+    ]
+
+
 class AllSteps(NamedTuple):
     """A cell whose steps need no loop: a few operations of PyTorch compute all of them.
 
@@ -114,11 +155,12 @@ class AllSteps(NamedTuple):
         run: gives the outputs (T, B, O) and the final state (B, S) from x (T, B, I), the state
             before the first step (B, S), `episode_starts` (T, B) or None, and the state at
             episode starts (B, S), or None for zeros.
-        native: what native code and Triton run instead; None if they have nothing faster.
+        native: what native code runs instead, and of a `LinearScan` Triton; None if they have
+            nothing faster.
     """
 
     run: Callable[[Tensor, Tensor, Tensor | None, Tensor | None], tuple[Tensor, Tensor]]
-    native: LinearScan | None = None
+    native: LinearScan | Memories | None = None
 
 
 LayerSpec = CellSpec | LinearScan | AllSteps

@@ -20,6 +20,7 @@
 #include "drivers/layer.h"
 #include "drivers/scan.h"
 #include "drivers/channels.h"
+#include "drivers/memories.h"
 #include "drivers/conv.h"
 #include "drivers/grid.h"
 #include "drivers/heads.h"
@@ -32,8 +33,8 @@ template <bool back> static bool run(const LayerArgs &c) {
 }
 
 static const Kernels kernels = {run<false>, run<true>, scan<false>, scan<true>,
-                                run_channels<false>, run_channels<true>, run_conv<false>,
-                                run_conv<true>, grid_forward, grid_backward, heads<false>,
+                                run_channels<false>, run_channels<true>, run_memories<false>,
+                                run_memories<true>, run_conv<false>, run_conv<true>, grid_forward, grid_backward, heads<false>,
                                 heads<true>, adam_step};
 
 #undef INLINE

@@ -28,6 +28,8 @@ struct Kernels {
   bool (*scan_backward)(const ScanArgs &);
   bool (*channels_forward)(const ChannelArgs &);
   bool (*channels_backward)(const ChannelArgs &);
+  bool (*memories_forward)(const MemoryArgs &);
+  bool (*memories_backward)(const MemoryArgs &);
   bool (*conv_forward)(const ConvArgs &);
   bool (*conv_backward)(const ConvArgs &);
   bool (*grid_forward)(const GridArgs &);
@@ -157,6 +159,12 @@ static PyObject *channels_forward(PyObject *, PyObject *args) {
 static PyObject *channels_backward(PyObject *, PyObject *args) {
   return run(args, chosen->channels_backward);
 }
+static PyObject *memories_forward(PyObject *, PyObject *args) {
+  return run(args, chosen->memories_forward);
+}
+static PyObject *memories_backward(PyObject *, PyObject *args) {
+  return run(args, chosen->memories_backward);
+}
 static PyObject *conv_forward(PyObject *, PyObject *args) {
   return run(args, chosen->conv_forward);
 }
@@ -190,6 +198,8 @@ static PyMethodDef METHODS[] = {
     {"scan_backward", scan_backward, METH_VARARGS, "Compute its gradients."},
     {"channels_forward", channels_forward, METH_VARARGS, "Run channels over a sequence."},
     {"channels_backward", channels_backward, METH_VARARGS, "Compute their gradients."},
+    {"memories_forward", memories_forward, METH_VARARGS, "Run memories over a sequence."},
+    {"memories_backward", memories_backward, METH_VARARGS, "Compute their gradients."},
     {"conv_forward", conv_forward, METH_VARARGS, "Convolve numbers over the last steps."},
     {"conv_backward", conv_backward, METH_VARARGS, "Compute their gradients."},
     {"grid_forward", grid_forward, METH_VARARGS, "Compute features of images of few colours."},
