@@ -88,6 +88,15 @@ template <int count> INLINE void totals(const vec *sums, float *to) {
   }
 }
 
+// So many numbers, in vectors of their own: a compiler has to assume that a store of a vector changes
+// what is in memory, pointers too.
+template <int count> struct Scales {
+  vec of[count];
+  explicit Scales(const float *from) {
+    for (int i = 0; i < count; i++) of[i] = vec{} + from[i];
+  }
+};
+
 // Rows `at` and so many more of a memory, from `before` to `next`, which may be the same; y to `y`,
 // and what is removed to `removed`, unless they are null.
 template <int count, bool decays, bool removes>
@@ -96,7 +105,7 @@ INLINE void advance(const MemoryChunk &m, long t, long at, const float *before, 
   const long width = m.width;
   const float *vectors[m.VECTORS];
   for (long i = 0; i < m.VECTORS; i++) vectors[i] = m.vectors[i] + t * width;
-  const float *value = m.value(t) + at;
+  const Scales<count> value(m.value(t) + at);
   float out[count] = {};
   if (removes) {
     vec sums[count] = {};
@@ -108,6 +117,7 @@ INLINE void advance(const MemoryChunk &m, long t, long at, const float *before, 
     totals<count>(sums, out);
     for (int i = 0; removed && i < count; i++) removed[i] = out[i];
   }
+  const Scales<count> taken(out);
   vec sums[count] = {};
   for (long key = 0; key < width; key += LANES) {
     const vec k = load(vectors[m.KEY] + key), q = load(vectors[m.QUERY] + key);
@@ -117,8 +127,8 @@ INLINE void advance(const MemoryChunk &m, long t, long at, const float *before, 
     for (int i = 0; i < count; i++) {
       vec x = load(before + i * width + key);
       if (decays) x *= decay;
-      if (removes) x -= out[i] * rate;
-      x += value[i] * k;
+      if (removes) x -= taken.of[i] * rate;
+      x += value.of[i] * k;
       store(next + i * width + key, x);
       sums[i] += x * q;
     }
@@ -146,15 +156,16 @@ static void memories_backward(MemoryChunk &m, long at, const float *before) {
   const float *initial = s.initial ? s.initial + m.memory_at(s.initial_stride) + at * m.keys : nullptr;
   m.take<count>(m.begin, initial);
   m.take<count>(m.states, before + at * m.keys);
-  m.take<count>(m.d, s.d_carry + memory);
+  float *const rows = m.d;
+  m.take<count>(rows, s.d_carry + memory);
   for (long t = 0; t < m.steps; t++)
     advance<count, decays, removes>(m, t, at, m.start[t] ? m.begin : m.states + t * block,
                                     m.states + (t + 1) * block, nullptr, m.removed + t * ROWS);
   for (long t = m.steps - 1; t >= 0; t--) {
     const float *next = m.states + (t + 1) * block;
     const float *old = m.start[t] ? m.begin : m.states + t * block;
-    const float *value = m.value(t) + at, *d_y = s.d_outputs + m.value_at(t) + at;
-    const float *removed = m.removed + t * ROWS;
+    const Scales<count> value(m.value(t) + at), d_y(s.d_outputs + m.value_at(t) + at);
+    const Scales<count> removed(m.removed + t * ROWS);
     const float *vectors[m.VECTORS];
     float *d_vectors[m.VECTORS];
     for (long i = 0; i < m.VECTORS; i++)
@@ -170,17 +181,17 @@ static void memories_backward(MemoryChunk &m, long at, const float *before) {
 #pragma GCC unroll 4
       for (int i = 0; i < count; i++) {
         const long place = i * width + key;
-        vec d = load(m.d + place) + d_y[i] * q;
-        d_q += d_y[i] * load(next + place);
-        d_k += value[i] * d;
+        vec d = load(rows + place) + d_y.of[i] * q;
+        d_q += d_y.of[i] * load(next + place);
+        d_k += value.of[i] * d;
         of_value[i] += d * k;
         if (decays) d_decay += d * load(old + place);
         if (removes) {
-          d_rate -= removed[i] * d;
+          d_rate -= removed.of[i] * d;
           of_removed[i] -= d * rate;
         }
         if (decays) d *= decay;
-        store(m.d + place, d);
+        store(rows + place, d);
       }
       store(d_vectors[m.QUERY] + key, d_q);
       store(d_vectors[m.KEY] + key, d_k);
@@ -189,27 +200,28 @@ static void memories_backward(MemoryChunk &m, long at, const float *before) {
     }
     totals<count>(of_value, s.d_v + m.value_at(t) + at);
     if (removes) {
-      float d_removed[count];
-      totals<count>(of_removed, d_removed);
+      float sums[count];
+      totals<count>(of_removed, sums);
+      const Scales<count> d_removed(sums);
       for (long key = 0; key < width; key += LANES) {
         const vec removal = load(vectors[m.REMOVAL] + key);
         vec d_removal = load(d_vectors[m.REMOVAL] + key);
 #pragma GCC unroll 4
         for (int i = 0; i < count; i++) {
           const long place = i * width + key;
-          d_removal += d_removed[i] * load(old + place);
-          store(m.d + place, load(m.d + place) + d_removed[i] * removal);
+          d_removal += d_removed.of[i] * load(old + place);
+          store(rows + place, load(rows + place) + d_removed.of[i] * removal);
         }
         store(d_vectors[m.REMOVAL] + key, d_removal);
       }
     }
     if (!m.start[t]) continue;
     for (long i = 0; i < count; i++) {
-      if (s.d_initial) add(s.d_initial + memory + i * m.keys, m.d + i * width, m.keys);
-      memset(m.d + i * width, 0, width * sizeof(float));
+      if (s.d_initial) add(s.d_initial + memory + i * m.keys, rows + i * width, m.keys);
+      memset(rows + i * width, 0, width * sizeof(float));
     }
   }
-  m.give<count>(s.d_carry + memory, m.d);
+  m.give<count>(s.d_carry + memory, rows);
 }
 
 // What a chunk adds to the gradients of its vectors.
