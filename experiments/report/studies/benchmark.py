@@ -231,13 +231,14 @@ def _overall(ranking: Ranking, rows: pd.DataFrame, costs: pd.DataFrame) -> str:
         ]
         for one in memories
     ]
-    seeds, steps = seed_numbers(of_ranking), int(numbers(of_ranking, "budget").max())
+    seeds, budgets = seed_numbers(of_ranking), _budgets(of_ranking).values()
+    steps = " to ".join(map(steps_text, sorted({min(budgets), max(budgets)})))
     games = "; ".join(map(title_words, titles))
     timed = f"of {provenance(costs)}" if len(costs) else "of these runs"
     note = (
         f"\nMean over {len(titles)} games ({games}), "
         + (f"seeds {seeds[0]} to {seeds[-1]} or as many as there are" if seeds[1:] else "one seed")
-        + f", {steps_text(steps)} steps a run. Return at the end: of "
+        + f", {steps} steps a run. Return at the end: of "
         f"{rows.iloc[0]['episodes']} fresh episodes with sampled actions, with a 95 % bootstrap "
         "interval over seeds (few seeds: the interval is narrow). "
         f"{_GAINED if gains else ''}MMER: the best mean return of "
@@ -249,6 +250,12 @@ def _overall(ranking: Ranking, rows: pd.DataFrame, costs: pd.DataFrame) -> str:
         f"CPU time: one thread, evaluations included, {timed}. {provenance(of_ranking)}.\n"
     )
     return markdown(heads, lines) + note
+
+
+def _budgets(rows: pd.DataFrame) -> dict[str, float]:
+    """The steps of a run, by game."""
+    budgets: dict[str, float] = rows.groupby("title", sort=False)["budget"].first().astype(float)
+    return dict(budgets)
 
 
 def _gains(memories: Sequence[Memory]) -> dict[str, str]:
@@ -358,7 +365,8 @@ def draw_benchmark(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
             [["all", "efficiency", "profile"], ["all", "times", "sizes"]], width_ratios=(3, 5, 5)
         )
         _draw_ranking(panels["all"], memories)
-        _draw_efficiency(panels["efficiency"], titles, memories, shown, curves)
+        budgets = {title: budget for title, budget in _budgets(rows).items() if title in titles}
+        _draw_efficiency(panels["efficiency"], budgets, memories, shown, curves)
         _draw_profile(panels["profile"], memories, shown)
         times = panels["times"]
         seconds = [one.seconds for one in memories]
@@ -426,28 +434,28 @@ def _draw_ranking(axes: Axes, memories: Sequence[Memory]) -> None:
 
 def _draw_efficiency(
     axes: Axes,
-    titles: Sequence[str],
+    budgets: Mapping[str, float],
     memories: Sequence[Memory],
     shown: set[str],
     curves: Mapping[str, Sequence[Curve]],
 ) -> None:
-    """The mean over games of the evaluations in training."""
+    """The mean over games of the evaluations in training; where runs take `budgets` of steps that
+    differ from game to game, after equal shares of them."""
+    differ = len({*budgets.values()}) > 1
     for one in memories:
         (color, dash, _), is_shown = _look(one, shown), one.core in shown
         games = [
             [
-                run
+                (run.steps / (budget if differ else 1), run.success)
                 for run in curves[title]
                 if split_label(run.core)[0] == one.core and str(run.seed) in one.by_seed
             ]
-            for title in titles
+            for title, budget in budgets.items()
         ]
-        runs = [run for game in games for run in game]
-        begin, end = max(run.steps[0] for run in runs), max(run.steps[-1] for run in runs)
-        grid = np.linspace(begin, end, POINTS)
-        groups = [
-            np.stack([np.interp(grid, run.steps, run.success) for run in game]) for game in games
-        ]
+        runs = [steps for game in games for steps, _ in game]
+        begin, end = max(steps[0] for steps in runs), max(steps[-1] for steps in runs)
+        grid = np.linspace(begin, min(end, 1) if differ else end, POINTS)
+        groups = [np.stack([np.interp(grid, *run) for run in game]) for game in games]
         if is_shown:
             low, high = interval(mean_over_games, *groups)
             axes.fill_between(grid, low, high, color=color, alpha=0.1, lw=0)
@@ -460,8 +468,12 @@ def _draw_efficiency(
             zorder=2 if is_shown else 1,
         )
     axes.set_title("Sample efficiency", loc="left")
-    axes.set_xlabel("environment steps")
-    axes.xaxis.set_major_formatter(FuncFormatter(steps_label))
+    if differ:
+        axes.set_xlabel("environment steps, as a share of the game's budget")
+        axes.xaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
+    else:
+        axes.set_xlabel("environment steps")
+        axes.xaxis.set_major_formatter(FuncFormatter(steps_label))
     _set_share(axes)
 
 

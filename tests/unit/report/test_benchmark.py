@@ -6,15 +6,18 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from rlgates.experiments.report.rows import to_frame
 from rlgates.experiments.report.studies.benchmark import (
+    _draw_efficiency,
     benchmark_tables,
     draw_benchmark,
     rankings,
     read_costs,
 )
+from rlgates.experiments.report.studies.returns import read_return_curves
 from rlgates.experiments.runs.files import Row, write_table
 
 GAMES = {"RepeatFirst, easy": -1.0, "StatelessCartPole, easy": 0.0}
@@ -200,3 +203,21 @@ def test_runs_with_a_variant_are_drawn_too(tmp_path: Path, rows: pd.DataFrame) -
     rows["variant"] = "of RepeatFirst, easy"  # as in the smoke tier
     write_curves(tmp_path, rows)
     assert draw_benchmark(tmp_path, "popgym", rows) == [tmp_path / "popgym.png"]
+
+
+def test_games_of_other_budgets_are_compared_after_equal_shares_of_them(
+    tmp_path: Path, rows: pd.DataFrame
+) -> None:
+    rows.loc[rows["title"] == "RepeatFirst, easy", "budget"] = "2000000"
+    assert ", 500.0 k to 2.0 M steps a run." in benchmark_tables(tmp_path, "popgym", rows)
+    write_curves(tmp_path, rows)
+    curves = read_return_curves(rows, tmp_path / "popgym_curves.csv")
+    memories = rankings(rows, read_costs(tmp_path, "popgym"))[0].memories
+    budgets = {"RepeatFirst, easy": 500_000, "StatelessCartPole, easy": 1_000_000}
+    axes = Figure().subplots()
+    _draw_efficiency(axes, budgets, memories, {"gru", "none"}, curves)
+    assert axes.get_xlabel().endswith("as a share of the game's budget")
+    # From where both have been evaluated; the runs of the second ended after half of theirs.
+    for line, end in zip(axes.lines, (0.55, 0.425), strict=True):
+        assert line.get_xdata()[[0, -1]] == pytest.approx([0.1, 1.0])
+        assert line.get_ydata()[-1] == pytest.approx(end)
