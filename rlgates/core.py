@@ -63,9 +63,10 @@ class Core(nn.Module):
             for float32 on the CPU, for most cores. "triton" runs the gated LSTMs, GRUs
             and JANETs and the cores that are linear in an elementwise state (minGRU, LRU, S4D,
             Mamba and others) in float32 on a GPU. "scan" runs the linear ones in log2(T) PyTorch
-            operations, and those that look back a bounded number of steps in a few, for any dtype
-            and device. "auto" tries native, triton and scan (of Mamba-2 triton last), takes the
-            first that supports the call and pays off, and else runs the loop.
+            operations, those that look back a bounded number of steps in a few, and memories of
+            keys and values in blocks of steps, for any dtype and device. "auto" tries native,
+            triton and scan (of Mamba-2 triton last), takes the first that supports the call and
+            pays off, and else runs the loop.
         skip_connections: every layer above the first also reads the input, and the output is
             the outputs of all layers side by side (otherwise that of the last layer).
         learned_state: the initial state is a parameter, which starts at the cells' own initial

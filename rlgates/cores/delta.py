@@ -34,7 +34,7 @@ class DeltaStep(NamedTuple):
     beta: Tensor
     log_decay: Tensor | None = None
 
-    def of_memories(self) -> MemorySteps:
+    def as_memory_steps(self) -> MemorySteps:
         """S' = a S - (S k) (a beta k)^T + beta v k^T."""
         q, k, v, beta, log_decay = self
         decay = None if log_decay is None else torch.exp(log_decay)
@@ -51,7 +51,7 @@ class DeltaRule(Cell):
     with q, k, v, beta in [0, 1] and a in [0, 1] from the input alone. The state is (S), initially
     zero, of d key_size numbers, and is in float32 under autocast.
 
-    A sequence is computed in blocks: what a step adds, u = beta (v - a S k), depends on what the
+    Torch computes a sequence in blocks: what a step adds, u = beta (v - a S k), depends on what the
     steps before it add in a triangular system (Yang et al. 2024, "Parallelizing linear
     transformers with the delta rule").
     """
@@ -104,7 +104,7 @@ class DeltaRule(Cell):
         if run is None:
             y, memory = in_blocks(block, steps, memory, episode_starts, len(x), BLOCK)
         else:
-            y, memory = run(steps.of_memories(), memory, first, episode_starts)
+            y, memory = run(steps.as_memory_steps(), memory, first, episode_starts)
         return self.read(y, projected), memory.flatten(1)
 
     def _check(self, input_size: int, hidden_size: int, num_heads: int, key: int | None) -> None:

@@ -151,7 +151,7 @@ class LinearTransformer(LinearCell):
         initial: Tensor | None,
         run: RunMemories | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """In blocks: a scan would make k v^T of each step."""
+        """By `run`, or in blocks: a scan would make k v^T of each step."""
         heads = self.num_heads
         q, k, v, skip = self._maps(x)
         q, k, v = (part.unflatten(-1, (heads, -1)) for part in (q, k, v))

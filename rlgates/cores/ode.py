@@ -38,6 +38,8 @@ class CoRNN(Cell):
         ValueError, TypeError: a size below 1 or not an integer, a number out of range.
     """
 
+    rates: Tensor
+
     def __init__(
         self,
         input_size: int,
@@ -61,6 +63,8 @@ class CoRNN(Cell):
         self.weight_ih = nn.Parameter(torch.empty(d, input_size, **factory))
         self.weight_hh = nn.Parameter(torch.empty(d, 2 * d, **factory))
         self.bias = nn.Parameter(torch.empty(d, **factory))
+        rates = self.dt, self.dt * self.gamma, self.dt * self.epsilon  # what native code reads
+        self.register_buffer("rates", torch.tensor(rates, **factory), persistent=False)
         self.reset_parameters()
 
     @torch.no_grad()
@@ -86,9 +90,7 @@ class CoRNN(Cell):
         return y, (y, z)
 
     def recurrence(self) -> CellSpec:
-        rates = self.dt, self.dt * self.gamma, self.dt * self.epsilon
-        of_step = torch.tensor(rates, dtype=self.bias.dtype, device=self.bias.device)
-        weights = self.weight_ih, self.bias, self.weight_hh, of_step
+        weights = self.weight_ih, self.bias, self.weight_hh, self.rates
         return CellSpec("cornn", (self.hidden_size,), weights)
 
 

@@ -213,15 +213,10 @@ def _native_scan(call: LayerCall) -> LayerCall:
     return LayerCall(call.spec.native, *_inputs(call), call.tensors)
 
 
-def _cpu_all_steps_unsupported_reason(call: LayerCall) -> str | None:
-    if isinstance(call.spec.native, Memories) and torch.compiler.is_compiling():
-        return "torch.compile sees its steps in blocks"
-    return _cpu_unsupported_reason(call)
-
-
 def _cpu_all_steps(call: LayerCall) -> tuple[Tensor, Tensor]:
     if isinstance(call.spec.native, Memories):
-        return call.spec.native.run(*_inputs(call), cpu_memories.run)
+        run = ops.memories if torch.compiler.is_compiling() else cpu_memories.run
+        return call.spec.native.run(*_inputs(call), run)
     return _cpu_scan(_native_scan(call))
 
 
@@ -248,7 +243,7 @@ _BACKENDS: dict[type, dict[str, Backend]] = {
         "scan": Backend(lambda call: None, _scan, _torch_scan_is_worthwhile),
     },
     AllSteps: {
-        "native": Backend(_cpu_all_steps_unsupported_reason, _cpu_all_steps),
+        "native": Backend(_cpu_unsupported_reason, _cpu_all_steps),
         "scan": Backend(
             lambda call: None,
             lambda call: call.spec.run(*_inputs(call)),
@@ -339,7 +334,8 @@ def run(request: LayerRequest) -> Result | None:
     missed = fastest in _candidates(call.spec) and fastest in chosen.passed_over
     slow = backend == "auto" and missed
     if slow and not torch.compiler.is_compiling():
-        _log_once(chosen.backend, fastest, chosen.passed_over[fastest])
+        how = "slower" if isinstance(call.spec, AllSteps) else "several times slower"
+        _log_once(chosen.backend, how, fastest, chosen.passed_over[fastest])
     if chosen.backend == "plain":
         return None
     return Result(*_BACKENDS[type(call.spec)][chosen.backend].run(call), chosen.backend)
@@ -477,6 +473,6 @@ def ppo_losses_of_cores(
 
 
 @cache
-def _log_once(backend: str, faster: str, reason: str) -> None:
+def _log_once(backend: str, how: str, faster: str, reason: str) -> None:
     running = "the plain loop" if backend == "plain" else f"the {backend} backend"
-    _logger.warning("%s runs, several times slower than %s code: %s.", running, faster, reason)
+    _logger.warning("%s runs, %s than %s code: %s.", running, how, faster, reason)

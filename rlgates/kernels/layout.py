@@ -460,26 +460,20 @@ MEMORIES_CALL: Fields = (
     ("key_size", 1),
     ("value_size", 1),
     ("width", 1),  # of the state: heads * value_size * key_size
-    ("decays_alike", 1),  # whether all keys of a head have one decay
-    ("q_stride", 1),  # between steps of a row, here and below
-    ("k_stride", 1),
-    ("v_stride", 1),
-    ("decay_stride", 1),
-    ("removal_stride", 1),
-    ("rate_stride", 1),
-    ("h_0_stride", 1),  # between rows of the batch
+    ("decays_alike", 1),  # whether the numbers of a key have one decay
+    ("before_stride", 1),  # between rows of the batch
     ("initial_stride", 1),
 )
 MEMORIES_TENSORS: Fields = (
-    ("q", 1),  # (T, B, heads * key_size)
+    ("q", 1),  # (T, B, heads, key_size)
     ("k", 1),
-    ("v", 1),  # (T, B, heads * value_size)
-    ("decay", 1),  # (T, B, heads) or as q; null for no decay
-    ("removal", 1),  # as q; null with `rate` where nothing is removed
+    ("v", 1),  # (T, B, heads, value_size)
+    ("decay", 1),  # (T, B, heads) or as q; null for none
+    ("removal", 1),  # as q; null, with `rate`, where nothing is removed
     ("rate", 1),
-    ("h_0", 1),  # (B, width), before the first step
+    ("before", 1),  # (B, width), before the first step
     ("initial", 1),  # and at episode starts; null for zeros
-    ("outputs", 1),  # (T, B, heads * value_size)
+    ("outputs", 1),  # (T, B, heads, value_size)
     ("last", 1),  # (B, width), after the last step
     ("kept", 1),  # (ceil(T / CHUNK) - 1, B, width), after each chunk but the last; null without
     ("d_outputs", 1),

@@ -22,9 +22,10 @@ from rlgates.kernels import scan as scans
 from rlgates.kernels.cpu import abi, layer
 from rlgates.kernels.cpu import channels as cpu_channels
 from rlgates.kernels.cpu import grid as cpu_grid
+from rlgates.kernels.cpu import memories as cpu_memories
 from rlgates.kernels.cpu import scan as cpu_scan
 from rlgates.kernels.layout import NO_GATE, shapes_of
-from rlgates.kernels.spec import CellSpec, Channels
+from rlgates.kernels.spec import CellSpec, Channels, MemorySteps
 
 # A `CellSpec` without its weights. Without a gate, activation is "".
 _SCHEMA = "str cell, int[] sizes, str activation, str auxiliary, int chunk_size, float dropout, "
@@ -316,6 +317,69 @@ def _channels_gradients(ctx: Any, gradients: Sequence[Tensor]) -> tuple[Any, ...
 
 _channels.register_autograd(_channels_gradients, setup_context=_channels_setup)
 _channels_backward.register_autograd(_raise)
+
+
+# ---- memories of keys and values ---------------------------------------------------------------
+
+
+def memories(
+    steps: MemorySteps, before: Tensor, initial: Tensor | None, episode_starts: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """As `rlgates.kernels.cpu.memories.run`."""
+    inputs = *steps, before, initial
+    given = [tensor for tensor in inputs if tensor is not None]
+    y, last, *_ = _memories(*inputs, episode_starts, _needs_grad(given))
+    return y, last
+
+
+_MEMORIES = "Tensor q, Tensor k, Tensor v, Tensor? decay, Tensor? removal, Tensor? rate, "
+_MEMORIES += "Tensor before, Tensor? initial, Tensor? episode_starts"
+
+
+@custom_op("rlgates::memories", mutates_args=(), schema=f"({_MEMORIES}, bool saves) -> Tensor[]")
+def _memories(q: Tensor, *others: Any) -> list[Tensor]:
+    *inputs, episode_starts, saves = q, *others
+    kept = cpu_memories.new_kept(inputs) if saves else None
+    results = cpu_memories.forward(inputs, episode_starts, kept)
+    return [*results, *([] if kept is None else [kept])]
+
+
+@_memories.register_fake
+def _(q: Tensor, *others: Any) -> list[Tensor]:
+    v, before, saves = others[1], others[5], others[-1]
+    results = [v.new_empty(v.shape), before.new_empty(before.shape)]
+    return [*results, cpu_memories.new_kept((q, *others))] if saves else results
+
+
+@custom_op(
+    "rlgates::memories_backward",
+    mutates_args=(),
+    schema=f"({_MEMORIES}, Tensor kept, Tensor d_y, Tensor d_last) -> Tensor[]",
+)
+def _memories_backward(q: Tensor, *others: Any) -> list[Tensor]:
+    *inputs, episode_starts, kept, d_y, d_last = q, *others
+    gradients = cpu_memories.backward(inputs, episode_starts, kept, d_y, d_last)
+    return [gradient for gradient in gradients if gradient is not None]
+
+
+@_memories_backward.register_fake
+def _(q: Tensor, *others: Any) -> list[Tensor]:
+    inputs = q, *others[:7]
+    return [tensor.new_empty(tensor.shape) for tensor in inputs if tensor is not None]
+
+
+def _memories_setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    ctx.save_for_backward(*inputs[:-1], *output[2:])
+
+
+def _memories_gradients(ctx: Any, gradients: Sequence[Tensor]) -> tuple[Any, ...]:
+    *inputs, episode_starts, kept = ctx.saved_tensors
+    result = _memories_backward(*inputs, episode_starts, kept, *gradients[:2])
+    return *_spread(result, [tensor is not None for tensor in inputs]), None, None
+
+
+_memories.register_autograd(_memories_gradients, setup_context=_memories_setup)
+_memories_backward.register_autograd(_raise)
 
 
 # ---- small images ------------------------------------------------------------------------------

@@ -137,10 +137,10 @@ key_size), and the episode starts (T, B) or None."""
 
 
 class Memories(NamedTuple):
-    """A cell whose state is memories of keys and values, and what goes with them.
+    """A cell whose state is memories of keys and values, with their sums and last inputs, if any.
 
     Attributes:
-        run: as that of `AllSteps`; behind its other arguments what runs the memories.
+        run: as that of `AllSteps`, with what runs the memories as its last argument.
     """
 
     run: Callable[
@@ -155,8 +155,8 @@ class AllSteps(NamedTuple):
         run: gives the outputs (T, B, O) and the final state (B, S) from x (T, B, I), the state
             before the first step (B, S), `episode_starts` (T, B) or None, and the state at
             episode starts (B, S), or None for zeros.
-        native: what native code runs instead, and of a `LinearScan` Triton; None if they have
-            nothing faster.
+        native: what native code runs instead, and Triton too if it is a `LinearScan`; None if
+            neither has anything faster.
     """
 
     run: Callable[[Tensor, Tensor, Tensor | None, Tensor | None], tuple[Tensor, Tensor]]

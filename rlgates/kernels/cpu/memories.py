@@ -1,92 +1,154 @@
-"""Memories of keys and values on the CPU, step by step, in float32."""
+"""Memories of keys and values on the CPU, in float32.
+
+Their tensors are checked, and native code is called and made differentiable.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from rlgates.kernels import layout
+from rlgates.kernels import layout, memory
 from rlgates.kernels.cpu import abi
-from rlgates.kernels.memory import readable, readable_steps, step_stride
+from rlgates.kernels.memory import readable
 from rlgates.kernels.scan import raise_second_derivative
 from rlgates.kernels.spec import MemorySteps
 
 _ARGUMENTS = abi.integers(layout.MEMORIES_CALL, (("episode_starts", 1),), layout.MEMORIES_TENSORS)
 _ADDRESSES = 1 + layout.length(layout.MEMORIES_TENSORS)
 
-# Those of `MemorySteps`, then the memories before the first step and at episode starts.
-_Inputs = Sequence[Tensor | None]
+# The tensors of `MemorySteps`, then the memories before the first step and at episode starts.
+Inputs = Sequence[Tensor | None]
+
+
+class MemoryProblem(NamedTuple):
+    """Memories as native code reads them.
+
+    Attributes:
+        inputs: see `Inputs`; contiguous, but for the distance between the memories of two rows.
+        episode_starts: (T, B) bool, or None.
+        sizes: T, B, heads, key_size and value_size.
+    """
+
+    inputs: list[Tensor | None]
+    episode_starts: Tensor | None
+    sizes: tuple[int, int, int, int, int]
+
+    def pack(self, *others: Tensor | None) -> bytes:
+        """The bytes of a `MemoryArgs`, with the outputs and gradients."""
+        decay, strides = self.inputs[3], (0 if t is None else t.stride(0) for t in self.inputs[6:])
+        _, _, heads, key_size, value_size = self.sizes
+        tensors = self.episode_starts, *self.inputs, *others
+        return _ARGUMENTS.pack(
+            *(abi.num_threads(), *self.sizes, heads * value_size * key_size),
+            *(decay is not None and decay.ndim == 3, *strides),
+            *abi.padded(map(abi.address, tensors), _ADDRESSES),
+        )
+
+
+def check(inputs: Inputs, episode_starts: Tensor | None) -> MemoryProblem:
+    """The same as native code reads it.
+
+    Raises:
+        ValueError: shapes, dtypes or devices do not fit together, or memory was freed.
+    """
+    q, _, v, decay, removal, rate, before, initial = inputs
+    assert q is not None
+    assert v is not None
+    if q.ndim != 4:
+        raise ValueError(f"q must be (T, B, heads, key_size), got {tuple(q.shape)}.")
+    if (removal is None) != (rate is None):
+        raise ValueError("removal and rate must be given together.")
+    steps, batch_size, heads, key_size = q.shape
+    value_size = v.shape[-1]
+    of_values = *q.shape[:3], value_size
+    of_decay = q.shape[:3] if decay is not None and decay.ndim == 3 else q.shape
+    shapes = q.shape, q.shape, of_values, of_decay, q.shape, q.shape
+    state = batch_size, heads, value_size, key_size
+    width = heads * value_size * key_size
+
+    def rows(name: str, tensor: Tensor | None) -> Tensor | None:
+        if tensor is None:
+            return None
+        memory.check(name, tensor, state, torch.float32, memory.CPU)
+        return readable(name, tensor.flatten(1), (batch_size, width), rows=True)
+
+    return MemoryProblem(
+        [
+            *(
+                None if tensor is None else readable(name, tensor, shape)
+                for name, tensor, shape in zip(MemorySteps._fields, inputs, shapes, strict=False)
+            ),
+            rows("the memory", before),
+            rows("the initial memory", initial),
+        ],
+        None
+        if episode_starts is None
+        else readable("episode_starts", episode_starts, q.shape[:2], torch.bool),
+        (steps, batch_size, heads, key_size, value_size),
+    )
+
+
+def new_kept(inputs: Inputs) -> Tensor:
+    """For the memories that the forward pass keeps for the backward pass."""
+    q, before = inputs[0], inputs[6]
+    assert q is not None
+    assert before is not None
+    return q.new_empty(-(-len(q) // layout.CHUNK) - 1, *before.shape)
+
+
+def forward(
+    inputs: Inputs, episode_starts: Tensor | None, kept: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """y and the memories after the last step; fills in `kept`, if given."""
+    problem = check(inputs, episode_starts)
+    v, before = inputs[2], inputs[6]
+    assert v is not None
+    assert before is not None
+    y, last = v.new_empty(v.shape), before.new_empty(before.shape)
+    abi._native.memories_forward(problem.pack(y, last, kept))
+    return y, last
+
+
+def backward(
+    inputs: Inputs,
+    episode_starts: Tensor | None,
+    kept: Tensor,
+    d_y: Tensor | None,
+    d_last: Tensor | None,
+) -> list[Tensor | None]:
+    """The gradients of the inputs; None of one that is absent."""
+    problem = check(inputs, episode_starts)
+    v, before, initial = inputs[2], inputs[6], inputs[7]
+    assert v is not None
+    assert before is not None
+    d_y = readable("the gradient of y", v.new_zeros(v.shape) if d_y is None else d_y, v.shape)
+    d_carry = before.new_zeros(before.shape)
+    if d_last is not None:
+        d_carry.copy_(readable("the gradient of the last memory", d_last, before.shape))
+    kept = readable("what was kept", kept, new_kept(inputs).shape)
+    d_steps = [None if tensor is None else tensor.new_empty(tensor.shape) for tensor in inputs[:6]]
+    d_initial = None if initial is None else initial.new_zeros(initial.shape)
+    packed = problem.pack(None, None, kept, d_y, *d_steps, d_carry, d_initial)
+    abi._native.memories_backward(packed)
+    return [*d_steps, d_carry, d_initial]
 
 
 def run(
-    steps: MemorySteps, memory: Tensor, initial: Tensor | None, episode_starts: Tensor | None
+    steps: MemorySteps, before: Tensor, initial: Tensor | None, episode_starts: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """As `rlgates.kernels.spec.RunMemories`.
 
     Raises:
         ValueError: shapes, dtypes or devices do not fit together.
     """
-    inputs = *steps, memory, initial
+    inputs = *steps, before, initial
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs):
         return _Memories.apply(episode_starts, *inputs)  # type: ignore[no-any-return, no-untyped-call]
-    return _forward(_Problem(episode_starts, inputs), None)
-
-
-class _Problem:
-    """Tensors as native code reads them: those of steps (T, B, width), of memories (B, width)."""
-
-    def __init__(self, episode_starts: Tensor | None, inputs: _Inputs) -> None:
-        q, k, v, decay, removal, rate, memory, initial = inputs
-        assert q is not None
-        assert v is not None
-        assert memory is not None
-        (steps, batch_size, heads, keys), values = q.shape, v.shape[-1]
-        rows = steps, batch_size
-        of_keys = *rows, heads * keys
-        self.sizes = *rows, heads, keys, values, heads * keys * values
-        self.shape = *rows, heads, values  # of y
-        self.decays_alike = decay is not None and decay.ndim == 3
-        of_decay = (*rows, heads) if self.decays_alike else of_keys
-        shapes = of_keys, of_keys, (*rows, heads * values), of_decay, of_keys, of_keys
-        self.of_steps = [
-            None if t is None else readable_steps(name, t if t.ndim == 3 else t.flatten(2), shape)
-            for name, t, shape in zip(
-                MemorySteps._fields, (q, k, v, decay, removal, rate), shapes, strict=True
-            )
-        ]
-        state = batch_size, self.sizes[-1]
-        self.memory = readable("the memory", memory.flatten(1), state, rows=True)
-        self.initial = None
-        if initial is not None:
-            self.initial = readable("the initial memory", initial.flatten(1), state, rows=True)
-        self.starts = None
-        if episode_starts is not None:
-            self.starts = readable("starts", episode_starts, rows, torch.bool)
-
-    def pack(self, *others: Tensor | None) -> bytes:
-        """The bytes of a `MemoryArgs`, with the outputs and gradients."""
-        strides = (0 if t is None else t.stride(0) for t in (self.memory, self.initial))
-        tensors = self.starts, *self.of_steps, self.memory, self.initial, *others
-        return _ARGUMENTS.pack(
-            *(abi.num_threads(), *self.sizes, self.decays_alike),
-            *(*map(step_stride, self.of_steps), *strides),
-            *abi.padded(map(abi.address, tensors), _ADDRESSES),
-        )
-
-    def new_kept(self) -> Tensor:
-        steps, batch_size, *_, width = self.sizes
-        return self.memory.new_empty(-(-steps // layout.CHUNK) - 1, batch_size, width)
-
-
-def _forward(problem: _Problem, kept: Tensor | None) -> tuple[Tensor, Tensor]:
-    _, batch_size, heads, keys, values, _ = problem.sizes
-    y = problem.memory.new_empty(problem.shape)
-    last = problem.memory.new_empty(batch_size, heads, values, keys)
-    abi._native.memories_forward(problem.pack(y, last, kept))
-    return y, last
+    return forward(inputs, episode_starts, None)
 
 
 class _Memories(torch.autograd.Function):
@@ -94,9 +156,8 @@ class _Memories(torch.autograd.Function):
     def forward(
         ctx: Any, episode_starts: Tensor | None, *inputs: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        problem = _Problem(episode_starts, inputs)
-        kept = problem.new_kept()
-        results = _forward(problem, kept)
+        kept = new_kept(inputs)
+        results = forward(inputs, episode_starts, kept)
         ctx.set_materialize_grads(False)
         # Saving the episode starts too lets autograd detect a change in place.
         ctx.save_for_backward(episode_starts, kept, *inputs)
@@ -112,23 +173,8 @@ class _MemoriesBackward(torch.autograd.Function):
     """The backward pass, which is not differentiable."""
 
     @staticmethod
-    def forward(
-        ctx: Any, episode_starts: Tensor | None, kept: Tensor, *others: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        *inputs, d_y, d_last = others
-        problem = _Problem(episode_starts, inputs)
-        memory, initial = inputs[-2:]
-        assert memory is not None
-        d_carry = torch.zeros(memory.shape)
-        if d_last is not None:
-            d_carry.copy_(readable("the gradient of the last memory", d_last, memory.shape))
-        d_y = torch.zeros(problem.shape) if d_y is None else d_y
-        d_y = readable("the gradient of y", d_y, problem.shape)
-        kept = readable("what was kept", kept, problem.new_kept().shape)
-        d_steps = [None if t is None else torch.empty(t.shape) for t in inputs[:-2]]
-        d_initial = None if initial is None else torch.zeros(initial.shape)
-        packed = problem.pack(None, None, kept, d_y, *d_steps, d_carry, d_initial)
-        abi._native.memories_backward(packed)
-        return *d_steps, d_carry, d_initial
+    def forward(ctx: Any, *tensors: Any) -> tuple[Tensor | None, ...]:
+        episode_starts, kept, *inputs, d_y, d_last = tensors
+        return tuple(backward(inputs, episode_starts, kept, d_y, d_last))
 
     backward = staticmethod(raise_second_derivative)

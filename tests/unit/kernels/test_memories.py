@@ -16,7 +16,7 @@ from support.equivalence import (
 )
 from torch import Tensor
 
-from rlgates.kernels import MemorySteps
+from rlgates.kernels import MemorySteps, ops
 from rlgates.kernels.cpu import abi, memories
 from rlgates.kernels.layout import CHUNK
 
@@ -46,7 +46,9 @@ def test_equals_the_loop(name: str, options: dict[str, Any], learned_state: bool
         pytest.skip("it has no such state")
     core = seeded_core(name, 9, learned_state=learned_state, **options)
     for rows, steps, share in [(3, LONG, 0.05), (18, 2, 0.5), (1, CHUNK + 1, 0.3), (2, CHUNK, 0.0)]:
-        check_against_loop(core, *random_sequence(core, rows, steps, share), 5e-5)
+        sequence = random_sequence(core, rows, steps, share)
+        check_against_loop(core, *sequence, 5e-5)
+        check_against_loop(core, *sequence, 5e-5, backend="scan")
 
 
 @every_core
@@ -157,25 +159,29 @@ def loop(inputs: list[Any], starts: Tensor | None) -> tuple[Tensor, Tensor]:
     return torch.stack(results), memory
 
 
-def gradients(results: tuple[Tensor, Tensor], inputs: list[Tensor | None]) -> list[Tensor]:
-    loss = sum(result.sin().sum() for result in results)
+def gradients(loss: Tensor, inputs: list[Tensor | None]) -> list[Tensor]:
+    """Zeros for what the loss does not depend on, such as an initial memory that is not read."""
     leaves = [tensor for tensor in inputs if tensor is not None]
-    found = torch.autograd.grad(loss, leaves, allow_unused=True)  # type: ignore[arg-type]
+    found = torch.autograd.grad(loss, leaves, allow_unused=True, retain_graph=True)
     return [torch.zeros_like(t) if d is None else d for d, t in zip(found, leaves, strict=True)]
 
 
 @each_case
 def test_equals_the_equation(case: Case) -> None:
+    """Outputs, and gradients of losses of y, of the last memory and of both."""
     inputs, starts = draw(case)
     exact = [None if t is None else t.detach().double().requires_grad_() for t in inputs]
-    results, expected = run(inputs, starts), loop(exact, starts)
-    every = [*results, *gradients(results, inputs)]
-    for one, other in zip(every, [*expected, *gradients(expected, exact)], strict=True):
-        size = 1 + other.abs().max()
-        assert (one - other).abs().max() < 2e-5 * size
+    (y, last), (exact_y, exact_last) = run(inputs, starts), loop(exact, starts)
+    losses = [(y.sin().sum(), exact_y.sin().sum()), (last.sin().sum(), exact_last.sin().sum())]
+    losses.append((losses[0][0] + losses[1][0], losses[0][1] + losses[1][1]))
+    pairs = [(y, exact_y), (last, exact_last)]
+    for loss, exact_loss in losses:
+        pairs += zip(gradients(loss, inputs), gradients(exact_loss, exact), strict=True)
+    for one, other in pairs:
+        assert (one - other).abs().max() < 2e-5 * (1 + other.abs().max())
 
 
-@each_case
+@pytest.mark.parametrize("case", [case for case in CASES if case.sizes[0] >= CHUNK], ids=str)
 @pytest.mark.usefixtures("threads")
 def test_results_do_not_depend_on_threads(case: Case) -> None:
     steps, _, *others = case.sizes
@@ -183,21 +189,40 @@ def test_results_do_not_depend_on_threads(case: Case) -> None:
     values = []
     for count in (1, 2, 3):
         torch.set_num_threads(count)
-        results = run(inputs, starts)
-        values.append([*results, *gradients(results, inputs)])
+        y, last = run(inputs, starts)
+        values.append([y, last, *gradients(y.sin().sum() + last.sin().sum(), inputs)])
     for other in values[1:]:
         assert all(map(torch.equal, other, values[0]))
 
 
 def test_layout_does_not_matter() -> None:
+    """Parts of wider tensors, and memories that are the same for all rows of the batch."""
     inputs, starts = draw(CASES[0])
+    memory, initial = (tensor[:1].expand_as(tensor) for tensor in inputs[6:] if tensor is not None)
+    inputs[6:] = memory.detach().clone(), initial.detach().clone()
+    inputs = [None if t is None else t.detach().requires_grad_() for t in inputs]
     expected = run(inputs, starts)
-    wide = [None if t is None else t.detach().repeat(*[1] * (t.ndim - 1), 2) for t in inputs]
-    parts = [
-        None if t is None else t[..., : like.shape[-1]]  # type: ignore[union-attr]
-        for t, like in zip(wide, inputs, strict=True)
+    parts: list[Tensor | None] = [
+        None if t is None else torch.cat([t, t], dim=-1)[..., : t.shape[-1]] for t in inputs[:6]
     ]
-    assert all(map(torch.equal, run(parts, starts), expected))
+    parts += [memory, initial]
+    results = run(parts, starts)
+    assert all(map(torch.equal, results, expected))
+    losses = [y.square().sum() + last.sum() for y, last in (results, expected)]
+    assert all(map(torch.equal, *(gradients(loss, inputs)[:6] for loss in losses)))
+
+
+def test_the_default_dtype_is_not_that_of_gradients() -> None:
+    inputs, starts = draw(CASES[0])
+    y, last = run(inputs, starts)
+    loss = y.square().sum() + last.square().sum()
+    expected = gradients(loss, inputs)
+    torch.set_default_dtype(torch.float64)
+    try:
+        results = gradients(loss, inputs)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(map(torch.equal, results, expected))
 
 
 def test_a_second_derivative_raises() -> None:
@@ -213,17 +238,38 @@ def test_tensors_that_do_not_fit_are_refused(place: int) -> None:
     inputs, starts = draw(CASES[0])
     tensor = inputs[place]
     assert tensor is not None
-    changes = {"dtype": tensor.double(), "shape": tensor[:-1]}
-    for wrong in changes.values():
-        with pytest.raises(ValueError, match=r"must be torch\.\w+ of shape \("):
+    for wrong in (tensor.double(), tensor[:-1], tensor.flatten(2), tensor[..., None]):
+        with pytest.raises(ValueError, match=r"must be (torch\.\w+ of shape )?\("):
             run([*inputs[:place], wrong, *inputs[place + 1 :]], starts)
 
 
-def test_torch_compile_takes_the_blocks() -> None:
-    core = seeded_core("deltanet", 4)
-    x, state, starts = random_sequence(core, 2, 5, 0.2)
-    expected = core(x, state, starts)
+def test_parts_that_do_not_fit_are_refused() -> None:
+    inputs, starts = draw(CASES[0])
+    assert starts is not None
+    with pytest.raises(ValueError, match="removal and rate must be given together"):
+        run([*inputs[:5], None, *inputs[6:]], starts)
+    turned = inputs[6].mT  # type: ignore[union-attr]
+    with pytest.raises(ValueError, match="the memory must be"):
+        run([*inputs[:6], turned, inputs[7]], starts)
+    for wrong in (starts.float(), starts[1:]):
+        with pytest.raises(ValueError, match="episode_starts must be"):
+            run(inputs, wrong)
+
+
+@each_case
+def test_operator(case: Case) -> None:
+    inputs, starts = draw(case)
+    torch.library.opcheck(ops._memories, (*inputs, starts, True), raise_exception=True)
+
+
+@pytest.mark.parametrize("name", ["deltanet", "mlstm", "rwkv7"])
+def test_torch_compile_keeps_native_code(name: str) -> None:
+    core = seeded_core(name, 4)
+    sequence = random_sequence(core, 2, 5, 0.2)
+    expected = run_with_gradients(core, *sequence)
+    compiled = torch.compile(core, backend="eager", fullgraph=True)
+    results = run_with_gradients(compiled, *sequence)
     assert core.backend_used == "native"
-    results = torch.compile(core, backend="eager")(x, state, starts)
-    for one, other in zip(results, expected, strict=True):
-        torch.testing.assert_close(one, other)
+    for key, value in expected.items():
+        found = results.get(key, results.get(f"_orig_mod.{key}"))
+        torch.testing.assert_close(found, value)

@@ -34,7 +34,8 @@ template <bool back> static bool run(const LayerArgs &c) {
 
 static const Kernels kernels = {run<false>, run<true>, scan<false>, scan<true>,
                                 run_channels<false>, run_channels<true>, run_memories<false>,
-                                run_memories<true>, run_conv<false>, run_conv<true>, grid_forward, grid_backward, heads<false>,
+                                run_memories<true>, run_conv<false>, run_conv<true>,
+                                grid_forward, grid_backward, heads<false>,
                                 heads<true>, adam_step};
 
 #undef INLINE

@@ -1,7 +1,6 @@
 // rlgates.kernels.cpu._native: recurrent layers on the CPU, in float32.
 //
-// It takes addresses and sizes and checks nothing: `rlgates.kernels.cpu.layer` and
-// `rlgates.kernels.scan` do. The kernels are compiled once for each instruction set, so that one
+// It takes addresses and sizes and checks nothing: the modules of `rlgates.kernels` do. The kernels are compiled once for each instruction set, so that one
 // binary runs anywhere. At import the best set that the processor supports is chosen; `use` changes
 // that.
 

@@ -67,9 +67,10 @@ struct CoRnn : CellDefaults {
   }
 };
 
-// LEM: dt_z and dt_y from x and y, z' = z + dt_z (tanh(...) - z) from them too, and from x and z'
-// y' = y + dt_y (tanh(...) - y). The maps, for dt_y, dt_z, y and z, become dt_y, dt_z and the two
-// hyperbolic tangents in place, where the driver puts the projected input.
+// LEM: dt_y = dt sigmoid(L_2(x, y)), dt_z = dt sigmoid(L_1(x, y)),
+// z' = (1 - dt_z) z + dt_z tanh(L_z(x, y)) and y' = (1 - dt_y) y + dt_y tanh(L_y(x, z')).
+// The maps, in the order 2, 1, y, z, become dt_y, dt_z and the candidates, which are the hyperbolic
+// tangents, in place, where the driver puts the projected input.
 struct Lem : CellDefaults {
   enum { INPUT, BIAS, STATE, OF_Z };  // (4 H, I), (4 H), (3 H, H), of dt_y, dt_z and z, and (H, H)
   enum { MAPS, MEMORY };              // saved: (4 H), and z' (H), since an episode may start next
@@ -95,10 +96,10 @@ struct Lem : CellDefaults {
       float *to_z = maps.row(row) + units, *candidate = to_z + 2 * units;
       for (long unit = 0, n = units; n > 0; unit += LANES, n -= LANES) {
         const vec z = load(ctx.state(Z, row) + unit, n), step = dt * sigmoid(load(to_z + unit, n));
-        const vec target = hyperbolic_tangent(load(candidate + unit, n));
-        const vec new_z = (1.0f - step) * z + step * target;
+        const vec value = hyperbolic_tangent(load(candidate + unit, n));
+        const vec new_z = (1.0f - step) * z + step * value;
         store(to_z + unit, step, n);
-        store(candidate + unit, target, n);
+        store(candidate + unit, value, n);
         store(memory.row(row) + unit, new_z, n);
         store(ctx.next(Z, row) + unit, new_z, n);
       }
@@ -109,27 +110,27 @@ struct Lem : CellDefaults {
       float *output = ctx.outputs.row(ctx.t, row);
       for (long unit = 0, n = units; n > 0; unit += LANES, n -= LANES) {
         const vec y = load(ctx.state(Y, row) + unit, n), step = dt * sigmoid(load(to_y + unit, n));
-        const vec target = hyperbolic_tangent(load(candidate + unit, n));
-        const vec new_y = (1.0f - step) * y + step * target;
+        const vec value = hyperbolic_tangent(load(candidate + unit, n));
+        const vec new_y = (1.0f - step) * y + step * value;
         store(to_y + unit, step, n);
-        store(candidate + unit, target, n);
+        store(candidate + unit, value, n);
         store(ctx.next(Y, row) + unit, new_y, n);
         store(output + unit, new_y, n);
       }
     }
   }
 
-  // The gradients of a row of maps and of the state before, from `d` of the state behind: of a
-  // step at `step` and a target at `target` among the maps.
-  void of_state(const float *maps, float *d_maps, long step, long target, const float *before,
+  // `d`, the gradient of a new state, becomes that of the old one, `before`; those of its two maps
+  // are written: the length of the step, at `step`, and the candidate.
+  void of_state(const float *maps, float *d_maps, long step, long candidate, const float *before,
                 const float *d_output, float *d) const {
     for (long unit = 0, n = units; n > 0; unit += LANES, n -= LANES) {
-      const vec length = load(maps + step + unit, n), value = load(maps + target + unit, n);
+      const vec length = load(maps + step + unit, n), value = load(maps + candidate + unit, n);
       vec given = load(d + unit, n);
       if (d_output) given += load(d_output + unit, n);
       const vec d_length = given * (value - load(before + unit, n));
       store(d_maps + step + unit, d_length * length * (1.0f - length / dt), n);
-      store(d_maps + target + unit, given * length * (1.0f - value * value), n);
+      store(d_maps + candidate + unit, given * length * (1.0f - value * value), n);
       store(d + unit, given * (1.0f - length), n);
     }
   }

@@ -440,7 +440,8 @@ template <bool back> static bool run_channels(const ChannelArgs &s) {
       if (back) {
         double *sums = s.d_sums + group * s.sums;
         const long of_state = s.kind == FIXED ? s.width : 0;
-        k.d_a_sums = sums, k.d_b_sums = sums + (s.kind == SHARED ? s.channels : s.width), k.d_c_sums = k.d_b_sums + of_state;
+        k.d_a_sums = sums, k.d_b_sums = sums + (s.kind == SHARED ? s.channels : s.width);
+        k.d_c_sums = k.d_b_sums + of_state;
         k.d_skip_sums = k.d_c_sums + of_state, k.d_bias_sums = k.d_skip_sums + s.channels;
       }
       const long end = s.batch_size * (group + 1) / s.groups;

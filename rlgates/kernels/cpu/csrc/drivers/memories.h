@@ -7,37 +7,38 @@
 // Of the memories only those before each chunk are written; the backward pass computes the others
 // again. No gradient is a sum over heads or over rows of the batch, so these run on any thread.
 
-constexpr int ROWS = 4;
+constexpr int ROWS = 4;  // as many as `four_totals` adds up
 
-// One chunk of a head, in vectors of `width` numbers, of which those behind the keys are zero.
+// One chunk of a head, in vectors of `width` numbers: those of a key, then zeros (or any decays).
 struct MemoryChunk {
   enum { QUERY, KEY, DECAY, REMOVAL, RATE, VECTORS };
   const MemoryArgs &s;
   const long keys, values, width, matrix;  // matrix: numbers of one memory
   float *vectors[VECTORS], *d_vectors[VECTORS];  // (CHUNK, width)
-  float *states;        // (CHUNK + 1, ROWS, width)
-  float *begin, *d;     // (ROWS, width): where an episode starts, and gradients
-  float *removed;       // (CHUNK, ROWS)
+  float *states;     // (CHUNK + 1, ROWS, width)
+  float *begin, *d;  // (ROWS, width): where an episode starts, and gradients
+  float *removed;    // (CHUNK, ROWS)
   long row, head, first, steps;
   bool start[CHUNK];
 
   MemoryChunk(const MemoryArgs &s, bool back, Workspace &memory)
       : s(s), keys(s.key_size), values(s.value_size), width(padded(keys)), matrix(keys * values) {
     for (float *&vector : vectors) vector = memory.take(CHUNK * width);
-    begin = memory.take(ROWS * width);
     states = memory.take((back ? CHUNK + 1 : 1) * ROWS * width);
     if (!back) return;
     for (float *&vector : d_vectors) vector = memory.take(CHUNK * width);
-    d = memory.take(ROWS * width);
+    for (float **rows : {&begin, &d}) *rows = memory.take(ROWS * width);
     removed = memory.take(CHUNK * ROWS);
   }
 
-  long place(long t) const { return (first + t) * s.batch_size + row; }
-  // Where the vectors and the values of a step are.
-  long vector_at(long t) const { return (place(t) * s.heads + head) * keys; }
-  long value_at(long t) const { return (place(t) * s.heads + head) * values; }
-  const float *value(long t) const { return s.v + place(t) * s.v_stride + head * values; }
+  // Where the numbers of a step are: one of the head, those of a key and those of a value.
+  long place(long t) const { return ((first + t) * s.batch_size + row) * s.heads + head; }
+  long key_at(long t) const { return place(t) * keys; }
+  long value_at(long t) const { return place(t) * values; }
   long memory_at(long stride) const { return row * stride + head * matrix; }
+  const float *initial(long at) const {
+    return s.initial ? s.initial + memory_at(s.initial_stride) + at * keys : nullptr;
+  }
   float *kept(long chunk) const {
     return s.kept + chunk * s.batch_size * s.width + memory_at(s.width);
   }
@@ -46,18 +47,15 @@ struct MemoryChunk {
     first = chunk * CHUNK;
     steps = s.steps - first < CHUNK ? s.steps - first : CHUNK;
     const float *const from[] = {s.q, s.k, s.decay, s.removal, s.rate};
-    const long strides[] = {s.q_stride, s.k_stride, s.decay_stride, s.removal_stride, s.rate_stride};
     for (long t = 0; t < steps; t++) {
-      start[t] = s.episode_starts && s.episode_starts[place(t)];
+      start[t] = s.episode_starts && s.episode_starts[(first + t) * s.batch_size + row];
       for (long i = 0; i < VECTORS; i++) {
         if (!from[i]) continue;
         float *to = vectors[i] + t * width;
-        const float *vector = from[i] + place(t) * strides[i];
         if (i == DECAY && s.decays_alike)
-          for (long key = 0; key < width; key += LANES) store(to + key, vec{} + vector[head]);
+          for (long key = 0; key < width; key += LANES) store(to + key, vec{} + s.decay[place(t)]);
         else
-          for (long key = 0, n = keys; n > 0; key += LANES, n -= LANES)
-            store(to + key, load(vector + head * keys + key, n));
+          take<1>(to, from[i] + key_at(t));
       }
     }
   }
@@ -75,21 +73,17 @@ struct MemoryChunk {
   }
 };
 
-// The sums of so many vectors.
+// The sums of each of `count` vectors.
 template <int count> INLINE void totals(const vec *sums, float *to) {
-  if (count == 4) {
-    vec all = pair_sums(pair_sums(sums[0], sums[1], Lanes()), pair_sums(sums[2], sums[3], Lanes()),
-                        Lanes());
-#pragma GCC unroll 2
-    for (int width = LANES / 4; width > 1; width /= 2) all = pair_sums(all, all, Lanes());
-    for (int i = 0; i < 4; i++) to[i] = all[i];
+  if (count == ROWS) {
+    const vec all = four_totals(sums);
+    for (int i = 0; i < ROWS; i++) to[i] = all[i];
   } else {
     for (int i = 0; i < count; i++) to[i] = total(sums[i]);
   }
 }
 
-// So many numbers, in vectors of their own: a compiler has to assume that a store of a vector changes
-// what is in memory, pointers too.
+// Numbers in vectors of their own: a compiler has to assume that a store of a vector changes memory.
 template <int count> struct Scales {
   vec of[count];
   explicit Scales(const float *from) {
@@ -97,15 +91,15 @@ template <int count> struct Scales {
   }
 };
 
-// Rows `at` and so many more of a memory, from `before` to `next`, which may be the same; y to `y`,
-// and what is removed to `removed`, unless they are null.
+// `count` rows of a memory, from row `at` on, from `before` to `next`, which may be the same; their
+// y and what is removed from them, unless these are null.
 template <int count, bool decays, bool removes>
 INLINE void advance(const MemoryChunk &m, long t, long at, const float *before, float *next,
                     float *y, float *removed) {
   const long width = m.width;
   const float *vectors[m.VECTORS];
   for (long i = 0; i < m.VECTORS; i++) vectors[i] = m.vectors[i] + t * width;
-  const Scales<count> value(m.value(t) + at);
+  const Scales<count> value(m.s.v + m.value_at(t) + at);
   float out[count] = {};
   if (removes) {
     vec sums[count] = {};
@@ -140,7 +134,7 @@ template <int count, bool decays, bool removes>
 static void memories_forward(MemoryChunk &m, long at, const float *before, float *after) {
   const MemoryArgs &s = m.s;
   m.take<count>(m.states, before + at * m.keys);
-  const float *initial = s.initial ? s.initial + m.memory_at(s.initial_stride) + at * m.keys : nullptr;
+  const float *initial = m.initial(at);
   for (long t = 0; t < m.steps; t++) {
     if (m.start[t]) m.take<count>(m.states, initial);
     advance<count, decays, removes>(m, t, at, m.states, m.states, s.outputs + m.value_at(t) + at,
@@ -153,8 +147,7 @@ template <int count, bool decays, bool removes>
 static void memories_backward(MemoryChunk &m, long at, const float *before) {
   const MemoryArgs &s = m.s;
   const long width = m.width, block = ROWS * width, memory = m.memory_at(s.width) + at * m.keys;
-  const float *initial = s.initial ? s.initial + m.memory_at(s.initial_stride) + at * m.keys : nullptr;
-  m.take<count>(m.begin, initial);
+  m.take<count>(m.begin, m.initial(at));
   m.take<count>(m.states, before + at * m.keys);
   float *const rows = m.d;
   m.take<count>(rows, s.d_carry + memory);
@@ -164,7 +157,7 @@ static void memories_backward(MemoryChunk &m, long at, const float *before) {
   for (long t = m.steps - 1; t >= 0; t--) {
     const float *next = m.states + (t + 1) * block;
     const float *old = m.start[t] ? m.begin : m.states + t * block;
-    const Scales<count> value(m.value(t) + at), d_y(s.d_outputs + m.value_at(t) + at);
+    const Scales<count> value(s.v + m.value_at(t) + at), d_y(s.d_outputs + m.value_at(t) + at);
     const Scales<count> removed(m.removed + t * ROWS);
     const float *vectors[m.VECTORS];
     float *d_vectors[m.VECTORS];
@@ -180,18 +173,18 @@ static void memories_backward(MemoryChunk &m, long at, const float *before) {
       vec d_rate = removes ? load(d_vectors[m.RATE] + key) : vec{};
 #pragma GCC unroll 4
       for (int i = 0; i < count; i++) {
-        const long place = i * width + key;
-        vec d = load(rows + place) + d_y.of[i] * q;
-        d_q += d_y.of[i] * load(next + place);
+        const long here = i * width + key;
+        vec d = load(rows + here) + d_y.of[i] * q;
+        d_q += d_y.of[i] * load(next + here);
         d_k += value.of[i] * d;
         of_value[i] += d * k;
-        if (decays) d_decay += d * load(old + place);
+        if (decays) d_decay += d * load(old + here);
         if (removes) {
           d_rate -= removed.of[i] * d;
           of_removed[i] -= d * rate;
         }
         if (decays) d *= decay;
-        store(rows + place, d);
+        store(rows + here, d);
       }
       store(d_vectors[m.QUERY] + key, d_q);
       store(d_vectors[m.KEY] + key, d_k);
@@ -208,9 +201,9 @@ static void memories_backward(MemoryChunk &m, long at, const float *before) {
         vec d_removal = load(d_vectors[m.REMOVAL] + key);
 #pragma GCC unroll 4
         for (int i = 0; i < count; i++) {
-          const long place = i * width + key;
-          d_removal += d_removed.of[i] * load(old + place);
-          store(rows + place, load(rows + place) + d_removed.of[i] * removal);
+          const long here = i * width + key;
+          d_removal += d_removed.of[i] * load(old + here);
+          store(rows + here, load(rows + here) + d_removed.of[i] * removal);
         }
         store(d_vectors[m.REMOVAL] + key, d_removal);
       }
@@ -224,7 +217,7 @@ static void memories_backward(MemoryChunk &m, long at, const float *before) {
   m.give<count>(s.d_carry + memory, rows);
 }
 
-// What a chunk adds to the gradients of its vectors.
+// Write the gradients of the vectors of a chunk.
 static void give_gradients(const MemoryChunk &m) {
   const MemoryArgs &s = m.s;
   float *const to[] = {s.d_q, s.d_k, s.d_decay, s.d_removal, s.d_rate};
@@ -235,9 +228,9 @@ static void give_gradients(const MemoryChunk &m) {
       if (i == m.DECAY && s.decays_alike) {
         vec sum = {};
         for (long key = 0; key < m.width; key += LANES) sum += load(from + key);
-        s.d_decay[m.place(t) * s.heads + m.head] = total(sum);
+        s.d_decay[m.place(t)] = total(sum);
       } else {
-        memcpy(to[i] + m.vector_at(t), from, m.keys * sizeof(float));
+        memcpy(to[i] + m.key_at(t), from, m.keys * sizeof(float));
       }
     }
 }
@@ -245,16 +238,16 @@ static void give_gradients(const MemoryChunk &m) {
 template <bool back, bool decays, bool removes> static void run_head(MemoryChunk &m) {
   const MemoryArgs &s = m.s;
   const long chunks = (s.steps + CHUNK - 1) / CHUNK;
-  const float *h_0 = s.h_0 + m.memory_at(s.h_0_stride), *before = h_0;
-  float *last = s.last + m.memory_at(s.width);
+  const float *const first = s.before + m.memory_at(s.before_stride), *before = first;
   for (long i = 0; i < chunks; i++) {
     const long chunk = back ? chunks - 1 - i : i;
     m.move_to(chunk);
     if (back) {
-      before = chunk ? m.kept(chunk - 1) : h_0;
+      before = chunk ? m.kept(chunk - 1) : first;
       for (float *vector : m.d_vectors) memset(vector, 0, m.steps * m.width * sizeof(float));
     }
-    float *after = s.kept && chunk + 1 < chunks ? m.kept(chunk) : last;
+    float *after = nullptr;
+    if (!back) after = s.kept && i + 1 < chunks ? m.kept(i) : s.last + m.memory_at(s.width);
     long at = 0;
     for (; at + ROWS <= m.values; at += ROWS)
       if (back) memories_backward<ROWS, decays, removes>(m, at, before);

@@ -11,6 +11,15 @@ INLINE void add_scaled(float *to, float scale, const float *from, long units) {
     store(to + i, load(to + i, n) + scale * load(from + i, n), n);
 }
 
+// The sums of four vectors, in the first four lanes.
+INLINE vec four_totals(const vec *sums) {
+  vec all = pair_sums(pair_sums(sums[0], sums[1], Lanes()), pair_sums(sums[2], sums[3], Lanes()),
+                      Lanes());
+#pragma GCC unroll 2
+  for (int width = LANES / 4; width > 1; width /= 2) all = pair_sums(all, all, Lanes());
+  return all;
+}
+
 // The products of a row with `count` others, which `row(i)` points to: four at a time, whose sums
 // end in neighbouring lanes.
 template <class Row> INLINE void dots(const float *a, long count, Row row, long units, float *to) {
@@ -28,11 +37,7 @@ template <class Row> INLINE void dots(const float *a, long count, Row row, long 
 #pragma GCC unroll 4
       for (int j = 0; j < 4; j++) sum[j] += from * load(b[j] + k, n);
     }
-    vec all = pair_sums(pair_sums(sum[0], sum[1], Lanes()), pair_sums(sum[2], sum[3], Lanes()),
-                        Lanes());
-#pragma GCC unroll 2
-    for (int width = LANES / 4; width > 1; width /= 2) all = pair_sums(all, all, Lanes());
-    store(to + i, all, left < 4 ? left : 4);
+    store(to + i, four_totals(sum), left < 4 ? left : 4);
   }
 }
 
