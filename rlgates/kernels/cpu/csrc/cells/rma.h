@@ -234,7 +234,8 @@ struct Rma : CellDefaults {
         for (long j = 0; j < some; j++) cosine[j] *= inverse[list[i + j]];
       }
     for (long head = 0; head < heads; head++, to += latent) {
-      const float *cosine = cosines + head * slots;
+      const float *cosine = cosines + head * slots, *key = keys + head * latent;
+      const float none = 0.0f * dot(key, key, latent);  // NaN with a key that is
       const float strength = softplus(vec{} + query[reads + head])[0];
       const ReadRows into = read_rows(ctx, row, head);
       const long above = choose(cosine, used);
@@ -256,12 +257,14 @@ struct Rma : CellDefaults {
         while (places[at(ctx, row) + slot]) slot++;
         into.source[i] = ~(2 * slot + restarted[row - ctx.first]);
         into.cosine[i] = into.inverse[i] = 0.0f;
-        into.weight[i] = strength * 0.0f;
+        into.weight[i] = strength * none;
       }
       softmax(into.weight, count, scratch);
       weighted_sum<false>(
           to, above + below, [=](long i) { return into.weight[i]; },
           [=](long i) { return rows + list[(unsigned)ranks[i]] * latent; }, latent);
+      const float last = into.weight[count - 1];
+      for (long i = 0; i < latent && last != last; i++) to[i] = last;  // as NaN times zero
     }
   }
 
@@ -350,7 +353,7 @@ struct Rma : CellDefaults {
       const ReadRows of = read_rows(ctx, row, head);
       const vec raw = vec{} + query[reads + head];
       const float strength = softplus(raw)[0];
-      float inverse, mean = 0.0f, d_strength = 0.0f;
+      float inverse, mean = 0.0f, d_strength = 0.0f * of.weight[count - 1];
       unit_key(query, head, keys, &inverse);
       // Rows of zeros, or nearly so, have no product with anything: they only share the weight. The
       // others are listed.
