@@ -483,7 +483,7 @@ MEMORIES_TENSORS: Fields = (
     ("d_decay", 1),
     ("d_removal", 1),
     ("d_rate", 1),
-    ("d_carry", 1),  # (B, width), of the last state; becomes that of h_0
+    ("d_carry", 1),  # (B, width), of the last state; becomes that of before
     ("d_initial", 1),  # (B, width), summed over the steps
 )
 # Of numbers convolved over the last steps.

@@ -92,36 +92,32 @@ struct Lem : CellDefaults {
     const Rows<float> maps = ctx.inputs.rows(ctx.t), memory = ctx.saved[MEMORY].rows(ctx.t);
     ctx.product(0, ctx.part(Y), maps, ADD);
     ctx.product(1, ctx.part(Y), maps.from(3 * units), ADD);
-    for (long row = ctx.first; row < ctx.last; row++) {
-      float *to_z = maps.row(row) + units, *candidate = to_z + 2 * units;
-      for (long unit = 0, n = units; n > 0; unit += LANES, n -= LANES) {
-        const vec z = load(ctx.state(Z, row) + unit, n), step = dt * sigmoid(load(to_z + unit, n));
-        const vec value = hyperbolic_tangent(load(candidate + unit, n));
-        const vec new_z = (1.0f - step) * z + step * value;
-        store(to_z + unit, step, n);
-        store(candidate + unit, value, n);
-        store(memory.row(row) + unit, new_z, n);
-        store(ctx.next(Z, row) + unit, new_z, n);
-      }
-    }
+    for (long row = ctx.first; row < ctx.last; row++)
+      to_state(maps.row(row), units, 3 * units, ctx.state(Z, row), ctx.next(Z, row),
+               memory.row(row));
     ctx.product(2, memory, maps.from(2 * units), ADD);
-    for (long row = ctx.first; row < ctx.last; row++) {
-      float *to_y = maps.row(row), *candidate = to_y + 2 * units;
-      float *output = ctx.outputs.row(ctx.t, row);
-      for (long unit = 0, n = units; n > 0; unit += LANES, n -= LANES) {
-        const vec y = load(ctx.state(Y, row) + unit, n), step = dt * sigmoid(load(to_y + unit, n));
-        const vec value = hyperbolic_tangent(load(candidate + unit, n));
-        const vec new_y = (1.0f - step) * y + step * value;
-        store(to_y + unit, step, n);
-        store(candidate + unit, value, n);
-        store(ctx.next(Y, row) + unit, new_y, n);
-        store(output + unit, new_y, n);
-      }
+    for (long row = ctx.first; row < ctx.last; row++)
+      to_state(maps.row(row), 0, 2 * units, ctx.state(Y, row), ctx.next(Y, row),
+               ctx.outputs.row(ctx.t, row));
+  }
+
+  // A new state from the old one, `before`, and two maps of a row: the length of the step, at `step`,
+  // and the candidate. It is written to two places.
+  void to_state(float *maps, long step, long candidate, const float *before, float *next,
+                float *copy) const {
+    for (long unit = 0, n = units; n > 0; unit += LANES, n -= LANES) {
+      const vec length = dt * sigmoid(load(maps + step + unit, n));
+      const vec value = hyperbolic_tangent(load(maps + candidate + unit, n));
+      const vec state = (1.0f - length) * load(before + unit, n) + length * value;
+      store(maps + step + unit, length, n);
+      store(maps + candidate + unit, value, n);
+      store(next + unit, state, n);
+      store(copy + unit, state, n);
     }
   }
 
-  // `d`, the gradient of a new state, becomes that of the old one, `before`; those of its two maps
-  // are written: the length of the step, at `step`, and the candidate.
+  // Backward: `d`, the gradient of the new state, becomes that of the old one; those of the two maps
+  // are written.
   void of_state(const float *maps, float *d_maps, long step, long candidate, const float *before,
                 const float *d_output, float *d) const {
     for (long unit = 0, n = units; n > 0; unit += LANES, n -= LANES) {
