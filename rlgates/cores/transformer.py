@@ -7,6 +7,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
+from rlgates import kernels
 from rlgates.cell import Cell, State, factory_kwargs, full_precision, widened
 from rlgates.cores.window import sinusoids, step_numbers
 from rlgates.errors import MAX_LENGTH, MAX_WIDTH, check_number, check_size
@@ -96,38 +97,48 @@ class Attention(Cell):
             for rows, row in ((keys, key), (values, value))
         )
         by_time = keys.transpose(0, 1), values.transpose(0, 1)
-        reads = self._attend(q.unsqueeze(0), *by_time, length.unsqueeze(0)).squeeze(0)
-        return self._behind(e, reads), (keys[:, 1:], values[:, 1:], length + 1)
+        reads = self._attend(*self._query(q.unsqueeze(0)), *by_time, length.unsqueeze(0))
+        return self._behind(e, reads.squeeze(0)), (keys[:, 1:], values[:, 1:], length + 1)
 
-    def _attend(self, q: Tensor, keys: Tensor, values: Tensor, length: Tensor) -> Tensor:
+    def _query(self, q: Tensor) -> tuple[Tensor, Tensor]:
+        """q + u (T, B, d) and (q + w) W_r p (num_heads, T, B, window), both as the scores need it.
+
+        The oldest of the window's steps comes first.
+        """
+        ages = torch.arange(self.window - 1, -1, -1, device=q.device).unsqueeze(-1).to(q.dtype)
+        of_ages = widened(self.position(sinusoids(ages, self.hidden_size)))
+        sizes = self.num_heads, self.hidden_size // self.num_heads
+        with full_precision(q.device.type):
+            q, u, w = (x * sizes[1] ** -0.5 for x in (q, self.u, self.w))
+            of_heads = (q + w.flatten()).unflatten(-1, sizes).permute(2, 0, 1, 3)
+            positions = of_ages.unflatten(-1, sizes).permute(1, 2, 0)
+            scores = of_heads.flatten(1, 2) @ positions
+        return q + u.flatten(), scores.unflatten(1, q.shape[:2])
+
+    def _attend(
+        self, q: Tensor, scores: Tensor, keys: Tensor, values: Tensor, length: Tensor
+    ) -> Tensor:
         """The reads (L, B, d) of all heads.
 
         Args:
-            q: of L steps, (L, B, d).
+            q, scores: of L steps, see `_query`.
             keys, values: of the window - 1 steps before them and of these, (window - 1 + L, B, d).
             length: how many steps there are before each, (L, B, 1).
         """
         old, sizes = self.window - 1, (self.num_heads, self.hidden_size // self.num_heads)
         steps = torch.arange(len(keys), device=q.device)
-        place = steps - steps[: len(q), None]  # of a row in the window of a step, oldest first
-        is_near = (place >= 0) & (place <= old)
-        ages = (old - steps[: old + 1]).unsqueeze(-1).to(q.dtype)
-        of_ages = widened(self.position(sinusoids(ages, self.hidden_size)))
+        age = old - steps + steps[: len(q), None]
+        is_near = (age >= 0) & (age <= old)
+        is_known = (age == 0) | (age < length.transpose(0, 1) + 0.5)
+        unseen = ~(is_near & is_known).unsqueeze(1)
         with full_precision(q.device.type):
             q, keys, values = (
                 x.unflatten(-1, sizes).permute(1, 2, 0, 3) for x in (q, keys, values)
             )
-            positions = of_ages.unflatten(-1, sizes).permute(1, 2, 0)
-            by_place = (q + self.w.unsqueeze(1)) @ positions
-            scores = (q + self.u.unsqueeze(1)) @ keys.mT
-            scores = scores + _skewed(by_place)
-            age = old - place
-            is_known = (age == 0) | (age < length.transpose(0, 1) + 0.5)
-            unseen = ~(is_near & is_known).unsqueeze(1)
-            scores = (scores * sizes[1] ** -0.5).masked_fill(unseen, -torch.inf)
+            scores = q @ keys.mT + _skewed(scores.permute(2, 0, 1, 3))
             # A NaN of another episode has no weight; one of this episode is in its keys too.
             known = torch.where(values.isnan(), 0, values)
-            reads = torch.softmax(scores, dim=-1) @ known
+            reads = torch.softmax(scores.masked_fill(unseen, -torch.inf), dim=-1) @ known
         return reads.permute(2, 0, 1, 3).flatten(-2)
 
     def _behind(self, e: Tensor, reads: Tensor) -> Tensor:
@@ -143,32 +154,44 @@ class Attention(Cell):
         self, x: Tensor, state: Tensor, episode_starts: Tensor | None, initial: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         d, old, steps = self.hidden_size, self.window - 1, len(x)
-        e, q, *rows = self.project(x).split(d, dim=-1)
-        *before, length = state.split([old * d, old * d, 1], dim=-1)
+        e = widened(self.embed(x))
+        q, k, v = widened(self.query_key_value(self.norm_1(e))).split(d, dim=-1)
+        q, scores = self._query(q)
+        before, length = state.split([2 * old * d, 1], dim=-1)
+        length = step_numbers(length, steps, episode_starts)
+        result = kernels.attend(q, k, v, scores, before, length)
+        if result is None:
+            result = self._attend_in_blocks(q, k, v, scores, before, length)
+        reads, last = result
+        return self._behind(e, reads), torch.cat([last, length[-1] + 1], dim=-1)
+
+    def _attend_in_blocks(
+        self, q: Tensor, k: Tensor, v: Tensor, scores: Tensor, before: Tensor, length: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """As `kernels.attend`. In blocks the scores do not grow with the square of the steps."""
+        d, old, steps = self.hidden_size, self.window - 1, len(q)
         keys, values = (
             torch.cat([first.unflatten(-1, (old, d)).transpose(0, 1), new])
-            for first, new in zip(before, rows, strict=True)
+            for first, new in zip(before.split(old * d, dim=-1), (k, v), strict=True)
         )
-        length = step_numbers(length, steps, episode_starts)
-        # Blocks, so that the scores do not grow with the square of the steps.
         size = max(self.window, BLOCK)
         reads = [
             self._attend(
                 q[begin : begin + size],
+                scores[:, begin : begin + size],
                 keys[begin : begin + size + old],
                 values[begin : begin + size + old],
                 length[begin : begin + size],
             )
             for begin in range(0, steps, size)
         ]
-        output = self._behind(e, torch.cat(reads))
         # What was before the episode is forgotten, here as in the loop.
-        ages = torch.arange(old, 0, -1, device=x.device).view(-1, 1, 1)
+        ages = torch.arange(old, 0, -1, device=q.device).view(-1, 1, 1)
         is_known = ages < length[-1] + 1.5
         kept = [
             torch.where(is_known, x[steps:], 0).transpose(0, 1).flatten(1) for x in (keys, values)
         ]
-        return output, torch.cat([*kept, length[-1] + 1], dim=-1)
+        return torch.cat(reads), torch.cat(kept, dim=-1)
 
 
 class Transformer(Attention):

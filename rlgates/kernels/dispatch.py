@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from rlgates.kernels import channels, layout, ops, scan
-from rlgates.kernels.cpu import abi, conv, grid
+from rlgates.kernels.cpu import abi, attention, conv, grid
 from rlgates.kernels.cpu import actor_critic as cpu_actor_critic
 from rlgates.kernels.cpu import channels as cpu_channels
 from rlgates.kernels.cpu import heads as cpu_heads
@@ -421,6 +421,15 @@ def convolve(
     if not _is_plain_cpu((u, window, weight, bias)):
         return None
     return conv.run(u, window, weight, bias, episode_starts)
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, scores: Tensor, before: Tensor, length: Tensor
+) -> tuple[Tensor, Tensor] | None:
+    """`rlgates.kernels.cpu.attention.run`; None where torch has to compute it."""
+    if not _is_plain_cpu((q, k, v, scores, before, length)):
+        return None
+    return attention.run(q, k, v, scores, before, length)
 
 
 def supports_heads(heads: Heads) -> bool:

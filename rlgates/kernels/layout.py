@@ -510,6 +510,36 @@ CONV_TENSORS: Fields = (
     ("d_window", 1),
     ("d_sums", 1),  # (groups, (taps + 1) * width) in float64: of weight, then of bias
 )
+# Of attention to the last steps.
+ATTENTION_CALL: Fields = (
+    ("threads", 1),
+    ("steps", 1),
+    ("batch_size", 1),
+    ("heads", 1),
+    ("head_size", 1),
+    ("window", 1),  # steps that are attended to, the present one among them
+    ("k_stride", 1),  # between steps of a row
+    ("v_stride", 1),
+    ("before_stride", 1),  # between rows of the batch
+)
+ATTENTION_TENSORS: Fields = (
+    ("q", 1),  # (T, B, heads, head_size)
+    ("k", 1),  # as q
+    ("v", 1),
+    ("scores", 1),  # (heads, T, B, window), the present step last
+    ("length", 1),  # (T, B), steps of the episode before this one
+    ("before", 1),  # (B, 2, window - 1, heads, head_size): keys, then values, the oldest first
+    ("outputs", 1),  # as q
+    ("last", 1),  # as before
+    ("weights", 1),  # as scores; null where no gradient is needed
+    ("d_outputs", 1),
+    ("d_last", 1),
+    ("d_q", 1),
+    ("d_k", 1),  # begin as zeros, as d_v and d_before
+    ("d_v", 1),
+    ("d_scores", 1),
+    ("d_before", 1),
+)
 COLOURS = 64  # the most of `GridArgs`: colours of all images of a call
 GRID_CALL: Fields = (
     ("threads", 1),
@@ -638,6 +668,7 @@ def _contract() -> str:
     channels_length = length(CHANNELS_CALL) + length(CHANNELS_TENSORS) + 1
     memories_length = length(MEMORIES_CALL) + length(MEMORIES_TENSORS) + 1
     conv_length = length(CONV_CALL) + length(CONV_TENSORS) + 1
+    attention_length = length(ATTENTION_CALL) + length(ATTENTION_TENSORS)
     heads_length = sum(map(length, (HEADS_CALL, HEADS_NUMBERS, HEADS_TENSORS)))
     adam_length = sum(map(length, (ADAM_CALL, ADAM_NUMBERS, ADAM_TENSORS)))
     lines = [
@@ -679,6 +710,11 @@ def _contract() -> str:
         *_tensors(CONV_TENSORS),
         "};",
         f"static_assert(sizeof(ConvArgs) == 8 * {conv_length});",
+        "struct AttentionArgs {",
+        *_declarations("int64_t ", ATTENTION_CALL),
+        *_tensors(ATTENTION_TENSORS),
+        "};",
+        f"static_assert(sizeof(AttentionArgs) == 8 * {attention_length});",
         "struct GridArgs {",
         f"  enum {{ COLOURS = {COLOURS} }};",
         *_declarations("int64_t ", GRID_CALL),

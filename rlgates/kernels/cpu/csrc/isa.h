@@ -22,6 +22,7 @@
 #include "drivers/channels.h"
 #include "drivers/memories.h"
 #include "drivers/conv.h"
+#include "drivers/attention.h"
 #include "drivers/grid.h"
 #include "drivers/heads.h"
 #include "drivers/adam.h"
@@ -35,8 +36,8 @@ template <bool back> static bool run(const LayerArgs &c) {
 static const Kernels kernels = {run<false>, run<true>, scan<false>, scan<true>,
                                 run_channels<false>, run_channels<true>, run_memories<false>,
                                 run_memories<true>, run_conv<false>, run_conv<true>,
-                                grid_forward, grid_backward, heads<false>,
-                                heads<true>, adam_step};
+                                run_attention<false>, run_attention<true>, grid_forward,
+                                grid_backward, heads<false>, heads<true>, adam_step};
 
 #undef INLINE
 #undef NOINLINE

@@ -31,6 +31,8 @@ struct Kernels {
   bool (*memories_backward)(const MemoryArgs &);
   bool (*conv_forward)(const ConvArgs &);
   bool (*conv_backward)(const ConvArgs &);
+  bool (*attention_forward)(const AttentionArgs &);
+  bool (*attention_backward)(const AttentionArgs &);
   bool (*grid_forward)(const GridArgs &);
   bool (*grid_backward)(const GridArgs &);
   bool (*heads_forward)(const HeadsArgs &);
@@ -170,6 +172,12 @@ static PyObject *conv_forward(PyObject *, PyObject *args) {
 static PyObject *conv_backward(PyObject *, PyObject *args) {
   return run(args, chosen->conv_backward);
 }
+static PyObject *attention_forward(PyObject *, PyObject *args) {
+  return run(args, chosen->attention_forward);
+}
+static PyObject *attention_backward(PyObject *, PyObject *args) {
+  return run(args, chosen->attention_backward);
+}
 static PyObject *grid_forward(PyObject *, PyObject *args) {
   return run(args, chosen->grid_forward);
 }
@@ -201,6 +209,8 @@ static PyMethodDef METHODS[] = {
     {"memories_backward", memories_backward, METH_VARARGS, "Compute their gradients."},
     {"conv_forward", conv_forward, METH_VARARGS, "Convolve numbers over the last steps."},
     {"conv_backward", conv_backward, METH_VARARGS, "Compute their gradients."},
+    {"attention_forward", attention_forward, METH_VARARGS, "Attend to the last steps."},
+    {"attention_backward", attention_backward, METH_VARARGS, "Compute the gradients."},
     {"grid_forward", grid_forward, METH_VARARGS, "Compute features of images of few colours."},
     {"grid_backward", grid_backward, METH_VARARGS, "Compute gradients of the weights."},
     {"heads_forward", heads_forward, METH_VARARGS, "Compute log-probabilities and values."},
