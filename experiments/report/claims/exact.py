@@ -76,11 +76,13 @@ class Cost(Test):
         # The errors of independent medians: that of one core's time and of the other's.
         low, high = change - math.hypot(below[0], above[1]), change + math.hypot(above[0], below[1])
         ratio, low, high = np.exp([change, low, high]).tolist()
-        commits = dict.fromkeys(speed["runs"][case["run"]]["commit"][:7] for case in cases)
+        runs = [speed["runs"][case["run"]] for case in cases]
+        commits = dict.fromkeys(f"{run['commit'][:7]}{'+' * bool(run['dirty'])}" for run in runs)
+        loads = dict.fromkeys(f"{run['load'][0]:g}" for run in runs)
         return Finding(
             OPEN if low < bound < high else ruling_from_fact(self.least <= ratio <= self.most),
             f"{self.core} / {self.than} = {ratio:.2f} [{low:.2f}, {high:.2f}]",
-            f"`rlgates bench cores`, commit {', '.join(commits)}",
+            f"`rlgates bench cores`, commit {', '.join(commits)}, load {', '.join(loads)} before",
         )
 
     @property
@@ -174,7 +176,7 @@ def gato_jacobian() -> tuple[bool, str]:
 
 
 def gato_parameters() -> tuple[bool, str]:
-    """Check the published numbers of parameters against other cells (GATO, appendix B)."""
+    """Check the published numbers of parameters against other cells (GATO, section 5)."""
     published = {
         (2, 512, 2): 43_264,
         (5, 1024, 2): 138_752,

@@ -114,6 +114,8 @@ class Solves(CountTest):
         text = f"{self.where.core} solves it on {len(times)} of {len(runs)}"
         if times:
             text += f", after {np.median(times):,.0f}"
+        if diverged := (runs["diverged_at"] != "").sum():
+            text += f", diverges on {diverged}"
         ruling = self.rule(runs)
         if ruling.outcome == "false" and self.eventually:
             share = np.nanmedian(numbers(runs, "loss") / numbers(runs, "baseline"))
