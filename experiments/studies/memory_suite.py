@@ -30,7 +30,7 @@ LEARNING_RATES: Mapping[str, float] = {
     **dict.fromkeys(("gru", "c_lstm", "none"), 4e-3),
     "r_lstm": 8e-3,
 }
-"""The best of `RATES` for each core, by its returns at the end, as a share of the best, on average
+"""The best of `RATES` for each core, by its returns at the end, as a share of the range, on average
 over `TUNED_ON`."""
 
 

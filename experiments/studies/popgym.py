@@ -41,7 +41,7 @@ LEARNING_RATES: dict[str, float] = {
     "rmc": 1.5e-3,
     **dict.fromkeys(("none", "frame_stack", "lru", "lmu", "transformer"), 5e-4),
 }
-"""The best of `RATES` for each core, by its returns at the end, as a share of the best, on average
+"""The best of `RATES` for each core, by its returns at the end, as a share of the range, on average
 over `TUNED_ON`. A core of a user's own has `BASE`'s, unless its module adds a rate here."""
 PUBLISHED: Mapping[tuple[str, str], float] = {
     ("RepeatPrevious, medium", "gru"): -0.315,

@@ -58,11 +58,11 @@ def ledger(judged: Judged) -> str:
         "first run; where seeds were added later, it reads the added ones alone, and where a claim "
         "is tested again in a study of fresh seeds, those, though some such studies have no runs "
         f"yet. It decides with an exact one-sided p of at most {LEVEL:g}: permutations where two "
-        "cores are compared; the binomial distribution where runs solve a task or not, so that three of five "
-        "count as solved, and none as not, whatever the seeds do that were not run yet. A claim of "
-        "several parts holds if each does, and fails if the p of some part's failing, of all "
-        f"together, is at most {LEVEL:g} (Simes 1986); of two parts that compare five seeds in "
-        "pairs, whose least p is 0.031, one alone cannot show that. "
+        "cores are compared; the binomial distribution where runs solve a task or not, so that "
+        "three of five count as solved, and none as not, whatever the seeds do that were not run "
+        "yet. A claim of several parts holds if each does, and fails if the p of some part's "
+        f"failing, of all together, is at most {LEVEL:g} (Simes 1986); of two parts that compare "
+        "five seeds in pairs, whose least p is 0.031, one alone cannot show that. "
         "Where a paper says that a task is solved, but not in how many updates, the end of our "
         "budget is no failure. Runs that diverged did not solve it, have no gates to be compared, "
         "and leave open whether a core learns. "
@@ -80,7 +80,8 @@ def ledger(judged: Judged) -> str:
         "being last. Differences are means over runs with the same seed. In brackets: 95 % "
         "bootstrap intervals. Losses and success are those at the end of a run; the best of its "
         "learning curve stands beside them, since it may fall again. Test figures are those of the "
-        "weights that were best on held-out sequences. "
+        "weights that were best on held-out sequences; of tasks that make their sequences (Copy, "
+        "Learning to Execute) they are on those same held-out sequences, in all runs so far. "
         "`rlgates ledger` writes this page from the tables beside it.\n",
     ]
     heads = ("claim", "place", "the paper's", "ours", "our test", "found", "verdict", "made by")

@@ -104,10 +104,12 @@ def make_envs(config: GymConfig, seed: int, *, training: bool, ranks: Ranks = AL
             config.env, ranks.count, seed=seed, first_index=ranks.first, **config.env_settings
         )
     else:
+        # SB3 adds the number of the copy: runs of neighbouring seeds would share most episodes.
+        (first,) = np.random.SeedSequence(seed).generate_state(1).tolist()
         env = make_vec_env(
             config.resolved().make_env,
             n_envs=ranks.count,
-            seed=seed,
+            seed=first,
             start_index=ranks.first,
             wrapper_class=Replay,
             vec_env_cls=SubprocVecEnv if training and config.vec_env == "subproc" else None,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 from stable_baselines3.common.logger import Logger
 from torch import Tensor
@@ -33,8 +34,7 @@ from rlgates.experiments.runs.progress import Progress
 from rlgates.experiments.runs.stopping import InterruptedRun
 from rlgates.experiments.tasks import Batch, GeneratedTask
 
-# Above all seeds of training.
-SEEDS = {"valid": 2**40, "test": 2**41}
+HELD_OUT = {"valid": 1, "test": 2}
 # Updates with an overflown gradient are skipped; more than these in a row end the run as diverged.
 MAX_SKIPPED = 10
 _PROGRESS = (
@@ -324,7 +324,9 @@ class TaskRun:
 
     def held_out(self, split: str) -> Iterator[Batch]:
         """The batches of a held-out split, the same each time."""
-        generator = torch.Generator().manual_seed(SEEDS[split] + self.seed)
+        # Of a larger seed torch uses 32 bits alone: streams far apart would be the same.
+        (seed,) = np.random.SeedSequence([self.seed, HELD_OUT[split]]).generate_state(1).tolist()
+        generator = torch.Generator().manual_seed(seed)
         if not isinstance(self.task, GeneratedTask):
             batches = self.task.batches(split, self.config.batch_size, generator)
             return islice(batches, self.config.eval_batches)

@@ -82,6 +82,14 @@ def test_seeds_differ_and_cores_see_the_same_sequences(tmp_path: Path) -> None:
     assert not torch.equal(fresh.feed.draw().inputs, one.inputs)
 
 
+def test_training_and_held_out_sequences_differ(tmp_path: Path) -> None:
+    config = replace(TINY, batch_size=50, eval_sequences=50, folder=str(tmp_path))
+    run, other = TaskRun(config, 0), TaskRun(config, 1)
+    held_out = [next(r.held_out(split)) for r in (run, other) for split in ("valid", "test")]
+    drawn = [run.feed.draw().inputs, *(batch.inputs for batch in held_out)]
+    assert len({inputs.numpy().tobytes() for inputs in drawn}) == len(drawn)
+
+
 def test_a_divergence_is_reported(tmp_path: Path) -> None:
     run = TaskRun(replace(TINY, folder=str(tmp_path)), 0)
     with torch.no_grad():
