@@ -6,7 +6,9 @@ learned most in `popgym`, and `none` is the floor. The learning rate of each cor
 else is equal: the recurrent PPO of `popgym` with normalized rewards and float observations, and in
 Match, where no core learns anything with it, that of the study `match`, whose settings were found
 with an LSTM with UR gates (there all cores that can scale their inputs do). The seeds and their
-number were fixed before the first run.
+number were fixed before the first run. The LSTM and the GRU with a forget bias of 1, which say how
+much of a gate's gain its first bias alone would give, were added when five seeds of the others had
+been seen.
 """
 
 from __future__ import annotations
@@ -30,6 +32,9 @@ LEARNING_RATES: Mapping[str, float] = {
     **dict.fromkeys(("gru", "c_lstm", "none"), 4e-3),
     "r_lstm": 8e-3,
 }
+BIASED = ("lstm", "gru")
+"""Cores that are also tried with a forget bias of 1."""
+FORGET_BIAS_1 = "forget bias 1"
 """The best of `RATES` for each core, by its returns at the end, as a share of the range, on average
 over `TUNED_ON`."""
 
@@ -112,6 +117,13 @@ def _row(task: Task, **changes: Any) -> EqualParameters:
     return replace(row, **changes)
 
 
+def _biased(task: Task, rates: Mapping[str, float], variant: str) -> EqualParameters:
+    """The cores of `BIASED` on one task."""
+    options = {core: {"forget_bias": 1.0} for core in BIASED}
+    others = {"cores": BIASED, "core_options": options, "learning_rates": rates}
+    return _row(task, variant=variant, **others)
+
+
 def _timed(title: str) -> EqualParameters:
     """A task in fewer steps, and without evaluations in training."""
     (task,) = (task for task in TASKS if task.title == title)
@@ -123,8 +135,12 @@ def _searched() -> Iterator[EqualParameters]:
     """The rows of the search, one for each task and learning rate."""
     for task in TASKS:
         for rate in RATES if task.title in TUNED_ON else ():
-            row = _row(task, learning_rates={}, variant=f"rate {rate:g}")
-            yield replace(row, config=replace(row.config, learning_rate=rate, eval_every=None))
+            variant = f"rate {rate:g}"
+            for row in (
+                _row(task, learning_rates={}, variant=variant),
+                _biased(task, {}, f"{FORGET_BIAS_1}, {variant}"),
+            ):
+                yield replace(row, config=replace(row.config, learning_rate=rate, eval_every=None))
 
 
 STUDIES: dict[str, Study] = {

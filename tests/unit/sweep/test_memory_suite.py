@@ -10,6 +10,7 @@ import pytest
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.studies import STUDIES, EqualParameters
 from rlgates.experiments.studies.memory_suite import (
+    BIASED,
     CORES,
     LEARNING_RATES,
     RATES,
@@ -33,11 +34,15 @@ def test_every_core_is_searched_with_the_same_budget() -> None:
     rows = [row for row in SEARCH.laptop if isinstance(row, EqualParameters)]
     tried = {(row.config.title, row.config.learning_rate) for row in rows}
     assert tried == {(title, rate) for title in TUNED_ON for rate in RATES}
-    assert len({row.cores for row in (*rows, *SUITE.laptop)}) == 1
+    for cores in (CORES, BIASED):
+        of_these = [row.config for row in rows if row.cores == cores]
+        assert len(of_these) == len(tried)
+    assert {row.cores for row in (*rows, *SUITE.laptop)} == {CORES, BIASED}
 
 
 def test_learning_rates_are_those_that_the_search_found_best() -> None:
     rows = pd.read_csv(RESULTS / "memory_suite_rates.csv")
+    rows = rows[rows["variant"].str.startswith("rate ")]
     share = (rows["mean_return"] - rows["worst_return"]) / (1 - rows["worst_return"])
     by_task = share.groupby([rows["core"], rows["variant"], rows["title"]])
     assert set(by_task.size()) == {len(SEARCH.seeds)}
