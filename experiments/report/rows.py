@@ -36,7 +36,7 @@ def merge_rows(path: Path, rows: Sequence[Row]) -> None:
     new = set(map(run_key, rows))
     present = read_table(path)
     kept = [row for row in present if run_key(row) not in new]
-    columns = dict.fromkeys(name for row in (*present[:1], *rows[:1]) for name in row)
+    columns = dict.fromkeys(name for row in (*present[:1], *rows) for name in row)
     write_table(path, [*kept, *rows], list(columns))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.tiny import TINY
 
-from rlgates.experiments.report.rows import provenance, to_frame
+from rlgates.experiments.report.rows import merge_rows, provenance, to_frame
 from rlgates.experiments.runs import jobs
 from rlgates.experiments.runs.files import Damaged, read_json, read_table, write_json
 from rlgates.experiments.runs.folder import RunFolder
@@ -125,3 +125,13 @@ def test_a_table_without_git_names_no_commit() -> None:
         provenance(to_frame([{"command": "rlgates sweep some", "commit": ""}]))
         == "`rlgates sweep some`"
     )
+
+
+def test_a_table_has_the_columns_of_all_rows(tmp_path: Path) -> None:
+    table, key = tmp_path / "some_curves.csv", {"title": "copy", "core": "lstm"}
+    merge_rows(table, [{**key, "seed": "0", "update": "1"}])
+    grown = [{"update": "1"}, {"update": "2", "scale": "0.5"}]
+    merge_rows(table, [{**key, "seed": "1", **row} for row in grown])
+    rows = read_table(table)
+    assert [row["scale"] for row in rows] == ["", "", "0.5"]
+    assert list(rows[0]) == [*key, "seed", "update", "scale"]
