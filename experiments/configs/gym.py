@@ -251,8 +251,13 @@ class GymConfig(RunConfig):
             check_number(name, getattr(self, name), above=0)
         for name in ("gamma", "gae_lambda"):
             check_fraction(name, getattr(self, name))
-        for name in ("ent_coef", "vf_coef", "success_return", "best_return"):
+        for name in ("ent_coef", "vf_coef", "success_return", "best_return", "worst_return"):
             check_number(name, getattr(self, name))
+        if self.worst_return >= self.best_return:  # figures divide by their difference
+            raise ValueError(
+                f"worst_return must be below best_return, {self.best_return:g}, "
+                f"got {self.worst_return:g}."
+            )
         if check_number("checkpoint_minutes", self.checkpoint_minutes) < 0:
             raise ValueError(
                 f"checkpoint_minutes must be at least 0, got {self.checkpoint_minutes}."

@@ -246,6 +246,9 @@ def test_figures_draw_returns_from_the_worst_to_the_best(tmp_path: Path) -> None
         ({"env": "rlgates/PassiveTMaze-v0"}, "observation_indices must be empty"),
         ({"n_envs": 0}, "n_envs must be"),
         ({"eval_every": 0}, "eval_every must be"),
+        ({"worst_return": 500.0}, "worst_return must be below best_return, 500, got 500"),
+        ({"best_return": -200.0}, "worst_return must be below best_return, -200, got 0"),
+        ({"worst_return": float("nan")}, "worst_return must be"),
     ],
 )
 def test_bad_input(config: GymConfig, changes: dict[str, Any], message: str) -> None:
