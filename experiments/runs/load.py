@@ -33,13 +33,16 @@ class LoadedRun:
     file: Path
     model: Agent
 
-    def make_envs(self, count: int, seed: int) -> VecEnv:
-        """`count` fresh environments, with the observations as the agent knows them."""
+    def make_envs(self, episodes: int, seed: int) -> VecEnv:
+        """As many fresh environments as the run has for so many episodes of its last evaluation.
+
+        Each plays a share of the episodes, so that other numbers of copies play other episodes.
+        The observations are as the agent knows them.
+        """
         if isinstance(self.config, AgentConfig):
-            return fresh_env(self.model, self.config, count, seed)
-        config = replace(self.config, normalize=False, eval_episodes=count)
-        env = make_envs(config, seed, training=False)
-        return self.normalized(env)
+            return fresh_env(self.model, self.config, min(episodes, MAX_ENVS), seed)
+        config = replace(self.config, normalize=False)  # by the statistics of the agent below
+        return self.normalized(make_envs(config, seed, training=False))
 
     def normalized(self, env: VecEnv) -> VecEnv:
         """Environments with the statistics of the agent, if it has some."""
@@ -63,7 +66,7 @@ class LoadedRun:
         seed = evaluation_seed(self.seed, final=True) if seed is None else seed
         if deterministic is None:
             deterministic = self.config.eval_deterministic
-        env = self.make_envs(min(check_size("episodes", episodes), MAX_ENVS), seed)
+        env = self.make_envs(check_size("episodes", episodes), seed)
         try:
             return evaluate_policy(self.model, env, episodes, deterministic, seed)
         finally:

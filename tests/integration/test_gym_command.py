@@ -286,6 +286,15 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert repeated | {"seconds": 0} == asdict(result) | {"seconds": 0}
 
 
+@pytest.mark.parametrize("env", ["CartPole-v1", "rlgates/StatelessCartPole-v0"])
+def test_the_last_evaluation_is_repeated_with_as_many_copies(env: str, tmp_path: Path) -> None:
+    changes = {"eval_episodes": 2, "final_episodes": 5, "eval_deterministic": False}
+    config = replace(TINY, env=env, total_steps=64, folder=str(tmp_path), **changes)
+    result = train(config, 0, bar=False)
+    evaluation = load_run(config.run_folder(0)).evaluate(5)
+    assert evaluation.estimate("return")[:3] == (result.mean_return, result.low, result.high)
+
+
 def test_success_is_reported_where_the_environment_tells_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
