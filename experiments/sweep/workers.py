@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
@@ -109,8 +110,7 @@ def run_parallel(jobs: Iterable[Job], stop: Stop, workers: int) -> Generator[Job
                 job = next(queue, None)
                 if job is None:
                     break
-                worker = idle.pop() if idle else _start_worker(context, stop_event)
-                worker.pipe.send(job)
+                worker = _send(job, idle) or _start_worker(context, stop_event, job)
                 busy[worker.pipe] = worker, job
             if not busy:
                 break
@@ -146,11 +146,27 @@ def unlocked_first(jobs: Iterable[Job]) -> Iterator[Job]:
     yield from locked
 
 
-def _start_worker(context: Any, stop_event: Any) -> _Worker:
+def _send(job: Job, idle: list[_Worker]) -> _Worker | None:
+    """Give the job to an idle worker; None if none is alive."""
+    while idle:
+        worker = idle.pop()
+        try:
+            worker.pipe.send(job)
+        except OSError:  # it was killed since its last run
+            worker.pipe.close()
+            worker.process.join()
+        else:
+            return worker
+    return None
+
+
+def _start_worker(context: Any, stop_event: Any, job: Job) -> _Worker:
     parent_end, worker_end = context.Pipe()
     process = context.Process(target=_worker_loop, args=(worker_end, stop_event))
     process.start()
     worker_end.close()
+    with suppress(OSError):  # it is dead already, which is noticed where its result is awaited
+        parent_end.send(job)
     return _Worker(process, parent_end)
 
 
