@@ -21,9 +21,11 @@ from rlgates.experiments.runs.jobs import (
     describe,
     print_not_started,
     run_job,
+    runner_for,
 )
+from rlgates.experiments.runs.locks import locked
 from rlgates.experiments.runs.pipes import survive_closed_pipes
-from rlgates.experiments.runs.stopping import StopRequest
+from rlgates.experiments.runs.stopping import InterruptedRun, StopRequest
 
 
 def run_all(jobs: Sequence[Job], workers: int = 1) -> list[JobResult]:
@@ -173,7 +175,13 @@ def _start_worker(context: Any, stop_event: Any, job: Job) -> _Worker:
 def _dead_worker_result(worker: _Worker, job: Job) -> JobResult:
     worker.process.join()
     error = f"the process ended with exit code {worker.process.exitcode}"
-    job.folder.end("failed", error=error)
+    # It may have been measuring a finished run, or waiting for the process that makes the run.
+    with (
+        suppress(InterruptedRun, ValueError, OSError),
+        locked(job.folder.path, stop=lambda: True),
+    ):
+        if runner_for(job.config).finished(job) is None:
+            job.folder.end("failed", error=error)
     return JobResult(job, error=error)
 
 

@@ -12,10 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.locks import locked_elsewhere
 from support.tiny import TINY
 
-from rlgates.experiments.runs.jobs import Job, JobResult
+from rlgates.experiments.runs.files import SUMS
+from rlgates.experiments.runs.folder import read_manifest
+from rlgates.experiments.runs.jobs import Job, JobResult, check_all, run_job
 from rlgates.experiments.sweep.workers import run_parallel
+
+DEAD = "the process ended with exit code -9"
 
 
 class Workers:
@@ -34,6 +39,7 @@ class Workers:
     def Process(self, target: Any, args: Any) -> threading.Thread:
         # The caller closes its copy of this end of the pipe.
         thread = threading.Thread(target=self.work, args=(Connection(os.dup(args[0].fileno())),))
+        thread.exitcode = -9  # type: ignore[attr-defined]
         return thread
 
     def work(self, pipe: Connection) -> None:
@@ -60,3 +66,44 @@ def test_a_worker_that_died_idle_is_replaced(
         made.append(job_result)
     assert [one.result for one in made] == ["made"] * 5
     assert sorted(one.job.seed for one in made) == list(range(5))
+
+
+def assert_dead(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    """All workers die in their first runs, and each run ends with an error of its own."""
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: Workers(runs=0))
+    ended = list(run_parallel(jobs, lambda: False, 2))
+    assert [(one.result, one.error) for one in ended] == [(None, DEAD)] * len(jobs)
+
+
+def test_a_finished_run_stays_finished_when_its_worker_dies(
+    jobs: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = run_job(jobs[0]).result
+    assert_dead(jobs[:2], monkeypatch)
+    assert [one.result for one in check_all(jobs[:1])] == [result]
+    manifest = read_manifest(jobs[1].folder.path)
+    assert manifest is not None
+    assert (manifest["status"], manifest["error"]) == ("failed", DEAD)
+
+
+def test_the_manifest_of_another_process_is_left_alone(
+    jobs: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = jobs[0].folder
+    folder.begin(0)
+    before = folder.manifest.read_bytes()
+    with locked_elsewhere(folder.path):
+        assert_dead(jobs[:2], monkeypatch)
+    assert folder.manifest.read_bytes() == before
+
+
+def test_a_damaged_manifest_of_a_dead_worker_does_not_end_the_sweep(
+    jobs: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for job in jobs[:2]:
+        job.folder.begin(0)
+    jobs[0].folder.manifest.write_text("{")
+    (jobs[1].folder.path / SUMS).unlink()
+    (jobs[1].folder.path / SUMS).mkdir()  # an OSError
+    assert_dead(jobs[:3], monkeypatch)
+    assert jobs[0].folder.manifest.read_text() == "{"
