@@ -17,7 +17,7 @@ from rlgates.experiments.configs.identity import (
 )
 from rlgates.experiments.report.rows import merge_rows, run_key
 from rlgates.experiments.report.study import CHART, study_settings, study_settings_path
-from rlgates.experiments.runs.files import Row, read_table, write_json
+from rlgates.experiments.runs.files import Damaged, Row, read_table, write_json
 from rlgates.experiments.runs.jobs import Job, JobResult, extra_rows, runner_for
 from rlgates.experiments.runs.locks import locked
 from rlgates.experiments.studies.study import Chart
@@ -80,16 +80,26 @@ class StudyResults:
         measured = (row.get("measured") or " ".join(job.extras)).split()
         return set(job.extras) <= set(measured)
 
-    def add(self, job_result: JobResult) -> None:
-        """Write a finished run into all tables."""
+    def add(self, job_result: JobResult) -> JobResult:
+        """Write a finished run into all tables.
+
+        Returns:
+            the result; without it and with an error if a file of the run is damaged or missing.
+
+        Raises:
+            Damaged: a table is.
+        """
         job, runner = job_result.job, runner_for(job_result.job.config)
         columns = _key_columns(job)
-        values = {**runner.row(job, job_result.result), **columns, "command": self.command}
+        try:
+            values = {**runner.row(job, job_result.result), **columns, "command": self.command}
+            curve = runner.curve(job, job_result.result)
+            tables = {"curves": curve, **{extra: extra_rows(job, extra) for extra in job.extras}}
+        except (Damaged, OSError) as error:
+            return JobResult(job, error=f"{type(error).__name__}: {error}")
         values["measured"] = " ".join(("result", *job.extras))
         row = {name: str(value) for name, value in values.items()}
         self.rows[run_key(columns)] = row
-        curve = runner.curve(job, job_result.result)
-        tables = {"curves": curve, **{extra: extra_rows(job, extra) for extra in job.extras}}
         with locked(self.results):
             for suffix, rows in tables.items():
                 if rows:
@@ -101,6 +111,7 @@ class StudyResults:
                 study_settings_path(self.results, self.name), {**settings, CHART: self.chart}
             )
             merge_rows(self.table, [row])  # last, so that a run in this table is in all tables
+        return job_result
 
 
 def _key_columns(job: Job) -> Row:

@@ -245,21 +245,24 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[JobResult]:
     missing = [job for job in jobs if not results.has(job)]
     if len(missing) < len(jobs):
         print(f"{len(jobs) - len(missing)} of {len(jobs)} runs are in {results.table}", flush=True)
-    job_results = check_all(missing, here=backend.uses_this_machine)
+    job_results = [
+        results.add(job_result) for job_result in check_all(missing, here=backend.uses_this_machine)
+    ]
+    failed = [job_result.job for job_result in job_results if job_result.result is None]
     for job_result in job_results:
-        results.add(job_result)
-    pending = [job for job in missing if not results.has(job)]
+        if job_result.result is None:
+            print(describe(job_result)[0], flush=True)
+    pending = [job for job in missing if job not in failed and not results.has(job)]
     estimate = TimeEstimate(pending, parallel, results)
     if pending:
         print(estimate.summary(), flush=True)
     with StopRequest().listening() as stop, closing(backend.run(pending, stop)) as ended:
         for job_result in ended:
-            job_results.append(job_result)
-            if job_result.error == NOT_STARTED:
-                continue
-            print(f"[{estimate.update(job_result)}] {describe(job_result)[0]}", flush=True)
             if job_result.result is not None:
-                results.add(job_result)
+                job_result = results.add(job_result)
+            job_results.append(job_result)
+            if job_result.error != NOT_STARTED:
+                print(f"[{estimate.update(job_result)}] {describe(job_result)[0]}", flush=True)
     print_not_started(job_results, len(pending))
     with locked(results_folder):
         redraw_study(results_folder, file, study)

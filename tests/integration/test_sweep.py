@@ -132,6 +132,30 @@ def test_finished_runs_are_read_from_their_folders(networks: Study) -> None:
     assert networks.seeds == (4, 5)
 
 
+@pytest.mark.usefixtures("networks")
+def test_a_damaged_file_of_a_finished_run_fails_that_run_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sweep = SweepConfig(results="results", tasks=("copy",), jobs=1)
+    run_sweep("networks", sweep)
+    shutil.rmtree("results")
+    measured, unmeasured = (Path("runs/networks/copy-2-lstm", f"seed-{n}") for n in (4, 5))
+    for table in (measured / "gates.csv", unmeasured / "progress.csv"):
+        table.write_text(table.read_text().replace("1", "7"))
+    (unmeasured / "gates.csv").unlink()
+    capsys.readouterr()
+    outcomes = run_sweep("networks", sweep)
+    errors = {one.job.folder.path: one.error for one in outcomes if one.result is None}
+    assert errors.keys() == {measured, unmeasured}
+    printed = capsys.readouterr().out
+    for folder, name in ((measured, "gates.csv"), (unmeasured, "progress.csv")):
+        assert errors[folder].startswith(f"Damaged: {folder / name} is damaged")
+        assert f"failed: {errors[folder]}" in printed
+    assert len(outcomes) == 6
+    assert len(read_table(Path("results/networks.csv"))) == 4
+    assert {row["core"] for row in read_table(Path("results/networks.csv"))} == {"lstm", "none"}
+
+
 def test_a_study_of_networks_and_agents(monkeypatch: pytest.MonkeyPatch) -> None:
     arms = (
         Arm(TINY, ("lstm",)),
