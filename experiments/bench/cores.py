@@ -39,6 +39,7 @@ from rlgates.experiments.report.outputs import OUTPUTS, redraw_output
 from rlgates.experiments.report.timings.core_speed import TABLE_SHAPE, Comparison, read_speed
 from rlgates.experiments.report.timings.tables import REFERENCE, read_costs
 from rlgates.experiments.runs.files import write_table
+from rlgates.experiments.runs.locks import locked
 from rlgates.registry import ALIASES, core_names, list_cores
 
 SIZE = 64  # inputs and units of the cores in the table of costs
@@ -245,8 +246,7 @@ def write_costs(results: Path, name: str, content: dict[str, Any]) -> None:
     core, run = make_core(family, SIZE, SIZE, **options), content["runs"][case["run"]]
     steps, batch_size, _, _ = TABLE_SHAPE.split("x")
     path = OUTPUTS["core_costs"].source_paths(results)[0]
-    table = read_costs(path)
-    table[name] = {
+    row = {
         "core": name,
         "parameters": str(sum(parameter.numel() for parameter in core.parameters())),
         "state_size": str(core.state_size),
@@ -258,6 +258,8 @@ def write_costs(results: Path, name: str, content: dict[str, Any]) -> None:
         "commit": run["commit"],
         **{fact: str(run.get(fact, "")) for fact in ("cpu", "cpus", "isa", "blas")},
     }
-    known = [core for core in list_cores() if core in table]
-    rows = [table[core] for core in dict.fromkeys([*known, *table])]
-    write_table(path, rows, list(table[name]))
+    with locked(results):
+        table = {**read_costs(path), name: row}
+        known = [core for core in list_cores() if core in table]
+        rows = [table[core] for core in dict.fromkeys([*known, *table])]
+        write_table(path, rows, list(row))

@@ -26,6 +26,7 @@ from rlgates.experiments.configs.devices import find_device
 from rlgates.experiments.report.outputs import OUTPUTS, redraw_output
 from rlgates.experiments.report.timings.tables import FRONT_ENDS
 from rlgates.experiments.runs.files import read_table, write_table
+from rlgates.experiments.runs.locks import locked
 
 
 def bench_envs(config: EnvBenchConfig) -> Path:
@@ -42,14 +43,14 @@ def bench_envs(config: EnvBenchConfig) -> Path:
             find_device(front_end, ("cuda", "cpu"))
     (path,) = OUTPUTS["env_speed"].source_paths(Path(config.results))
     load = os.getloadavg()[0]
-    rows = {(r["env"], r["front_end"], r["num_envs"]): r for r in read_table(path)}
+    read_table(path)  # if it is damaged, nothing is timed
     for env_id in config.envs:
         for front_end, size in cases:
             if front_end == "original" and original(env_id) is None:
                 continue
             rates = np.sort(measure(env_id, front_end, int(size), config.repeats)) / 1e6
             low, middle, high = rates[0], float(np.median(rates)), rates[-1]
-            rows[env_id, front_end, size] = {
+            row = {
                 "env": env_id,
                 "front_end": front_end,
                 "num_envs": size,
@@ -64,7 +65,10 @@ def bench_envs(config: EnvBenchConfig) -> Path:
                 f"[{low:.3f}, {high:.3f}]",
                 flush=True,
             )
-            write_table(path, list(rows.values()), list(rows[env_id, front_end, size]))
+            with locked(path.parent):
+                rows = {(r["env"], r["front_end"], r["num_envs"]): r for r in read_table(path)}
+                rows[env_id, front_end, size] = row
+                write_table(path, list(rows.values()), list(row))
     redraw_output("env_speed", path.parent)
     return path
 

@@ -28,6 +28,7 @@ from rlgates.envs.torch import make_torch_env
 from rlgates.errors import check_choice
 from rlgates.experiments.bench.configs import GpuBenchConfig
 from rlgates.experiments.runs.files import write_json
+from rlgates.experiments.runs.locks import locked
 from rlgates.experiments.runs.provenance import git_state, now, versions
 from rlgates.registry import list_cores
 
@@ -78,7 +79,8 @@ class Report:
         self.write()
 
     def write(self) -> None:
-        write_json(self.path, self.content)
+        with locked(self.path.parent):
+            write_json(self.path, self.content)
 
 
 def _short(value: Any) -> str:

@@ -14,6 +14,7 @@ from rlgates.experiments.bench.pairs import row_circumstances
 from rlgates.experiments.configs.tiers import PARTS, task_config
 from rlgates.experiments.report.outputs import OUTPUTS, redraw_output
 from rlgates.experiments.runs.files import Row, read_table, write_table
+from rlgates.experiments.runs.locks import locked
 from rlgates.experiments.runs.network.train import TaskRun
 from rlgates.experiments.tasks import TASKS, Batch
 from rlgates.experiments.tasks.data.files import set_data_dir
@@ -33,10 +34,10 @@ def bench_tasks(config: TaskBenchConfig) -> Path:
         if name not in TASKS:
             raise unknown_choice("task", name, TASKS)
     (path,) = OUTPUTS["task_speed"].source_paths(Path(config.results))
-    rows = {row["task"]: row for row in read_table(path)}
+    read_table(path)  # if it is damaged, nothing is timed
     for name in config.tasks:
         try:
-            rows[name] = row = timed(name, config)
+            row = timed(name, config)
         except (FileNotFoundError, ImportError) as error:
             print(f"{name} is left out: {str(error).partition('. ')[0]}", flush=True)
             continue
@@ -45,8 +46,9 @@ def bench_tasks(config: TaskBenchConfig) -> Path:
             f"{float(row['update_ms']):8.1f} ms, {float(row['ratio']):8.0f} times",
             flush=True,
         )
-        in_order = [rows[task] for task in TASKS if task in rows]
-        write_table(path, in_order, list(row))
+        with locked(path.parent):
+            rows = {**{other["task"]: other for other in read_table(path)}, name: row}
+            write_table(path, [rows[task] for task in TASKS if task in rows], list(row))
     redraw_output("task_speed", path.parent)
     return path
 

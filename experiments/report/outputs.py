@@ -25,6 +25,7 @@ from rlgates.experiments.report.timings.tables import (
     write_task_speed,
 )
 from rlgates.experiments.runs.files import write_atomically
+from rlgates.experiments.runs.locks import locked
 from rlgates.experiments.runs.runner import EXTRAS
 
 TIERS = ("_smoke", "_full")  # what the files of these tiers of a study end with
@@ -86,7 +87,8 @@ def redraw_output(name: str, results: Path) -> list[Path]:
     if not sources[0].exists():
         return []
     files = [results / file for file in output.files]
-    output.draw(*sources, *files)
+    with locked(results):
+        output.draw(*sources, *files)
     return [file for file in files if file.exists()]
 
 
@@ -154,10 +156,13 @@ def redraw(results: Path, readme: Path) -> Iterator[Path]:
     Raises:
         ValueError: there are no results.
     """
-    yield from redraw_studies(results)
-    for name in OUTPUTS:
-        yield from redraw_output(name, results)
-    yield write_ledger(results)
-    draw_environments(results / ENVIRONMENTS)
-    yield results / ENVIRONMENTS
-    yield from fill_in_pages(readme, results)
+    if not results.is_dir():  # which the lock would create
+        raise no_results_error(results)
+    with locked(results):
+        yield from redraw_studies(results)
+        for name in OUTPUTS:
+            yield from redraw_output(name, results)
+        yield write_ledger(results)
+        draw_environments(results / ENVIRONMENTS)
+        yield results / ENVIRONMENTS
+        yield from fill_in_pages(readme, results)

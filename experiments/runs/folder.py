@@ -133,6 +133,8 @@ class RunFolder:
         """Write the manifest of a run that starts, or continues at a step."""
         if not self.ranks.is_first:
             return
+        for left in self.path.glob("*.tmp"):  # by a process that was killed while it wrote a file
+            left.unlink(missing_ok=True)
         manifest = read_manifest(self.path) if step else None
         new = session(step, self.config.threads, find_device(self.config.device), self.ranks.size)
         content = {

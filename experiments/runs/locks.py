@@ -17,13 +17,14 @@ LOCK = ".lock"  # a file in each locked folder
 def locked(folder: Path, stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Lock a folder, created if missing; waits while another process holds the lock.
 
-    The operating system holds the lock, on a file in the folder: it ends with the process.
+    The operating system holds the lock, on a file in the folder: it ends with the process. A thread
+    that holds it may lock the folder again inside of the block.
 
     Raises:
         InterruptedRun: `stop` returned true while another process held the lock.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / LOCK)
+    lock = FileLock(folder.absolute() / LOCK, is_singleton=True)
     try:
         lock.acquire(poll_interval=0.1, cancel_check=stop)
     except Timeout:

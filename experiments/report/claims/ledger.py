@@ -11,6 +11,7 @@ from rlgates.experiments.report.claims import CLAIMS, Claim, Finding, Results
 from rlgates.experiments.report.claims.claim import LEVEL, SEEDS, Verdict
 from rlgates.experiments.report.rows import markdown, no_results_error
 from rlgates.experiments.runs.files import write_atomically
+from rlgates.experiments.runs.locks import locked
 
 LEDGER = "LEDGER.md"
 Judged = Mapping[str, Sequence[tuple[Claim, Verdict, Finding]]]
@@ -26,7 +27,8 @@ def write_ledger(results: Path) -> Path:
     if not any(results.glob("*.csv")):
         raise no_results_error(results)
     path = results / LEDGER
-    write_atomically(path, ledger(judge_claims(results)).encode())
+    with locked(results):
+        write_atomically(path, ledger(judge_claims(results)).encode())
     return path
 
 
