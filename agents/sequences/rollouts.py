@@ -364,25 +364,29 @@ class SequenceRollouts(OnPolicyAlgorithm):
         self._update_info_buffer(infos, np.ones(len(infos), dtype=bool))
 
     def _as_tensors(self, observations: Any) -> Observations:
-        """Observations of a VecEnv as tensors.
+        """Observations of a VecEnv as tensors of the dtypes of their spaces; floats are float32.
+
+        An environment may return other dtypes than its space has, and another in `reset` than in
+        `step`; a `SubprocVecEnv` passes them on.
 
         Raises:
             ValueError: one is not finite.
         """
+        space = self.observation_space
         if isinstance(observations, dict):
-            return {name: self._as_tensor(part, name) for name, part in observations.items()}
-        return self._as_tensor(observations, "observation")
+            assert isinstance(space, spaces.Dict)
+            parts = observations.items()
+            return {name: self._as_tensor(part, name, space[name]) for name, part in parts}
+        return self._as_tensor(observations, "observation", space)
 
-    def _as_tensor(self, values: Any, name: str) -> Tensor:
+    def _as_tensor(self, values: Any, name: str, space: spaces.Space[Any]) -> Tensor:
         if isinstance(values, Tensor):
             return values
-        if values.dtype.kind == "f":
-            if not np.isfinite(values).all():
-                index = int(np.argwhere(~np.isfinite(values))[0][0])
-                raise ValueError(
-                    f"the {name} of environment {index} is not finite: {values[index]}."
-                )
-            values = values.astype(np.float32, copy=False)
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            index = int(np.argwhere(~np.isfinite(values))[0][0])
+            raise ValueError(f"the {name} of environment {index} is not finite: {values[index]}.")
+        dtype = np.dtype(space.dtype)
+        values = values.astype(np.float32 if dtype.kind == "f" else dtype, copy=False)
         return torch.as_tensor(values, device=self.device)
 
     def _action_masks(self, env: VecEnv) -> Tensor | None:

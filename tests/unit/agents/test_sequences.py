@@ -297,6 +297,28 @@ def test_a_time_limit_is_bridged_with_the_state_behind_the_last_step(
     assert checked > 4
 
 
+@pytest.mark.parametrize("name", ["MlpLstmPolicy", "MultiInputLstmPolicy"])
+def test_observations_have_the_dtypes_of_their_spaces(name: str) -> None:
+    """A SubprocVecEnv passes on what an environment returns, here integers from `reset`."""
+    env = toy(BOX if name == "MlpLstmPolicy" else spaces.Dict(a=BOX, b=spaces.Discrete(3)))
+    reset = env.reset
+
+    def integers() -> Any:
+        observations = reset()
+        if isinstance(observations, dict):
+            return {"a": np.zeros((4, 3), np.int64), "b": observations["b"].astype(np.float64)}
+        return np.zeros((4, 3), np.int64)
+
+    env.reset = integers
+    stored = model(env, name).learn(64).rollout_buffer.sequences.observations
+    parts = stored if isinstance(stored, dict) else {"a": stored}
+    assert (parts["a"][0] == 0).all()
+    assert parts["a"].dtype is torch.float32
+    assert (parts["a"][1:] % 1 != 0).all(), "they were truncated"
+    if "b" in parts:
+        assert parts["b"].dtype is torch.int64
+
+
 def test_kl_stops_after_a_minibatch_or_an_epoch() -> None:
     def updates(stop: str, **settings: Any) -> int:
         agent = model(n_epochs=5, target_kl=1e-9, kl_stop=stop, learning_rate=0.01, **settings)
