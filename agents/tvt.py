@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
@@ -165,13 +165,18 @@ def check_tvt(tvt: TVT | None) -> TVT | None:
 
 
 def rma_cell(policy: RecurrentActorCriticPolicy) -> RMA:
-    """The RMA cell of the actor, which must have a memory.
+    """The RMA cell of the actor, which must have a memory and no layer above it.
 
     Raises:
-        ValueError: the policy has none.
+        ValueError: the policy has none, or several.
     """
-    core = getattr(policy.lstm_actor, "core", None)
+    core: Any = getattr(policy.lstm_actor, "core", None)
     cell = core.cells[0] if core is not None else None
+    if isinstance(cell, RMA) and len(core.cells) != 1:  # a rollout keeps the last one's outputs
+        raise ValueError(
+            "temporal value transport needs a core of one layer, whose memory it reads, got "
+            f"n_lstm_layers={len(core.cells)}."
+        )
     if not (isinstance(cell, RMA) and cell.memory):
         raise ValueError(
             "temporal value transport needs the core 'rma' or a gate of it, with memory, got "

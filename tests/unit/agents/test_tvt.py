@@ -227,6 +227,9 @@ def test_what_cannot_transport_is_refused() -> None:
         RecurrentA2C("CnnLstmPolicy", env, policy_kwargs={"core": "ur_lstm"}, tvt=TVT())
     with pytest.raises(ValueError, match="with memory"):
         rma_model(rma_env(), core_kwargs={"memory": False}, reconstruction=False, tvt=TVT())
+    layers = {"core": "rma", "n_lstm_layers": 2, "lstm_hidden_size": 4}
+    with pytest.raises(ValueError, match=r"needs a core of one layer.*got n_lstm_layers=2"):
+        RecurrentA2C("CnnLstmPolicy", env, policy_kwargs=layers, tvt=TVT())
     with pytest.raises(TypeError, match=r"tvt must be an rlgates.agents.TVT or None, got True"):
         rma_model(rma_env(), tvt=True)
     with pytest.raises(ValueError, match="alpha must be at least 0"):
