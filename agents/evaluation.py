@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Real
@@ -14,7 +15,6 @@ from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_suppo
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor, is_vecenv_wrapped
 
-from rlgates.agents.maskable import MaskableRecurrentPPO
 from rlgates.agents.sequences.rollouts import SequenceRollouts
 from rlgates.agents.sequences.tensor_vec_env import TensorVecEnv, is_tensor_env
 from rlgates.errors import check_choice, check_flag, check_size
@@ -160,7 +160,8 @@ def _run_episodes(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The environment and the last info of every episode, with `r` and `l` in `episode`."""
     monitored = is_vecenv_wrapped(env, VecMonitor) or env.env_is_wrapped(Monitor)[0]
-    masked = isinstance(model, MaskableRecurrentPPO) and is_masking_supported(env)
+    takes_masks = "action_masks" in inspect.signature(model.predict).parameters
+    masked = takes_masks and is_masking_supported(env)
     returns, lengths = np.zeros(env.num_envs), np.zeros(env.num_envs)
     observations: Any = env.reset()
     state, episode_starts = None, np.ones(env.num_envs, dtype=bool)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from sb3_contrib import MaskablePPO
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 from support.toys import model
@@ -151,18 +152,28 @@ def test_tensors_and_arrays_give_equal_results(deterministic: bool) -> None:
         assert batched.metrics[metric].tolist() == pytest.approx(values.tolist(), abs=1e-5)
 
 
-def test_a_maskable_model_gets_the_masks() -> None:
-    class Masked(Known):
-        def action_masks(self) -> Any:
-            return np.array([False, False, True])
+class Masked(Known):
+    """Only the last action is allowed."""
 
-        def step(self, action: Any) -> Any:
-            assert action == 2
-            return super().step(action)
+    def action_masks(self) -> Any:
+        return np.array([False, False, True])
 
+    def step(self, action: Any) -> Any:
+        assert action == 2
+        return super().step(action)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda env: model(env, algorithm=MaskableRecurrentPPO),
+        lambda env: MaskablePPO("MlpPolicy", env, seed=0, device="cpu"),
+    ],
+    ids=["rlgates", "sb3-contrib"],
+)
+def test_a_maskable_model_gets_the_masks(make: Any) -> None:
     env = DummyVecEnv([lambda: Masked(4) for _ in range(2)])
-    learner = model(env, algorithm=MaskableRecurrentPPO)
-    assert evaluate_policy(learner, env, 6, deterministic=False).lengths.tolist() == [4] * 6
+    assert evaluate_policy(make(env), env, 6, deterministic=False).lengths.tolist() == [4] * 6
 
 
 def test_bad_input() -> None:
