@@ -300,7 +300,9 @@ class SequenceRollouts(OnPolicyAlgorithm):
         ranks.same_random(self.device)
         ended: list[tuple[int, dict[str, Any]]] = []  # episodes, with their last steps
         obs_tensor = self._as_tensors(self._last_obs)
-        episode_starts = torch.as_tensor(self._last_episode_starts, device=self.device)
+        episode_starts = torch.as_tensor(
+            self._last_episode_starts, dtype=torch.bool, device=self.device
+        )
         states: States = self._last_lstm_states
         for n_steps in range(n_rollout_steps):
             if self.use_sde and self.sde_sample_freq > 0 and n_steps % self.sde_sample_freq == 0:
@@ -317,6 +319,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
             clipped_actions = self._within_bounds(actions)
             new_obs: Any
             new_obs, rewards, dones, infos = env.step(clipped_actions)
+            if not isinstance(env, TensorVecEnv):
+                dones = np.asarray(dones, dtype=bool)  # an environment may say 1 for True
             self.num_timesteps += ranks.total
             callback.update_locals(locals())
             if not callback.on_step():

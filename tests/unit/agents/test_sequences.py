@@ -319,6 +319,23 @@ def test_observations_have_the_dtypes_of_their_spaces(name: str) -> None:
         assert parts["b"].dtype is torch.int64
 
 
+@pytest.mark.parametrize("algorithm", [RecurrentPPO, RecurrentA2C])
+def test_ends_of_episodes_may_be_numbers(algorithm: Any) -> None:
+    """A SubprocVecEnv passes on the 0 and 1 that an environment returns."""
+    env = toy()
+    step = env.step_wait
+
+    def integers() -> Any:
+        observations, rewards, dones, infos = step()
+        return observations, rewards, dones.astype(np.int64), infos
+
+    env.step_wait = integers
+    agent, expected = (model(one, algorithm=algorithm).learn(128) for one in (env, toy()))
+    assert torch.equal(parameters(agent), parameters(expected))
+    agent._last_episode_starts = agent._last_episode_starts.astype(np.int64)
+    agent.learn(64, reset_num_timesteps=False)
+
+
 def test_kl_stops_after_a_minibatch_or_an_epoch() -> None:
     def updates(stop: str, **settings: Any) -> int:
         agent = model(n_epochs=5, target_kl=1e-9, kl_stop=stop, learning_rate=0.01, **settings)
