@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any, Literal, NoReturn
 
+import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -17,6 +18,8 @@ from rlgates.agents.compilation import Compiled, CompileMode
 
 def is_tensor_env(env: Any) -> bool:
     """Whether `TensorVecEnv` can wrap this environment."""
+    if isinstance(env, gym.Env | VecEnv):  # which may have a device for their own use
+        return False
     return isinstance(getattr(env, "device", None), torch.device) and hasattr(env, "spec")
 
 

@@ -7,8 +7,12 @@ from typing import Any, get_type_hints
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
+from stable_baselines3.common.vec_env import DummyVecEnv
+from support.toys import BOX, Toy, model
 
 from rlgates import RecurrentA2C, RecurrentPPO
+from rlgates.agents import evaluate_policy
 from rlgates.agents.sequences.tensor_vec_env import TensorVecEnv
 from rlgates.envs.sb3 import make_vec_env
 from rlgates.envs.torch import TorchEnv, make_torch_env
@@ -108,3 +112,16 @@ def test_the_settings_of_a_batch_are_fixed() -> None:
         env.set_attr("explore_steps", 4)
     with pytest.raises(AttributeError, match="no methods"):
         env.env_method("reset")
+
+
+def test_an_environment_with_a_device_is_no_batch_of_tensors() -> None:
+    class OnDevice(Toy):
+        device = torch.device("cpu")
+
+    env = OnDevice(BOX, spaces.Discrete(3))
+    vec_env = DummyVecEnv([lambda: env])
+    vec_env.device, vec_env.spec = env.device, None  # type: ignore[attr-defined]
+    for one in (env, vec_env):
+        learner = model(one, batch_size=16).learn(32)
+        assert not isinstance(learner.env, TensorVecEnv)
+        assert len(evaluate_policy(learner, one, 2, seed=0).returns) == 2
