@@ -46,7 +46,8 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
 
     Raises:
         ValueError: as in `rlgates.RecurrentPPO`.
-        TypeError: a policy class that is not a `SequencePolicy`.
+        TypeError: a policy class that is not a `SequencePolicy`, or that overrides what only the
+            algorithms of sb3-contrib call.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {

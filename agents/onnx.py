@@ -31,7 +31,12 @@ from stable_baselines3.common.policies import BasePolicy
 from torch import Tensor, nn
 
 from rlgates.agents.sequences.distributions import LogCategorical
-from rlgates.agents.sequences.policy import SequencePolicy, States
+from rlgates.agents.sequences.policy import (
+    LATENT_METHODS,
+    SequencePolicy,
+    States,
+    overridden,
+)
 from rlgates.core import Core
 from rlgates.errors import check_flag, check_size
 
@@ -42,6 +47,7 @@ _MASKABLE = (
 )
 _CATEGORICAL = (BernoulliDistribution, CategoricalDistribution, MultiCategoricalDistribution)
 _NORMAL = (DiagGaussianDistribution, StateDependentNoiseDistribution)
+_HEAD_METHODS = ("distribution", "_get_action_dist_from_latent", "get_distribution", "_predict")
 _MASKED_LOGIT = -1e8
 """The logit of a masked action, as in sb3-contrib."""
 
@@ -94,7 +100,8 @@ def export_onnx(
         The path.
 
     Raises:
-        TypeError: not a policy of rlgates, or one with a custom distribution.
+        TypeError: not a policy of rlgates, or one with a custom distribution, or with its own
+            version of a method that the file does not call.
         ValueError: logits of Box actions; `deterministic=False` with gSDE; an old opset.
         FileNotFoundError: the folder does not exist.
         ModuleNotFoundError: onnxscript is not installed.
@@ -174,6 +181,12 @@ class PolicyStep(nn.Module):
         dist, space = policy.action_dist, policy.action_space
         if not isinstance(dist, (*_MASKABLE, *_CATEGORICAL, *_NORMAL)):
             raise TypeError(f"cannot export the distribution {type(dist).__name__}.")
+        # `forward` computes what these do; with a value it calls `latents`.
+        if others := overridden(policy, *_HEAD_METHODS, *(() if value else LATENT_METHODS)):
+            raise TypeError(
+                f"cannot export {type(policy).__name__}: the file would act without its own "
+                f"{', '.join(others)}."
+            )
         self.normal = isinstance(dist, _NORMAL)
         if self.normal and logits:
             raise ValueError("actions of a Box have no logits.")

@@ -79,7 +79,8 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
             while learning, a policy that is not one graph. While learning: observations,
             rewards or gradients that are not finite; the model is then restored as it was before
             the update.
-        TypeError: a policy class that is not a `SequencePolicy`.
+        TypeError: a policy class that is not a `SequencePolicy`, or that overrides what only the
+            algorithms of sb3-contrib call.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {

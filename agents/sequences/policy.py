@@ -1,7 +1,8 @@
 """A recurrent policy over sequences (T, B) with flat states and episode starts inside.
 
 `rlgates.RecurrentPPO` and `rlgates.RecurrentA2C` call these methods. The methods of sb3-contrib,
-which take pairs of states and concatenated sequences, remain available.
+which take pairs of states and concatenated sequences, remain available to its algorithms; a
+subclass that overrides them is refused by those of rlgates, which would pass over them.
 """
 
 from __future__ import annotations
@@ -152,6 +153,30 @@ class ActionEvaluation(NamedTuple):
 def _one_hot(x: Tensor, count: int) -> Tensor:
     # That of torch looks at the numbers, at which a compiled graph ends.
     return (x.unsqueeze(-1) == torch.arange(count, device=x.device)).float()
+
+
+def overridden(policy: Any, *methods: str) -> list[str]:
+    """Which of these methods a user has written: in a subclass, on the instance or as a patch.
+
+    Args:
+        policy: or its class.
+        methods: their names.
+    """
+    kind, own = (policy, {}) if isinstance(policy, type) else (type(policy), vars(policy))
+
+    def is_ours(name: str) -> bool:
+        owner = next(base for base in kind.__mro__ if name in vars(base))
+        modules = owner.__module__, getattr(vars(owner)[name], "__module__", "")
+        return all(module.partition(".")[0] in _LIBRARIES for module in modules)
+
+    return [name for name in methods if name in own or not is_ours(name)]
+
+
+def _swapped(x: Observations, size: int) -> Any:
+    """The two axes of a flattened batch (size * n, ...) swapped: (n * size, ...)."""
+    if isinstance(x, dict):
+        return {name: _swapped(part, size) for name, part in x.items()}
+    return x.unflatten(0, (size, -1)).transpose(0, 1).flatten(0, 1)
 
 
 class SequencePolicy(RecurrentActorCriticPolicy):
@@ -365,7 +390,7 @@ class SequencePolicy(RecurrentActorCriticPolicy):
 
     def value(self, observations: Observations, states: States, episode_starts: Tensor) -> Tensor:
         """Values (B,) before one step; runs only the critic where it has a core of its own."""
-        if self.lstm_critic is None:
+        if self.lstm_critic is None or overridden(self, *LATENT_METHODS, "values_of"):
             return self.values_of(self.latents(observations, states, episode_starts.unsqueeze(0)))
         # ActorCriticPolicy.extract_features would compute the features of actor and critic.
         features = BasePolicy.extract_features(self, observations, self.vf_features_extractor)
@@ -373,6 +398,23 @@ class SequencePolicy(RecurrentActorCriticPolicy):
             features.unsqueeze(0), states.vf, episode_starts.unsqueeze(0)
         )
         return self.value_net(self.mlp_extractor.forward_critic(outputs[0])).flatten()  # type: ignore[no-any-return]
+
+    def get_distribution(  # type: ignore[override]
+        self, obs: Observations, lstm_states: StatePair, episode_starts: Tensor
+    ) -> tuple[Distribution, tuple[Tensor, ...]]:
+        """As in sb3-contrib; where a user has written what `latents` does, by that.
+
+        A core of the critic then starts from its initial state, because `predict` keeps none.
+        """
+        if not overridden(self, *LATENT_METHODS, "distribution"):
+            return super().get_distribution(obs, lstm_states, episode_starts)  # type: ignore[arg-type]
+        count = lstm_states[0].shape[1]
+        starts = episode_starts.reshape(count, -1).T > 0.5
+        states = self.initial_states(count)._replace(pi=self.lstm_actor.unpack(lstm_states))
+        latents = self.latents(_swapped(obs, count), states, starts)
+        pi, vf = (_swapped(part, len(starts)) for part in (latents.pi, latents.vf))
+        distribution = self.distribution(latents._replace(pi=pi, vf=vf), None)
+        return distribution, self.lstm_actor.pack(latents.states.pi)
 
     def evaluate(
         self,
@@ -451,6 +493,14 @@ class SequencePolicy(RecurrentActorCriticPolicy):
 # As they were defined: what a subclass, an instance or a patch puts in their place must be called.
 _HEAD_METHODS = ("latents", "distribution", "values_of", "_get_action_dist_from_latent")
 CORE_METHODS = ("core_outputs", "core_inputs", "run_cores")
+LATENT_METHODS = ("latents", *CORE_METHODS, "extract_features", "preprocess")
+"""All that computes the latents of a policy; what runs only some of it must look for others'."""
+CONTRIB_METHODS = (
+    *("forward", "evaluate_actions", "predict_values", "get_distribution"),
+    "_process_sequence",
+)
+"""What the algorithms of sb3-contrib call and those of rlgates do not."""
+_LIBRARIES = ("rlgates", "sb3_contrib", "stable_baselines3")
 _METHODS = {
     name: getattr(SequencePolicy, name)
     for name in (*_HEAD_METHODS, *CORE_METHODS, "evaluate", "flat_actions", "auxiliary_losses")

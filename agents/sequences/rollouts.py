@@ -32,11 +32,13 @@ from rlgates.agents.sequences.buffers import (
     chunks_of,
 )
 from rlgates.agents.sequences.policy import (
+    CONTRIB_METHODS,
     ActionEvaluation,
     Observations,
     SequencePolicy,
     StatePairs,
     States,
+    overridden,
 )
 from rlgates.agents.sequences.tensor_vec_env import TensorVecEnv, is_tensor_env
 from rlgates.agents.tvt import TVT, check_whole_episodes, recompute_reads, rma_cell
@@ -206,6 +208,11 @@ class SequenceRollouts(OnPolicyAlgorithm):
             raise TypeError(
                 f"the policy must be one of rlgates, such as MlpLstmPolicy, or a subclass; got "
                 f"{self.policy_class.__name__}."
+            )
+        if others := overridden(self.policy_class, *CONTRIB_METHODS):
+            raise TypeError(
+                f"{self.policy_class.__name__} has its own {', '.join(others)}, which only the "
+                "algorithms of sb3-contrib call: override act, evaluate or latents instead."
             )
 
     def _setup_model(self) -> None:

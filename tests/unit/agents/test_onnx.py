@@ -14,7 +14,7 @@ from support.cases import every_family, small
 from support.toys import BOX, CRITICS, IMAGE, model, toy
 
 import rlgates
-from rlgates import MaskableRecurrentPPO, RecurrentA2C
+from rlgates import MaskableRecurrentPPO, MlpLstmPolicy, RecurrentA2C
 from rlgates.agents import export_onnx
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra [onnx]")
@@ -266,3 +266,18 @@ def test_squashed_actions_of_a2c(tmp_path: Path) -> None:
     )
     learner.learn(16)
     compare(learner, session(learner, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("_get_action_dist_from_latent", True), ("distribution", False), ("latents", False)],
+)
+def test_own_methods_that_the_file_would_leave_out_are_refused(
+    tmp_path: Path, name: str, value: bool
+) -> None:
+    def own(self: Any, *args: Any) -> Any:
+        return getattr(MlpLstmPolicy, name)(self, *args)
+
+    learner = model(policy=type("Own", (MlpLstmPolicy,), {name: own}))
+    with pytest.raises(TypeError, match=f"cannot export Own: .* without its own {name}"):
+        export_onnx(learner, tmp_path / "policy.onnx", value=value)

@@ -27,10 +27,11 @@ from support.toys import (
     rollout_actions,
     toy,
 )
-from torch import nn
+from torch import Tensor, nn
 
 from rlgates import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy, RecurrentA2C, RecurrentPPO
 from rlgates.agents.encoders import GridEncoder
+from rlgates.agents.sequences.policy import CONTRIB_METHODS, Latents
 
 POLICIES: dict[str, type[BasePolicy]] = {
     "MlpLstmPolicy": MlpLstmPolicy,
@@ -450,3 +451,51 @@ def test_a_changed_chunk_len_is_checked_before_learning() -> None:
     agent.chunk_len = 6
     with pytest.raises(ValueError, match="chunk_len must divide n_steps = 16"):
         agent.learn(48)
+
+
+@pytest.mark.parametrize("name", CONTRIB_METHODS)
+@pytest.mark.parametrize("algorithm", [RecurrentPPO, RecurrentA2C])
+def test_own_methods_that_only_sb3_contrib_calls_are_refused(algorithm: Any, name: str) -> None:
+    kind = type("Own", (MlpLstmPolicy,), {name: lambda *_: None})
+    with pytest.raises(TypeError, match=f"Own has its own {name}, .* act, evaluate or latents"):
+        model(policy=kind, algorithm=algorithm)
+
+
+@pytest.mark.parametrize("critic", CRITICS)
+def test_own_latents_act_in_predict(critic: str) -> None:
+    class Own(MlpLstmPolicy):
+        factor = 1.0
+
+        def latents(self, *args: Any) -> Latents:
+            latents = super().latents(*args)
+            return latents._replace(pi=latents.pi * self.factor)
+
+    own, plain = (
+        model(policy=kind, policy_kwargs=CRITICS[critic]) for kind in (Own, MlpLstmPolicy)
+    )
+    own.policy.load_state_dict(plain.policy.state_dict())
+    # Sequence after sequence: three of two steps.
+    obs, starts = torch.randn(6, 3), torch.tensor([1.0, 0, 0, 1, 0, 0])
+    pair = tuple(torch.randn(1, 3, 7) for _ in range(2))
+    expected, expected_pair = plain.policy.get_distribution(obs, pair, starts)
+    result, result_pair = own.policy.get_distribution(obs, pair, starts)
+    torch.testing.assert_close(result.log_probs, expected.log_probs)
+    torch.testing.assert_close(result_pair, expected_pair)
+    with torch.no_grad():
+        own.policy.action_net.weight.mul_(1000)
+        own.policy.action_net.bias[1] = 1
+    assert len(np.unique(rollout_actions(own, toy()))) > 1
+    Own.factor = 0.0
+    assert (rollout_actions(own, toy()) == 1).all()
+
+
+def test_own_values_count_where_a_rollout_ends() -> None:
+    class Own(MlpLstmPolicy):
+        def values_of(self, latents: Latents) -> Tensor:
+            return super().values_of(latents) * 0 + 5
+
+    agent = model(policy=Own)
+    value = agent.policy.value(
+        torch.zeros(4, 3), agent.policy.initial_states(4), torch.ones(4, dtype=torch.bool)
+    )
+    assert value.tolist() == [5.0] * 4
