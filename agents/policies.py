@@ -317,6 +317,8 @@ _MAPPINGS = ("core_kwargs", "lstm_kwargs", "features_extractor_kwargs", "optimiz
 
 def _check_net_arch(net_arch: Any) -> None:
     """Raise unless it is widths of layers, or such of "pi" and "vf"."""
+    if isinstance(net_arch, list) and len(net_arch) == 1 and isinstance(net_arch[0], Mapping):
+        net_arch = net_arch[0]  # as SB3 takes it, with a warning
     parts = net_arch if isinstance(net_arch, Mapping) else {"pi": net_arch or []}
     for name, widths in parts.items():
         check_choice("part of net_arch", name, ("pi", "vf"))

@@ -499,3 +499,14 @@ def test_own_values_count_where_a_rollout_ends() -> None:
         torch.zeros(4, 3), agent.policy.initial_states(4), torch.ones(4, dtype=torch.bool)
     )
     assert value.tolist() == [5.0] * 4
+
+
+def test_a_dictionary_of_layers_in_a_list() -> None:
+    """As in agents for SB3 before 1.8."""
+    layers = {"pi": [5], "vf": [6, 4]}
+    with pytest.warns(UserWarning, match="pass directly a dictionary"):
+        agent = model(policy_kwargs={"net_arch": [layers]})
+    assert agent.policy.net_arch == layers
+    assert agent.policy.mlp_extractor.latent_dim_vf == 4
+    with pytest.raises(TypeError, match="net_arch must be"):
+        model(policy_kwargs={"net_arch": [layers, 8]})
