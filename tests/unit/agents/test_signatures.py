@@ -36,7 +36,7 @@ def test_signatures(ours: Any, upstream: Any) -> None:
         for name, parameter in parameters.items()
         if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
     ]
-    assert positional == list(expected)[: len(positional)]
+    assert positional == list(expected)
     for name in expected.keys() - OTHER_DEFAULTS:
         assert parameters[name].default == expected[name].default, name
 
