@@ -55,7 +55,8 @@ class MlpLstmPolicy(SequencePolicy):
         enable_critic_lstm: the critic has its own core. With neither option, the critic has no
             memory.
         lstm_kwargs: further options of the core, under the name that sb3-contrib uses. A
-            `dropout` between LSTM layers is accepted with a warning, and off.
+            `dropout` between LSTM layers is accepted with a warning, and off. Of the other
+            arguments of `torch.nn.LSTM` only the defaults are; `bias=False`, for one, is not.
 
     All other arguments are those of
     `sb3_contrib.common.recurrent.policies.RecurrentActorCriticPolicy`.
@@ -296,8 +297,13 @@ class MlpLstmPolicy(SequencePolicy):
 
 def _core_options(core: str, lstm_kwargs: dict[str, Any]) -> dict[str, Any]:
     """Options of a core from those of `torch.nn.LSTM`."""
-    options = dict(lstm_kwargs)
-    if "dropout" in options and "dropout" not in core_options(core):
+    ours = core_options(core)
+    options = {
+        name: value
+        for name, value in lstm_kwargs.items()
+        if name in ours or name not in _LSTM_DEFAULTS or value != _LSTM_DEFAULTS[name]
+    }
+    if "dropout" in options and "dropout" not in ours:
         dropout = check_fraction("dropout", options.pop("dropout"))
         if dropout:
             warnings.warn(
@@ -308,6 +314,8 @@ def _core_options(core: str, lstm_kwargs: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
+_LSTM_DEFAULTS = {"bias": True, "batch_first": False, "bidirectional": False, "proj_size": 0}
+"""What the cores of agents do as `torch.nn.LSTM` does by default, and not otherwise."""
 _FLAGS = (
     *("ortho_init", "use_sde", "full_std", "use_expln", "squash_output", "shared_lstm"),
     *("enable_critic_lstm", "share_features_extractor", "normalize_images"),

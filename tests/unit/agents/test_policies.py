@@ -510,3 +510,13 @@ def test_a_dictionary_of_layers_in_a_list() -> None:
     assert agent.policy.mlp_extractor.latent_dim_vf == 4
     with pytest.raises(TypeError, match="net_arch must be"):
         model(policy_kwargs={"net_arch": [layers, 8]})
+
+
+def test_arguments_of_torch_lstm() -> None:
+    """Its defaults say what a core does anyway."""
+    defaults = {"bias": True, "batch_first": False, "bidirectional": False, "proj_size": 0}
+    agent = model(policy_kwargs={"core": "lstm", "lstm_kwargs": defaults})
+    assert torch.equal(parameters(agent), parameters(model(policy_kwargs={"core": "lstm"})))
+    for name, value in {"bias": False, "batch_first": True, "proj_size": 3}.items():
+        with pytest.raises(ValueError, match=f"unknown option.*{name}"):
+            model(policy_kwargs={"core": "lstm", "lstm_kwargs": {name: value}})
