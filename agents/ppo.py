@@ -11,6 +11,7 @@ import torch
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
+from stable_baselines3.common.utils import FloatSchedule
 from torch import Tensor
 
 from rlgates.agents.compilation import CompileMode, as_tensors, check_compile
@@ -170,6 +171,9 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         self.policy_class = _CONTRIB_POLICIES.get(self.policy_class, self.policy_class)
         self.__dict__.pop("sequences", None)  # a former option, in models of earlier versions
         super()._setup_model()
+        self.clip_range = FloatSchedule(self.clip_range)
+        if self.clip_range_vf is not None:
+            self.clip_range_vf = FloatSchedule(self.clip_range_vf)
 
     def _check_arguments(self) -> None:
         super()._check_arguments()

@@ -502,7 +502,7 @@ def _check_rollout(
             f"the states of {attributes['n_envs']} environments, {states} numbers each, are more "
             f"than {MAX_STATES:,} numbers"
         )
-    step = 4 * states + sum(_numbers(space) for space in both)
+    step = sum(_numbers(space) for space in both)
     if step * attributes["n_envs"] * attributes["n_steps"] > MAX_ROLLOUT:
         raise ValueError(
             f"a rollout of n_steps = {attributes['n_steps']} is more than {MAX_ROLLOUT:,} numbers"

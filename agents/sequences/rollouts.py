@@ -18,6 +18,7 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
@@ -226,7 +227,18 @@ class SequenceRollouts(OnPolicyAlgorithm):
         if not self.ranks.is_first:  # which logs for all
             self.verbose, self.tensorboard_log = 0, None
         self._compiled, self._clip_and_step = {}, ClipAndStep()
-        super()._setup_model()
+        # As `super()._setup_model()` without its buffer, which has the states of every step.
+        get_obs_shape(self.observation_space)  # raises for spaces that SB3 does not support
+        self._setup_lr_schedule()
+        self.set_random_seed(self.seed)
+        policy = self.policy_class(
+            self.observation_space,
+            self.action_space,
+            self.lr_schedule,
+            use_sde=self.use_sde,
+            **self.policy_kwargs,
+        )
+        self.policy = policy.to(self.device)  # type: ignore[assignment]
         if self.tvt is not None:
             rma_cell(self.policy)  # raises if the policy has none
         sequences = SequenceBuffer(

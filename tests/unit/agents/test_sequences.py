@@ -91,6 +91,12 @@ def test_states_are_stored_at_the_start_of_chunks(chunk_len: int | None, burn_in
         assert torch.equal(kept.vf, by_step.states[step].vf)
 
 
+def test_a_long_rollout_needs_no_memory_before_it_begins() -> None:
+    """The buffer of sb3-contrib, with the states of every step, would have 512 GiB."""
+    agent = model(n_steps=2**24, batch_size=None, policy_kwargs={"lstm_hidden_size": 512})
+    assert agent.rollout_buffer.buffer_size == 2**24
+
+
 SIZES = {  # n_steps, n_envs, batch_size: the steps of the minibatches, and of their sequences
     (16, 1, 128): ([16], 16),
     (20, 3, 128): ([60], 20),
