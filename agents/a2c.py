@@ -10,7 +10,7 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 
-from rlgates.agents.compilation import CompileMode, check_compile
+from rlgates.agents.compilation import CompileMode
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.rma.policy import RMAPolicy
 from rlgates.agents.sequences.policy import SequencePolicy
@@ -21,8 +21,8 @@ from rlgates.agents.sequences.updates import (
     check_gradient_norms,
     explained_variance,
 )
-from rlgates.agents.tvt import TVT, check_tvt
-from rlgates.errors import check_flag, check_number, check_size
+from rlgates.agents.tvt import TVT
+from rlgates.errors import check_flag, check_number
 
 
 class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
@@ -102,14 +102,10 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
         self._check_construction(
             policy, env if _init_setup_model else "", policy_kwargs, verbose, device
         )
-        self.chunk_len = None if chunk_len is None else check_size("chunk_len", chunk_len)
-        self.burn_in = check_size("burn_in", burn_in, minimum=0)
-        self.sum_over_time = check_flag("sum_over_time", sum_over_time)
         check_flag("use_rms_prop", use_rms_prop)
         check_number("rms_prop_eps", rms_prop_eps, above=0)
-        self.tvt = check_tvt(tvt)
-        self.distributed = check_flag("distributed", distributed)
-        self.compile = check_compile(compile)
+        self.chunk_len, self.burn_in, self.sum_over_time = chunk_len, burn_in, sum_over_time
+        self.tvt, self.distributed, self.compile = tvt, distributed, compile
         super().__init__(
             policy,
             env,
@@ -133,6 +129,10 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
             device=device,
             _init_setup_model=_init_setup_model,
         )
+
+    def _check_arguments(self) -> None:
+        super()._check_arguments()
+        check_flag("sum_over_time", self.sum_over_time)
 
     def learn(
         self,

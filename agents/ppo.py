@@ -14,7 +14,7 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedul
 from stable_baselines3.common.utils import FloatSchedule
 from torch import Tensor
 
-from rlgates.agents.compilation import CompileMode, as_tensors, check_compile
+from rlgates.agents.compilation import CompileMode, as_tensors
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.rma.policy import RMAPolicy
 from rlgates.agents.sequences.buffers import Minibatch
@@ -26,7 +26,7 @@ from rlgates.agents.sequences.updates import (
     check_gradient_norms,
     explained_variance,
 )
-from rlgates.agents.tvt import TVT, check_tvt
+from rlgates.agents.tvt import TVT
 from rlgates.errors import MAX_LENGTH, check_choice, check_flag, check_positive, check_size
 from rlgates.kernels import LossSettings
 
@@ -132,13 +132,9 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         self._check_construction(
             policy, env if _init_setup_model else "", policy_kwargs, verbose, device
         )
-        self.chunk_len = None if chunk_len is None else check_size("chunk_len", chunk_len)
-        self.burn_in = check_size("burn_in", burn_in, minimum=0)
-        self.refresh_states = check_flag("refresh_states", refresh_states)
-        self.kl_stop = check_choice("kl_stop", kl_stop, ("minibatch", "epoch"))
-        self.tvt = check_tvt(tvt)
-        self.distributed = check_flag("distributed", distributed)
-        self.compile = check_compile(compile)
+        self.chunk_len, self.burn_in = chunk_len, burn_in
+        self.refresh_states, self.kl_stop = refresh_states, kl_stop
+        self.tvt, self.distributed, self.compile = tvt, distributed, compile
         super().__init__(
             policy,
             env,
@@ -183,6 +179,8 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
                 "batch_size", self.batch_size, 1 + self.normalize_advantage, maximum=MAX_LENGTH
             )
         check_size("n_epochs", self.n_epochs)
+        check_flag("refresh_states", self.refresh_states)
+        check_choice("kl_stop", self.kl_stop, ("minibatch", "epoch"))
         for name in ("clip_range", "clip_range_vf", "target_kl"):
             value = getattr(self, name)
             if value is not None and not callable(value):

@@ -42,7 +42,13 @@ from rlgates.agents.sequences.policy import (
     overridden,
 )
 from rlgates.agents.sequences.tensor_vec_env import TensorVecEnv, is_tensor_env
-from rlgates.agents.tvt import TVT, check_whole_episodes, recompute_reads, rma_cell
+from rlgates.agents.tvt import (
+    TVT,
+    check_tvt,
+    check_whole_episodes,
+    recompute_reads,
+    rma_cell,
+)
 from rlgates.cell import check_device
 from rlgates.errors import (
     MAX_LENGTH,
@@ -181,7 +187,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
             check_device("cuda" if device == "auto" else device)
 
     def _check_arguments(self) -> None:
-        """Check the arguments of SB3 that it does not check itself.
+        """Check the arguments that SB3 does not check; `load` takes them, too.
 
         Raises:
             TypeError, ValueError: one of a wrong type, or out of range.
@@ -189,8 +195,12 @@ class SequenceRollouts(OnPolicyAlgorithm):
         check_size("n_steps", self.n_steps, maximum=MAX_LENGTH)
         check_size("stats_window_size", self._stats_window_size)
         check_size("sde_sample_freq", self.sde_sample_freq, minimum=-1)
-        for name in ("use_sde", "normalize_advantage"):
+        for name in ("use_sde", "normalize_advantage", "distributed"):
             check_flag(name, getattr(self, name))
+        if self.chunk_len is not None:
+            self.chunk_len = check_size("chunk_len", self.chunk_len)
+        self.burn_in = check_size("burn_in", self.burn_in, minimum=0)
+        self.tvt = check_tvt(self.tvt)
         self.compile = check_compile(self.compile)
         for name in ("gamma", "gae_lambda"):
             check_fraction(name, getattr(self, name))

@@ -67,6 +67,29 @@ def test_a_saved_number_out_of_range(tmp_path: Path) -> None:
         RecurrentPPO.load(tmp_path / "model")
 
 
+SHARED_OWN: list[tuple[str, Any, str]] = [
+    ("chunk_len", 0, "chunk_len must be at least 1, got 0"),
+    ("burn_in", 1.5, "burn_in must be an integer, got 1.5"),
+    ("tvt", True, "tvt must be an rlgates.agents.TVT or None, got True"),
+    ("distributed", "no", "distributed must be True or False, got 'no'"),
+]
+PPO_OWN: list[tuple[str, Any, str]] = [
+    ("kl_stop", "foo", "unknown kl_stop 'foo'"),
+    ("refresh_states", "no", "refresh_states must be True or False, got 'no'"),
+]
+
+
+@pytest.mark.parametrize("safe", [False, True], ids=["sb3", "safe"])
+@pytest.mark.parametrize("algorithm", [RecurrentPPO, RecurrentA2C])
+def test_arguments_of_load(algorithm: Any, safe: bool, tmp_path: Path) -> None:
+    path = tmp_path / ("model.rlgates" if safe else "model.zip")
+    model(algorithm=algorithm).save(path, format="safe" if safe else "sb3")
+    own = [("sum_over_time", 1, "sum_over_time must be True or False, got 1")]
+    for name, value, message in SHARED_OWN + (PPO_OWN if algorithm is RecurrentPPO else own):
+        with pytest.raises((TypeError, ValueError), match=message):
+            algorithm.load(path, **{name: value})
+
+
 @pytest.mark.parametrize("name", ["clip_range", "clip_range_vf"])
 def test_a_schedule_out_of_range(name: str) -> None:
     agent = model(**{name: lambda remaining: remaining - 1.5})
