@@ -270,12 +270,14 @@ class _Array:
 class RolloutArrays:
     """A rollout under the names of SB3's `RolloutBuffer`, as callbacks use it.
 
-    Its arrays are (n_steps, n_envs, ...). Those of a policy on a CPU share their memory with
-    the tensors in `sequences`; others are copies, which assignment writes back.
+    Its arrays are (n_steps, n_envs, ...), those of discrete actions (n_steps, n_envs). Those of a
+    policy on a CPU share their memory with the tensors in `sequences`, and the next rollout
+    overwrites them: copy what is to be kept. Others are copies, which assignment writes back.
+    `add` and `compute_returns_and_advantage` are absent: `sequences` has `add` and `finish`.
 
     Attributes:
         sequences: the tensors.
-        episode_starts: float32, 1 where an episode starts.
+        episode_starts: float32, 1 where an episode starts; always a copy.
     """
 
     observations = _Array()
