@@ -110,8 +110,8 @@ def model_card(
     command: str,
 ) -> str:
     """The card of an agent, as Markdown with the metadata that the hub reads."""
-    algorithm, options = type(model).__name__, model.policy_kwargs
-    core = str(options.get("core", "lstm"))
+    policy: Any = model.policy
+    algorithm, core = type(model).__name__, policy.core
     estimate = evaluation.estimate("return")
     metadata = {
         "library_name": "rlgates",
@@ -137,7 +137,7 @@ def model_card(
     rows = {
         "environment": env_id,
         "algorithm": algorithm,
-        "core": f"`{core}` {options.get('core_kwargs') or ''}".strip(),
+        "core": f"`{core}` {policy.core_kwargs or ''}".strip(),
         "steps of training": f"{model.num_timesteps:,}",
         "seeds": ", ".join(map(str, seeds)),
         **{

@@ -11,12 +11,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from support.rma import SMALL, rma_env
 from support.toys import model, parameters, toy
 
-from rlgates import RecurrentPPO
-from rlgates.agents import evaluate_policy, load_from_hub, push_to_hub
+from rlgates import RecurrentA2C, RecurrentPPO
+from rlgates.agents import PolicyEvaluation, evaluate_policy, load_from_hub, push_to_hub
+from rlgates.agents.hub import model_card
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 
@@ -115,6 +118,15 @@ def test_an_agent_comes_back_from_the_hub(api: Any) -> None:
         "RecurrentPPO.load(path, safe=True)",
     ):
         assert said in text
+
+
+def test_a_card_names_the_default_core_of_the_policy() -> None:
+    options = {name: value for name, value in SMALL.items() if name != "core"}
+    agent = RecurrentA2C("RMAPolicy", rma_env(), policy_kwargs=options, device="cpu")
+    one = np.ones(2)
+    card = model_card(agent, REPO, "Toy-v0", [0], PolicyEvaluation(one, one, {}), "")
+    assert f"| core | `rma` {SMALL['core_kwargs']} |" in card
+    assert "# RecurrentA2C with rma on Toy-v0" in card
 
 
 @pytest.mark.parametrize("revision", ["main", "v1.0", COMMIT[:7], COMMIT.upper(), f"{COMMIT}\n"])
