@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from sb3_contrib.common.maskable.distributions import (
 )
 from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
 from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
@@ -139,13 +140,23 @@ class MaskableRecurrentPPO(RecurrentPPO):
             return None
         return torch.as_tensor(get_action_masks(env), dtype=torch.bool, device=self.device)
 
-    def learn(self, *args: Any, use_masking: bool = True, **kwargs: Any) -> MaskableRecurrentPPO:
-        """As in SB3; `use_masking=False` allows every action."""
+    def learn(  # type: ignore[override]
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int | None = 1,
+        tb_log_name: str = "RecurrentPPO",
+        reset_num_timesteps: bool = True,
+        use_masking: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """As in sb3-contrib's `MaskablePPO`; `use_masking=False` allows every action."""
         self.use_masking = check_flag("use_masking", use_masking)
         if not self.use_masking:
             self.rollout_buffer.sequences.action_masks = None
-        super().learn(*args, **kwargs)
-        return self
+        return super().learn(
+            total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar
+        )
 
     def predict(self, *args: Any, action_masks: Any = None, **kwargs: Any) -> Any:
         """As in sb3-contrib; `action_masks` (n_envs, ...) is true where an action is allowed."""

@@ -45,3 +45,19 @@ def test_signatures(ours: Any, upstream: Any) -> None:
 def test_a_buffer_of_another_kind_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be None"):
         rlgates.RecurrentA2C("MlpLstmPolicy", "CartPole-v1", **{name: dict})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("ours", "upstream"),
+    [
+        (rlgates.RecurrentPPO, sb3_contrib.RecurrentPPO),
+        (rlgates.MaskableRecurrentPPO, sb3_contrib.MaskablePPO),
+        (rlgates.RecurrentA2C, stable_baselines3.A2C),
+    ],
+)
+def test_arguments_of_learn(ours: Any, upstream: Any) -> None:
+    parameters, expected = (inspect.signature(kind.learn).parameters for kind in (ours, upstream))
+    assert list(parameters) == list(expected)
+    for name in expected.keys() - {"tb_log_name"}:
+        assert parameters[name].kind is expected[name].kind
+        assert parameters[name].default == expected[name].default, name
