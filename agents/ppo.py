@@ -218,9 +218,12 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
             for epoch in range(self.n_epochs):
                 if epoch and self.refresh_states:
                     self.rollout_buffer.sequences.refresh(self.policy)
-                stop = self._epoch(means)
+                divergence = self._epoch(means)
                 self._n_updates += 1
-                if stop:
+                if divergence is not None:
+                    if self.verbose >= 1:
+                        text = f"step {epoch} due to reaching max kl: {float(divergence):.2f}"
+                        print(f"Early stopping at {text}")  # noqa: T201
                     break
         buffer = self.rollout_buffer.sequences
         self._record(
@@ -232,8 +235,8 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
             }
         )
 
-    def _epoch(self, means: MeanMetrics) -> bool:
-        """One pass over the rollout; returns whether the KL divergence ends the update."""
+    def _epoch(self, means: MeanMetrics) -> Tensor | None:
+        """One pass over the rollout; returns the KL divergence if it ends the update."""
         norms: list[Tensor] = []
         divergences: list[Tensor] = []
         limit = None if self.target_kl is None else 1.5 * self.target_kl
@@ -246,10 +249,13 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
             divergences.append(divergence)
             if limit is not None and self.kl_stop == "minibatch" and divergence > limit:
                 check_gradient_norms(norms)
-                return True
+                return divergence
             norms.append(self._step_optimizer())
         check_gradient_norms(norms)
-        return limit is not None and bool(torch.stack(divergences).mean() > limit)
+        if limit is None:
+            return None
+        mean = torch.stack(divergences).mean()
+        return mean if mean > limit else None
 
     def _loss(self, batch: Minibatch) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss of a minibatch, and its metrics; `approx_kl` estimates the KL divergence."""

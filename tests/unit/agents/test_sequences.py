@@ -355,6 +355,17 @@ def test_kl_stops_after_a_minibatch_or_an_epoch() -> None:
     assert updates("minibatch", batch_size=64) == 1  # of one minibatch each, the second epoch's
 
 
+@pytest.mark.parametrize("stop", ["minibatch", "epoch"])
+def test_the_end_of_an_update_is_printed_as_in_sb3(
+    stop: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"target_kl": 1e-9, "kl_stop": stop, "learning_rate": 0.1}
+    model(verbose=1, **settings).learn(64)
+    assert "Early stopping at step 0 due to reaching max kl: " in capsys.readouterr().out
+    model(**settings).learn(64)
+    assert "Early" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("trouble", "message"),
     [
