@@ -225,7 +225,8 @@ class Better(RunTest):
     """A core is better than another, by more than `margin`, seed for seed.
 
     Attributes:
-        column: of the tables: success, or the figure of the task on its test set.
+        column: of the tables: success, or the figure of the task on its test set, which a run
+            that diverged does not have.
         margin: in the unit of the column.
         examples: of a small test set of accuracies, which is the same for all seeds: a difference
             of less than two of its standard errors decides nothing.
@@ -250,7 +251,7 @@ class Better(RunTest):
         if not seeds:
             return OPEN, "no seed of both"
         rows = [runs[runs["seed"].isin(seeds)] for runs in rows]
-        scores, reference = (numbers(runs, self.column) for runs in rows)
+        scores, reference = map(self._figures, rows)
         names = self.where.core, _name(self.where, self.than)
         for name, values in zip(names, (scores, reference), strict=True):
             missing = np.sum(~np.isfinite(values))
@@ -273,6 +274,13 @@ class Better(RunTest):
             if abs(above.mean()) < 2 * error:
                 return OPEN, f"{text}, of {self.examples} examples: standard error {error:.2g}"
         return _ruled(p_gained(above), p_gained(-above), text)
+
+    def _figures(self, runs: pd.DataFrame) -> Floats:
+        """Read the column; nan for a test figure of the best weights of a run that diverged."""
+        figures = numbers(runs, self.column)
+        if self.column == "test":
+            figures[(runs["diverged_at"] != "").to_numpy()] = np.nan
+        return figures
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,12 @@ def paired_tables(rows: pd.DataFrame) -> str:
 
 
 def score(row: Row) -> float:
-    """Score a run so that more is better: an agent's success, or the metric on the test set."""
+    """Score a run so that more is better: an agent's success, or the metric on the test set.
+
+    A run that diverged has none (nan), whatever its weights reached before.
+    """
+    if row["diverged_at"] or row["ended"] == "diverged":
+        return math.nan
     if row["success"]:
         return float(row["success"])
     if not row["task"]:  # the first studies were made before tasks had test sets
@@ -132,7 +137,8 @@ def _comparison_cells(runs: Mapping[str, Row], base: Mapping[str, Row]) -> list[
     ours, theirs = (np.array([group[seed] for seed in seeds]) for group in scores)
     gain = paired_difference(ours, theirs)
     p = min(p_gained(ours - theirs), p_gained(theirs - ours))
-    fewer = f", {len(seeds)} seeds" if len(seeds) < len(runs.keys() & base.keys()) else ""
+    few = f", {len(seeds)} seed{'s' * (len(seeds) > 1)}"
+    fewer = few if len(seeds) < len(runs.keys() & base.keys()) else ""
     return [better, f"{_interval(gain, '+')}, p = {p:.2g}{fewer}"]
 
 

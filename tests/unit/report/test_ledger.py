@@ -317,6 +317,12 @@ def test_runs_that_fall_again_are_shown_at_their_best_too(tmp_path: Path) -> Non
             for pair in ((A, B), (B, A))
         ),
         (
+            Better(A, B, "test"),  # with figures of its best weights
+            diverged(TENTH_APART[:1]) + TENTH_APART[1:],
+            "open",
+            "a has no figure on 1 of 5",
+        ),
+        (
             Learns(A, never=True),
             [{**row, "loss": "nan", "diverged_at": 1} for row in runs("a", NEVER)],
             "open",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,20 @@ def test_runs_that_diverge_are_the_worst(tmp_path: Path) -> None:
     assert "| +0 [+0, +0], p = 1, 2 seeds | 360 [" in lines[4]
 
 
+def test_what_a_run_had_before_it_diverged_is_no_score(tmp_path: Path) -> None:
+    rows = [*networks("lstm", ["7", "8", "9"]), *networks("nru", ["1", "1", "9"])]
+    for row in rows[3:5]:
+        row |= {"diverged_at": "3", "ended": "diverged"}  # with figures of the best weights
+    (table,) = write_paired(tmp_path, "some", to_frame(rows))
+    line = table.read_text().splitlines()[3]
+    assert line.startswith("| `nru` | 0.0556 [")  # level with one of nine
+    assert line.endswith("| +0 [+0, +0], p = 1, 1 seed |")
+    lost = [{**row, "ended": "diverged"} for row in agents("nru", [0.9] * 3, [None] * 3)]
+    rows = [*agents("lstm", [0.1] * 3, [None] * 3), *lost]
+    table, _ = write_paired(tmp_path, "some", to_frame(rows))
+    assert table.read_text().splitlines()[3].startswith("| `nru` | 0 [0, 0], p = 0.05 |  |")
+
+
 def test_runs_of_both_kinds() -> None:
     def first(rows: list[dict[str, str]], **changes: str) -> dict[str, str]:
         return to_frame([{**rows[0], **changes}]).to_dict("records")[0]
@@ -104,6 +119,7 @@ def test_runs_of_both_kinds() -> None:
     assert steps_and_success(first(agent, steps="700", ended="diverged")) == (1000.0, False)
     network = networks("lstm", ["8"])
     assert score(first(network)) == -8.0
+    assert math.isnan(score(first(network, diverged_at="3")))
     assert steps_and_success(first(network, made="70", ended="goal")) == (70.0, True)
     no_test_set = first([{"loss": "0.25", "updates": "2000"}])
     assert (score(no_test_set), steps_and_success(no_test_set)) == (-0.25, (2000.0, False))
