@@ -197,12 +197,16 @@ def paired_difference(scores: ArrayLike, reference: ArrayLike) -> Estimate:
     return Estimate(float(gained.mean()), float(low), float(high))
 
 
-def p_greater(scores: ArrayLike, reference: ArrayLike) -> float:
+def p_greater(scores: ArrayLike, reference: ArrayLike, *, two_sided: bool = False) -> float:
     """One-sided p that scores exceed the reference: `probability_of_improvement`, permuted.
 
     It is exact for up to 10 and 10 runs, and then, without ties, the Mann-Whitney p; of more runs
     it draws permutations with a fixed seed. The smallest p is 0.05 for 3 and 3 runs, 0.004 for 5
     and 5.
+
+    Args:
+        scores, reference: of the runs of both, (seeds,) each.
+        two_sided: p that they differ, which is twice that of the better side, and at most 1.
 
     Raises:
         ValueError: no runs of one of them.
@@ -214,29 +218,33 @@ def p_greater(scores: ArrayLike, reference: ArrayLike) -> float:
     def statistic(x: Floats, y: Floats, axis: int) -> Any:
         return x.mean(axis=axis) - y.mean(axis=axis)
 
-    return _p(groups, statistic, "independent")
+    return _p(groups, statistic, "independent", two_sided)
 
 
-def p_gained(gained: ArrayLike) -> float:
+def p_gained(gained: ArrayLike, *, two_sided: bool = False) -> float:
     """One-sided p of the sign-flip test of `paired_difference`: the mean is above 0.
 
     The smallest p of n pairs is 2^-n: 0.03 for 5.
+
+    Args:
+        gained: the difference of each pair, (seeds,).
+        two_sided: p that the mean is not 0, which is twice that of the better side, and at most 1.
 
     Raises:
         ValueError: no pairs.
     """
     (data,) = _checked([gained])
-    return _p((data,), lambda values, axis: values.mean(axis=axis), "samples")
+    return _p((data,), lambda values, axis: values.mean(axis=axis), "samples", two_sided)
 
 
-def _p(groups: tuple[Floats, ...], statistic: Any, kind: Any) -> float:
+def _p(groups: tuple[Floats, ...], statistic: Any, kind: Any, two_sided: bool) -> float:
     if any(len(group) < 2 for group in groups):
         return 1.0
     result = permutation_test(
         groups,
         statistic,
         permutation_type=kind,
-        alternative="greater",
+        alternative="two-sided" if two_sided else "greater",
         vectorized=True,
         n_resamples=comb(20, 10),  # what 10 and 10 runs need, so that theirs are all made
         batch=20_000,

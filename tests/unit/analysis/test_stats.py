@@ -104,6 +104,21 @@ def test_permutations_of_the_textbook() -> None:
     assert p_gained([1]) == p_greater([2, 3], [1]) == 1
 
 
+def test_two_sided_p_counts_both_sides() -> None:
+    """And so depends on no choice of a side after a look at the scores."""
+    low, high = [1, 2, 3, 4, 5], [6, 7, 8, 9, 10]
+    for pair in ((low, high), (high, low)):
+        assert p_greater(*pair, two_sided=True) == pytest.approx(2 / 252)
+        gained = np.subtract(*pair)
+        assert p_gained(gained, two_sided=True) == pytest.approx(2 / 2**5)
+    assert p_gained(np.arange(1, 11), two_sided=True) == pytest.approx(2 / 2**10)
+    ours, theirs = [1, 4, 6, 8, 9], [2, 3, 5, 7, 10]
+    exact = mannwhitneyu(ours, theirs, alternative="two-sided", method="exact").pvalue
+    assert p_greater(ours, theirs, two_sided=True) == pytest.approx(exact)
+    assert p_greater(low, low, two_sided=True) == p_gained([1, -1], two_sided=True) == 1
+    assert p_gained([1], two_sided=True) == 1
+
+
 def test_few_values_have_all_their_resamples_counted() -> None:
     """As by brute force: 5^5 = 3,125 of one group, 3^3 x 4^4 = 6,912 of two."""
     rng = np.random.default_rng(0)

@@ -177,9 +177,9 @@ def test_gains_over_the_lstm_are_tested_seed_for_seed(tmp_path: Path) -> None:
     )
     assert heads[3] == "share gained over `lstm`"
     # 0.3 is 0.15 of a range from -1 to 1, and 0.3 of one from 0. Of 64 choices of signs seven are
-    # as good: those with at most one loss.
+    # as good, those with at most one loss, and seven as bad.
     assert gru[3].startswith("+0.150 [")
-    assert gru[3].endswith("p = 0.11")
+    assert gru[3].endswith("p = 0.22")
     assert lstm[3] == ""
     few = rows[rows["seed"].isin(list("0123"))]
     assert "share gained" not in benchmark_tables(tmp_path, "memory_suite", few)

@@ -45,7 +45,7 @@ def test_agents(tmp_path: Path) -> None:
     assert lines[0] == "| Match | better than `lstm` | gain in success | steps |"
     assert lines[2] == "| `lstm` |  |  | 1.0 k [1.0 k, 1.0 k], 0 of 3 |"
     assert lines[3].startswith(
-        "| `ur_lstm` | 1 [1, 1], p = 0.05 | +0.3 [+0.1, +0.5], p = 0.12 | 467 [100, 1.0 k], 2 of"
+        "| `ur_lstm` | 1 [1, 1], p = 0.1 | +0.3 [+0.1, +0.5], p = 0.25 | 467 [100, 1.0 k], 2 of"
     )
     assert "f_lstm" not in table.read_text()  # of two seeds nothing is said
     assert "`rlgates sweep some`, commit abcdef0" in lines[-1]
@@ -59,7 +59,7 @@ def test_networks_whose_figure_is_better_if_lower(tmp_path: Path) -> None:
     assert lines[0] == "| Match | better than `lstm` | gain in nll |"
     # 7 is below 8, 9 and 10, 8 below two and level with one, 11 below none.
     assert lines[3].startswith("| `rru` | 0.611 [")
-    assert "| +0.333 [-1, +1], p = 0.5 |" in lines[3]
+    assert "| +0.333 [-1, +1], p = 1 |" in lines[3]
 
 
 def test_the_p_of_a_loss_is_that_of_the_opposite_gain(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_the_p_of_a_loss_is_that_of_the_opposite_gain(tmp_path: Path) -> None:
     for first, second, chance, gain in ((high, low, 1, "+5"), (low, high, 0, "-5")):
         rows = [*networks("lstm", first), *networks("rru", second)]
         (table,) = write_paired(tmp_path, "some", to_frame(rows))
-        words = f"| {chance} [{chance}, {chance}], p = 0.004 |"  # 1 / 252, of 5 out of 10
-        words += f" {gain} [{gain}, {gain}], p = 0.031 |"  # 1 / 2 ** 5
+        words = f"| {chance} [{chance}, {chance}], p = 0.0079 |"  # 2 / 252, of 5 out of 10
+        words += f" {gain} [{gain}, {gain}], p = 0.062 |"  # 2 / 2 ** 5
         assert words in table.read_text()
 
 
@@ -90,7 +90,7 @@ def test_runs_that_diverge_are_the_worst(tmp_path: Path) -> None:
     ]
     (table,) = write_paired(tmp_path, "some", to_frame(rows))
     lines = table.read_text().splitlines()
-    assert lines[3] == "| `rru` | 0 [0, 0], p = 0.05 |  | 900 [900, 900], 0 of 3 |"
+    assert lines[3] == "| `rru` | 0 [0, 0], p = 0.1 |  | 900 [900, 900], 0 of 3 |"
     assert lines[4].startswith("| `gru` | 0.333 [")
     assert "| +0 [+0, +0], p = 1, 2 seeds | 360 [" in lines[4]
 
@@ -106,7 +106,7 @@ def test_what_a_run_had_before_it_diverged_is_no_score(tmp_path: Path) -> None:
     lost = [{**row, "ended": "diverged"} for row in agents("nru", [0.9] * 3, [None] * 3)]
     rows = [*agents("lstm", [0.1] * 3, [None] * 3), *lost]
     table, _ = write_paired(tmp_path, "some", to_frame(rows))
-    assert table.read_text().splitlines()[3].startswith("| `nru` | 0 [0, 0], p = 0.05 |  |")
+    assert table.read_text().splitlines()[3].startswith("| `nru` | 0 [0, 0], p = 0.1 |  |")
 
 
 def test_runs_of_both_kinds() -> None:
