@@ -53,9 +53,7 @@ def return_table(rows: pd.DataFrame) -> str:
     for (title, agent), group in rows.groupby(["title", LABEL], sort=False):
         ends = numbers(group, "mean_return")
         learned = (ends >= numbers(group, "success_return")).sum()
-        times = [None if np.isnan(x) else float(x) for x in numbers(group, "steps_to_goal")]
-        first, count = median_reached(times)
-        when = "never" if first is None else f"{steps_text(first)} ({count})"
+        when = _first_there(group)
         seconds = float(np.median(numbers(group, "seconds")))
         end = _short(float(iqm(ends)))
         if len(ends) > 1:
@@ -81,6 +79,22 @@ def return_table(rows: pd.DataFrame) -> str:
         f"{provenance(rows)}.\n"
     )
     return markdown(heads, lines) + note
+
+
+def _first_there(rows: pd.DataFrame) -> str:
+    """When runs first got to the goal, and how many did.
+
+    Where half of them or more did not, the median is beyond the shortest of these.
+    """
+    goals = numbers(rows, "steps_to_goal")
+    median, count = median_reached([None if np.isnan(x) else float(x) for x in goals])
+    if not count:
+        return "never"
+    if median is not None:
+        return f"{steps_text(median)} ({count})"
+    # A run that diverged does not get there, however long it is.
+    lengths = np.where(rows["ended"] == "diverged", numbers(rows, "budget"), numbers(rows, "steps"))
+    return f"> {steps_text(lengths[np.isnan(goals)].min())} ({count})"
 
 
 def _short(value: float) -> str:

@@ -1,0 +1,41 @@
+"""Agents that are judged by their return: their table and their figure."""
+
+from __future__ import annotations
+
+from rlgates.experiments.report.rows import to_frame
+from rlgates.experiments.report.studies.returns import return_table
+from rlgates.experiments.runs.files import Row
+
+
+def agent(seed: int, core: str = "lstm", **columns: str) -> Row:
+    return {
+        "title": "CartPole-v1",
+        "variant": "",
+        "core": core,
+        "seed": str(seed),
+        "env": "CartPole-v1",
+        "mean_return": "400",
+        "success_return": "450",
+        "best_return": "500",
+        "steps_to_goal": "",
+        "budget": "100000",
+        "steps": "100000",
+        "ended": "budget",
+        "episodes": "20",
+        "seconds": "60",
+        "commit": "abcdefghij",
+        "command": "rlgates sweep some",
+        **columns,
+    }
+
+
+def test_when_fewer_than_half_get_there_it_is_later_than_the_shortest_of_the_others() -> None:
+    def when(*rows: Row) -> str:
+        return return_table(to_frame(rows)).splitlines()[2].split(" | ")[-2]
+
+    there = agent(0, steps_to_goal="20000")
+    short, lost = agent(1, steps="70000"), agent(2, steps="5000", ended="diverged")
+    assert when(there, agent(1, steps_to_goal="30000"), lost) == "30.0 k (2)"
+    assert when(there, short, agent(2)) == "> 70.0 k (1)"
+    assert when(there, agent(1), lost) == "> 100.0 k (1)"
+    assert when(agent(0), agent(1)) == "never"
