@@ -150,7 +150,10 @@ def label_all(panels: Iterable[Axes]) -> None:
 def mark_levels(
     axes: Axes, chance: float | None, named: bool = True, ceiling: str = CEILING
 ) -> None:
-    """Mark the ceiling and the floor, with their names if `named`, on an axis of shares."""
+    """Mark the ceiling and the floor, with their names if `named`, on an axis of shares.
+
+    The axis begins at 0, or below what is plotted where that is lower, as returns may be.
+    """
     levels = {ceiling: 1.0, "floor: chance, no memory": chance}
     for name, level in levels.items():
         if level is None:
@@ -169,7 +172,9 @@ def mark_levels(
             fontsize=9,
             color="#222222",
         )
-    axes.set_ylim(0, 1.08)
+    lowest = float(axes.dataLim.y0)
+    bottom = lowest - 0.05 if lowest < 0 else 0.0
+    axes.set_ylim(bottom, 1 + 0.08 * (1 - bottom))  # with room for the ceiling's name
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
 
 
@@ -310,7 +315,7 @@ def plot_panels(
     ceiling: str = CEILING,
 ) -> None:
     """As `draw_panels`, into a figure or subfigure."""
-    grid = figure.subplots(*_grid(len(panels)), sharey=True, squeeze=False)
+    grid = figure.subplots(*_grid(len(panels)), squeeze=False)
     all_axes = grid.ravel()
     for axes in all_axes[len(panels) :]:
         axes.remove()

@@ -173,6 +173,16 @@ def test_nothing_is_drawn_before_the_first_measurement() -> None:
     assert line.get_xdata()[0] == 5e5
 
 
+def test_an_axis_begins_below_what_is_plotted() -> None:
+    runs = [curve(core, seed) for core in ("none", "lstm") for seed in range(3)]
+    below = [run._replace(success=run.success - 1.2) for run in runs]
+    plot_panels(figure := Figure(), {"jsb": runs, "copy": below}, {})
+    assert_readable(figure)
+    above, under = (axes.get_ylim() for axes in figure.axes)
+    assert above == (0, 1.08)
+    assert under == pytest.approx((-1.25, 1.18), abs=1e-3)
+
+
 @pytest.mark.parametrize(("number", "lines"), [(1, 1), (3, 1), (4, 2), (5, 3)])
 def test_panels_in_lines(number: int, lines: int, tmp_path: Path) -> None:
     draw_panels({str(k): [curve("none", 0)] for k in range(number)}, tmp_path / "p.png", {})
