@@ -49,12 +49,22 @@ def draw_unit_gates(
 
 
 def _median_growth(points: pd.DataFrame | None, label: str) -> Growth | None:
-    """Take medians of the timescale quantiles over seeds, update by update."""
+    """Take medians of the timescale quantiles over seeds, at the updates of any of them.
+
+    All seeds count in each, those without a measurement there with what lies on the line between
+    two; a run that stopped early keeps its last value.
+    """
     if points is None or points.empty or QUANTILES[0] not in points:
         return None
     points = points[(points[LABEL] == label) & (points[QUANTILES[0]] != "")]
     if points.empty:
         return None
-    values = pd.DataFrame({name: numbers(points, name) for name in QUANTILES})
-    medians = values.groupby(points["update"].astype(int).to_numpy()).median()
-    return Growth(medians.index.to_numpy(float), *medians.to_numpy().T)
+    runs = [
+        (numbers(run, "update"), [numbers(run, name) for name in QUANTILES])
+        for _, run in points.groupby("seed", sort=False)
+    ]
+    begin = max(updates[0] for updates, _ in runs)  # before it, not all were measured
+    grid = np.unique(np.concatenate([updates for updates, _ in runs]))
+    grid = grid[grid >= begin]
+    values = [[np.interp(grid, updates, line) for line in lines] for updates, lines in runs]
+    return Growth(grid, *np.median(values, axis=0))

@@ -13,8 +13,10 @@ from support.tiny import assert_readable, figures_of
 from rlgates.experiments.plots import curves
 from rlgates.experiments.plots.curves import ALARM
 from rlgates.experiments.plots.styles import MUTED, style
-from rlgates.experiments.report.rows import read_frame
+from rlgates.experiments.report.rows import read_frame, to_frame
 from rlgates.experiments.report.studies.tasks import Line, draw_tasks, plot_losses
+from rlgates.experiments.report.studies.unit_gates import _median_growth
+from rlgates.experiments.runs.gates import QUANTILES
 
 RESULTS = Path(__file__).parents[3] / "experiments" / "results"
 LONG = [0, 100, 200, 300], [0.2, 0.15, 0.1, 0.05]
@@ -96,3 +98,23 @@ def test_no_panel_of_a_committed_study_is_empty(
     diverged = rows[rows["diverged_at"] != ""]["core"].nunique()
     panels = [axes for figure in figures for axes in figure.axes]
     assert sum("diverged" in " ".join(words(axes)) for axes in panels) == diverged
+
+
+def test_every_seed_counts_in_each_median_of_the_timescales() -> None:
+    """Whether it was measured at other updates, or had stopped."""
+    seeds = {
+        0: {0: 1.0, 10: 2.0, 20: 3.0, 30: 4.0},
+        1: {0: 10.0, 15: 25.0, 30: 40.0},
+        2: {5: 100.0, 10: 100.0},  # stopped early
+    }
+    points = [
+        {"core": "lstm", "variant": "", "seed": str(seed), "update": str(update)}
+        | dict.fromkeys(QUANTILES, str(value))
+        for seed, values in seeds.items()
+        for update, value in values.items()
+    ]
+    growth = _median_growth(to_frame(points), "lstm")
+    assert growth is not None
+    assert growth.steps.tolist() == [5, 10, 15, 20, 30]
+    for line in growth[1:]:
+        assert line.tolist() == pytest.approx([15, 20, 25, 30, 40])
