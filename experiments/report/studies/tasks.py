@@ -349,8 +349,12 @@ def _plot_runs(axes: Axes, core: str, runs: Sequence[Line]) -> None:
 
 
 def loss_limits(lines: Sequence[Line], baseline: float | None) -> tuple[float, float, str]:
-    """Choose the lowest and the highest loss of a figure, and the scale between them."""
-    lowest = min(min(line.losses) for line in lines)
+    """Choose the lowest and the highest loss of a figure, and the scale between them.
+
+    Losses of runs that diverged may not be finite, and do not count.
+    """
+    finite = (loss for line in lines for loss in line.losses if math.isfinite(loss))
+    lowest = min(finite, default=baseline or 0.0)
     highest = baseline if baseline is not None else _highest_late_loss(lines, lowest)
     if highest > LOG_FROM * lowest:
         return max(lowest / 2, 1e-6), 4 * highest, "log"
