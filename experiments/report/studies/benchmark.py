@@ -350,14 +350,14 @@ def draw_benchmark(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
         rows: its runs.
 
     Returns:
-        the files written; none with fewer than two memories to compare.
+        the files written; none with fewer than two memories to compare, or without curves.
     """
     rows = _in_order(name, rows)
     titles, memories = rankings(rows, read_costs(results, name))[0]
-    if len(memories) < 2:
+    curves = read_return_curves(rows, results / f"{name}_curves.csv")
+    if len(memories) < 2 or not curves:
         return []
     path = results / f"{name}.png"
-    curves = read_return_curves(rows, results / f"{name}_curves.csv")
     shown = _shown(memories)
     with new_figure(path, (16, max(9.2, 3 + 0.24 * len(memories)))) as figure:
         panels = figure.subplot_mosaic(

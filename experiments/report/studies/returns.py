@@ -24,6 +24,8 @@ def read_return_curves(rows: pd.DataFrame, path: Path) -> dict[str, list[Curve]]
     """Read the evaluations of agents, 0 for the worst and 1 for the best return, by title."""
     points = read_frame(path)
     panels: dict[str, list[Curve]] = {}
+    if points.empty:
+        return panels
     for title, row in rows.drop_duplicates("title").set_index("title").iterrows():
         here = points[points["title"] == title]
         for (core, seed), run in here.groupby([LABEL, "seed"], sort=False):
@@ -106,7 +108,7 @@ def draw_returns(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
     """Draw the return over training, a panel per environment; nothing without evaluations in it."""
     path = results / f"{name}.png"
     panels = read_return_curves(rows, results / f"{name}_curves.csv")
-    if max(len(curve.steps) for curves in panels.values() for curve in curves) < 2:
+    if not panels or max(len(curve.steps) for curves in panels.values() for curve in curves) < 2:
         return []
     draw_panels(panels, path, {}, "return as a share of the best", ceiling="the best return")
     return [path]

@@ -191,7 +191,8 @@ def test_one_seed_has_no_interval(tmp_path: Path, rows: pd.DataFrame) -> None:
     assert "one seed, 500.0 k steps" in text
 
 
-def test_the_figure_needs_two_memories(tmp_path: Path, rows: pd.DataFrame) -> None:
+def test_the_figure_needs_two_memories_and_curves(tmp_path: Path, rows: pd.DataFrame) -> None:
+    assert draw_benchmark(tmp_path, "popgym", rows) == []
     write_curves(tmp_path, rows)
     assert draw_benchmark(tmp_path, "popgym", rows) == [tmp_path / "popgym.png"]
     with Image.open(tmp_path / "popgym.png") as image:

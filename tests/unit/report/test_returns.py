@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from rlgates.experiments.report.rows import to_frame
+from pathlib import Path
+
+from rlgates.experiments.report.rows import merge_rows, to_frame
 from rlgates.experiments.report.studies.returns import return_table
+from rlgates.experiments.report.study import redraw_study
 from rlgates.experiments.runs.files import Row
 
 
@@ -39,3 +42,8 @@ def test_when_fewer_than_half_get_there_it_is_later_than_the_shortest_of_the_oth
     assert when(there, short, agent(2)) == "> 70.0 k (1)"
     assert when(there, agent(1), lost) == "> 100.0 k (1)"
     assert when(agent(0), agent(1)) == "never"
+
+
+def test_runs_without_curves_have_a_table_alone(tmp_path: Path) -> None:
+    merge_rows(tmp_path / "some.csv", [agent(0), agent(1)])
+    assert redraw_study(tmp_path, "some") == [tmp_path / "some.md"]
