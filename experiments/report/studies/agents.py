@@ -48,12 +48,13 @@ def chance_levels(rows: pd.DataFrame) -> dict[str, float | None]:
 
 
 def read_curves(path: Path) -> dict[str, list[Curve]]:
-    """Read the learning curves of agents, by the title of their environment."""
+    """Read the success rates of agents in training, by the title of their environment."""
     points = read_frame(path)
     panels: dict[str, list[Curve]] = {}
     if "steps" not in points:
         return panels
-    points = points[points["steps"] != ""]  # the others belong to networks
+    # The others belong to networks, and to agents that are judged by their return.
+    points = points[(points["steps"] != "") & (points["mean_return"] == "")]
     for (title, core, seed), run in points.groupby([TITLE, "core", "seed"], sort=False):
         curve = Curve(core, int(seed), numbers(run, "steps"), numbers(run, "success"))
         panels.setdefault(title, []).append(curve)

@@ -24,6 +24,7 @@ def read_return_curves(rows: pd.DataFrame, path: Path) -> dict[str, list[Curve]]
     """Read the evaluations of agents, 0 for the worst and 1 for the best return, by title."""
     points = read_frame(path)
     panels: dict[str, list[Curve]] = {}
+    points = points[points["mean_return"] != ""]  # the others belong to agents with successes
     if points.empty:
         return panels
     for title, row in rows.drop_duplicates("title").set_index("title").iterrows():
@@ -105,10 +106,16 @@ def _short(value: float) -> str:
 
 
 def draw_returns(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
-    """Draw the return over training, a panel per environment; nothing without evaluations in it."""
-    path = results / f"{name}.png"
-    panels = read_return_curves(rows, results / f"{name}_curves.csv")
+    """Draw the return over training, a panel per environment; nothing without evaluations in it.
+
+    Returns:
+        `<name>.png`; `<name>_returns.png` where that is of other agents, with success rates.
+    """
+    curves = results / f"{name}_curves.csv"
+    panels = read_return_curves(rows, curves)
     if not panels or max(len(curve.steps) for curves in panels.values() for curve in curves) < 2:
         return []
+    has_successes = bool((read_frame(curves)["success"] != "").any())
+    path = results / f"{name}{'_returns' * has_successes}.png"
     draw_panels(panels, path, {}, "return as a share of the best", ceiling="the best return")
     return [path]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlgates.experiments.report.rows import merge_rows, to_frame
-from rlgates.experiments.report.studies.returns import return_table
+from rlgates.experiments.report.studies.agents import read_curves
+from rlgates.experiments.report.studies.returns import read_return_curves, return_table
 from rlgates.experiments.report.study import redraw_study
 from rlgates.experiments.runs.files import Row
 
@@ -47,3 +48,24 @@ def test_when_fewer_than_half_get_there_it_is_later_than_the_shortest_of_the_oth
 def test_runs_without_curves_have_a_table_alone(tmp_path: Path) -> None:
     merge_rows(tmp_path / "some.csv", [agent(0), agent(1)])
     assert redraw_study(tmp_path, "some") == [tmp_path / "some.md"]
+
+
+def test_agents_with_success_rates_have_a_figure_of_their_own(tmp_path: Path) -> None:
+    success = {"mean_return": "", "success": "0.5", "stop_success": "", "threads": "1"}
+    match = {"title": "PassiveMatch 15/30/15", "env": "rlgates/PassiveMatch-v0"}
+    settings = "explore_steps=15 distractor_steps=30 reward_steps=15"
+    rows = [agent(0, "gru"), agent(0, **match, **success, env_settings=settings)]
+    for row, point in zip(rows, ({"mean_return": "250"}, {"success": "0.5"}), strict=True):
+        key = {name: row[name] for name in ("title", "variant", "core", "seed")}
+        points = [{**key, "steps": steps, **point} for steps in ("50000", "100000")]
+        for study in ("some", "returns")[: 1 + ("mean_return" in point)]:
+            merge_rows(tmp_path / f"{study}.csv", [row])
+            merge_rows(tmp_path / f"{study}_curves.csv", points)
+    files = [path.name for path in redraw_study(tmp_path, "some")]
+    assert files == ["some.md", "some.png", "some_readme.png", "some_returns.png"]
+    (panel,) = read_curves(tmp_path / "some_curves.csv").values()
+    assert [curve.success.tolist() for curve in panel] == [[0.5, 0.5]]
+    found = read_return_curves(to_frame(rows[:1]), tmp_path / "some_curves.csv")
+    assert {title: len(curves) for title, curves in found.items()} == {"CartPole-v1": 1}
+    alone = [path.name for path in redraw_study(tmp_path, "returns")]
+    assert alone == ["returns.md", "returns.png"]
