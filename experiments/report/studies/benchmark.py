@@ -147,7 +147,18 @@ def read_costs(results: Path, name: str) -> pd.DataFrame:
 
 
 def _in_order(name: str, rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with the games in the order of the study, if it is one of ours."""
+    """The rows with the games in the order of the study, if it is one of ours.
+
+    Raises:
+        ValueError: a game has several variants of a core, which would be one memory here.
+    """
+    twice = rows[rows.duplicated(["title", "core", "seed"])]
+    if len(twice):
+        title, core, seed = twice.iloc[0][["title", "core", "seed"]]
+        raise ValueError(
+            f"{name} has several variants of {core} on {title}, seed {seed}: a benchmark compares "
+            'cores, not their variants. Choose chart="curves".'
+        )
     study = STUDIES.get(name)
     configs = [getattr(row, "config", None) for row in study.laptop] if study else []
     order = {config.title: place for place, config in enumerate(configs) if config}

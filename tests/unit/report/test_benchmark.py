@@ -206,6 +206,15 @@ def test_runs_with_a_variant_are_drawn_too(tmp_path: Path, rows: pd.DataFrame) -
     assert draw_benchmark(tmp_path, "popgym", rows) == [tmp_path / "popgym.png"]
 
 
+def test_several_variants_of_a_core_are_refused(tmp_path: Path, rows: pd.DataFrame) -> None:
+    slow = rows[rows["core"] == "gru"].assign(variant="rate 0.001")
+    both = pd.concat([rows, slow], ignore_index=True)
+    write_curves(tmp_path, both)
+    for make in (benchmark_tables, draw_benchmark):
+        with pytest.raises(ValueError, match="several variants of gru on RepeatFirst, easy"):
+            make(tmp_path, "popgym", both)
+
+
 def test_games_of_other_budgets_are_compared_after_equal_shares_of_them(
     tmp_path: Path, rows: pd.DataFrame
 ) -> None:
