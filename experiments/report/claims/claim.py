@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import pandas as pd
+from scipy.stats import false_discovery_control
 
 from rlgates.experiments.report.rows import provenance, read_frame, with_best
 from rlgates.experiments.report.timings.core_speed import read_speed
@@ -55,7 +56,7 @@ def p_of_any(p: Sequence[float]) -> float:
     It keeps its level for independent tests and for positively dependent ones, such as those of
     one core against several others.
     """
-    return min(len(p) * value / rank for rank, value in enumerate(sorted(p), 1))
+    return float(false_discovery_control(p).min())
 
 
 class Finding(NamedTuple):

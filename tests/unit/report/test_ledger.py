@@ -12,6 +12,7 @@ import pytest
 from rlgates.experiments.cli import main as cli
 from rlgates.experiments.report.claims import CLAIMS, Claim, Results
 from rlgates.experiments.report.claims.claim import (
+    LEVEL,
     SEEDS,
     All,
     Outcome,
@@ -428,6 +429,7 @@ def test_one_of_many_parts_is_not_contradicted_by_chance(tmp_path: Path) -> None
     assert All((b, c)).judge(results).outcome == "false", "2 / 2 / 32"
     assert All((b, c, d)).judge(results).outcome == "false", "3 / 2 / 32"
     assert p_of_any([0.6, 0.03, 0.03, 0.9]) == pytest.approx(4 / 2 * 0.03)
+    assert p_of_any([LEVEL] * 3) <= LEVEL, "of three at the level, not just above it"
 
 
 def test_gates_that_move(tmp_path: Path) -> None:
