@@ -33,9 +33,10 @@ from rlgates.experiments.plots.curves import (
     new_figure,
     steps_label,
 )
-from rlgates.experiments.plots.styles import Style, in_core_order, split_label, style
+from rlgates.experiments.plots.styles import Style, in_core_order, style
 from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.rows import (
+    LABEL,
     markdown,
     numbers,
     provenance,
@@ -149,22 +150,25 @@ def read_costs(results: Path, name: str) -> pd.DataFrame:
 def _in_order(name: str, rows: pd.DataFrame) -> pd.DataFrame:
     """The rows with the games in the order of the study, if it is one of ours.
 
-    Raises:
-        ValueError: a game has several variants of a core, which would be one memory here.
+    Where a game has several variants of a core, each is a memory of its own.
     """
-    twice = rows[rows.duplicated(["title", "core", "seed"])]
-    if len(twice):
-        title, core, seed = twice.iloc[0][["title", "core", "seed"]]
-        raise ValueError(
-            f"{name} has several variants of {core} on {title}, seed {seed}: a benchmark compares "
-            'cores, not their variants. Choose chart="curves".'
-        )
+    if rows.duplicated(["title", "core", "seed"]).any():
+        rows = rows.assign(core=rows[LABEL])
     study = STUDIES.get(name)
     configs = [getattr(row, "config", None) for row in study.laptop] if study else []
     order = {config.title: place for place, config in enumerate(configs) if config}
     return rows.sort_values(
         "title", key=lambda titles: titles.map(order).fillna(len(order)), kind="stable"
     )
+
+
+def _curves_of(rows: pd.DataFrame, path: Path) -> dict[str, list[Curve]]:
+    """The curves of each game, with the names of the memories."""
+    names = dict(zip(rows[LABEL], rows["core"], strict=True))
+    return {
+        title: [curve._replace(core=names[curve.core]) for curve in curves if curve.core in names]
+        for title, curves in read_return_curves(rows, path).items()
+    }
 
 
 def _seconds(rows: pd.DataFrame) -> float:
@@ -365,7 +369,7 @@ def draw_benchmark(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
     """
     rows = _in_order(name, rows)
     titles, memories = rankings(rows, read_costs(results, name))[0]
-    curves = read_return_curves(rows, results / f"{name}_curves.csv")
+    curves = _curves_of(rows, results / f"{name}_curves.csv")
     if len(memories) < 2 or not curves:
         return []
     path = results / f"{name}.png"
@@ -458,7 +462,7 @@ def _draw_efficiency(
             [
                 (run.steps / (budget if differ else 1), run.success)
                 for run in curves[title]
-                if split_label(run.core)[0] == one.core and str(run.seed) in one.by_seed
+                if run.core == one.core and str(run.seed) in one.by_seed
             ]
             for title, budget in budgets.items()
         ]

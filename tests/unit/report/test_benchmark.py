@@ -12,6 +12,7 @@ from PIL import Image
 from rlgates.experiments.report.rows import to_frame
 from rlgates.experiments.report.studies.benchmark import (
     _draw_efficiency,
+    _in_order,
     benchmark_tables,
     draw_benchmark,
     rankings,
@@ -201,18 +202,22 @@ def test_the_figure_needs_two_memories_and_curves(tmp_path: Path, rows: pd.DataF
 
 
 def test_runs_with_a_variant_are_drawn_too(tmp_path: Path, rows: pd.DataFrame) -> None:
-    rows["variant"] = "of RepeatFirst, easy"  # as in the smoke tier
+    rows = to_frame(
+        dict(row, variant="of a game") for row in rows.to_dict("records")
+    )  # as in smoke
     write_curves(tmp_path, rows)
     assert draw_benchmark(tmp_path, "popgym", rows) == [tmp_path / "popgym.png"]
 
 
-def test_several_variants_of_a_core_are_refused(tmp_path: Path, rows: pd.DataFrame) -> None:
-    slow = rows[rows["core"] == "gru"].assign(variant="rate 0.001")
-    both = pd.concat([rows, slow], ignore_index=True)
+def test_variants_of_a_core_are_memories_of_their_own(tmp_path: Path, rows: pd.DataFrame) -> None:
+    slow = [dict(row, variant="slow", mean_return="0.0") for row in rows.to_dict("records")]
+    both = to_frame([*rows.to_dict("records"), *(row for row in slow if row["core"] == "gru")])
+    memories = rankings(_in_order("popgym", both), read_costs(tmp_path, "popgym"))[0].memories
+    assert [one.core for one in memories] == ["gru", "none", "gru, slow"]
+    assert memories[2].returns.value == 0
     write_curves(tmp_path, both)
-    for make in (benchmark_tables, draw_benchmark):
-        with pytest.raises(ValueError, match="several variants of gru on RepeatFirst, easy"):
-            make(tmp_path, "popgym", both)
+    assert "| `gru, slow` | 0.00 " in benchmark_tables(tmp_path, "popgym", both)
+    assert draw_benchmark(tmp_path, "popgym", both) == [tmp_path / "popgym.png"]
 
 
 def test_games_of_other_budgets_are_compared_after_equal_shares_of_them(
