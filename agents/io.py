@@ -30,8 +30,9 @@ def convert(
     you trust. What is written runs no code when it is loaded.
 
     Args:
-        source: the zip.
-        target: the file to write; by default, `source` with the suffix `.rlgates`.
+        source: the zip, also one that is named `.rlgates` by mistake.
+        target: the file to write; by default, `source` with the suffix `.rlgates`, which replaces
+            a zip of that name.
         algorithm: of the agent.
         vec_normalize: statistics that `VecNormalize.save` wrote, to go into the file.
         custom_objects: what to put in place of objects that are no data, such as
@@ -48,10 +49,8 @@ def convert(
     given: Any = algorithm
     if not (isinstance(given, type) and issubclass(given, SequenceRollouts)):
         raise TypeError(f"algorithm must be a class such as RecurrentPPO, got {algorithm!r}.")
-    with archive.opened(source) as (found, file):
-        if file is not None:
-            raise ValueError(f"{found} is of the safe format already.")
-    model = algorithm.load(found, device="cpu", custom_objects=custom_objects)
+    found = archive.find(Path(source))
+    model = _loaded(found, algorithm, custom_objects)
     statistics = None
     if vec_normalize is not None:
         statistics = _unpickled(Path(vec_normalize))
@@ -63,6 +62,19 @@ def convert(
     with saving(str(found)):
         content = pack_model(model, vec_normalize=statistics)
     return archive.write(target, content)
+
+
+def _loaded(
+    path: Path, algorithm: type[SequenceRollouts], custom_objects: dict[str, Any] | None
+) -> Any:
+    """The agent in a zip, whatever its suffix."""
+    settings: dict[str, Any] = {"device": "cpu", "custom_objects": custom_objects}
+    if not path.is_file():
+        return algorithm.load(path, **settings)  # SB3 says what is missing
+    with path.open("rb") as file:
+        if archive.is_safe_format(file):
+            raise ValueError(f"{path} is of the safe format already.")
+        return algorithm.load(file if path.suffix == archive.SUFFIX else path, **settings)
 
 
 def _unpickled(path: Path) -> Any:

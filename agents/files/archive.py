@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rlgates.errors import suggestion
+from rlgates.errors import check_choice, suggestion
 
 SUFFIX = ".rlgates"
 FORMAT, VERSION = "rlgates-model", 1
@@ -221,10 +221,10 @@ def opened(path: Any, safe: bool = False) -> Iterator[tuple[Any, BinaryIO | None
     if not isinstance(path, str | Path):
         found = isinstance(path, io.BufferedIOBase) and is_safe_format(path)  # type: ignore[arg-type]
         if safe and not found:
-            raise ValueError(_REFUSED.format("the file"))
+            raise ValueError(_refused("the file"))
         yield path, path if found else None
         return
-    given = _find(Path(path), safe)
+    given = find(Path(path), safe)
     must = safe or given.suffix == SUFFIX
     if not must and not given.is_file():
         yield given, None
@@ -232,17 +232,37 @@ def opened(path: Any, safe: bool = False) -> Iterator[tuple[Any, BinaryIO | None
     with given.open("rb") as file:
         found = is_safe_format(file)
         if must and not found:
-            raise ValueError(_REFUSED.format(given))
+            raise ValueError(_refused(given))
         yield given, file if found else None
 
 
-_REFUSED = (
-    "{} is not of the safe format, and is not loaded. If it is a zip of Stable-Baselines3, which "
-    "runs code when it is loaded, and you trust it: rlgates.agents.convert, or rlgates convert."
-)
+def _refused(file: Any) -> str:
+    rename = "rename it to .zip, or " if isinstance(file, Path) and file.suffix == SUFFIX else ""
+    return (
+        f"{file} is not of the safe format, and is not loaded. If it is a zip of "
+        "Stable-Baselines3, which runs code when it is loaded, and you trust it: "
+        f"{rename}use rlgates.agents.convert, or rlgates convert."
+    )
 
 
-def _find(given: Path, safe: bool) -> Path:
+def chosen_format(path: Any, format: str | None) -> str:
+    """The format in which to save: "sb3" or "safe"; None for the one of the suffix of `path`.
+
+    Raises:
+        ValueError: an unknown format, or that of Stable-Baselines3 under the suffix `.rlgates`.
+    """
+    promised = isinstance(path, str | Path) and Path(path).suffix == SUFFIX
+    if format is None:
+        return "safe" if promised else "sb3"
+    if check_choice("format", format, ("sb3", "safe")) == "sb3" and promised:
+        raise ValueError(
+            f"the suffix {SUFFIX} is that of format='safe': save format='sb3' as .zip, got {path}."
+        )
+    return format
+
+
+def find(given: Path, safe: bool = False) -> Path:
+    """The file that a path stands for, as in `opened`; the path itself if there is none."""
     if given.is_file():
         return given
     suffixes = (SUFFIX,) if safe else (SUFFIX, ".zip")

@@ -354,8 +354,8 @@ def saving(kind: str) -> Iterator[None]:
     except ValueError as error:
         text = str(error).removesuffix(".")
         raise ValueError(
-            f"{kind} cannot be saved in the safe format: {text}. format='sb3' remains, whose "
-            "files run code when they are loaded."
+            f"{kind} cannot be saved in the safe format: {text}. format='sb3' remains for a .zip, "
+            "which runs code when it is loaded."
         ) from error
 
 

@@ -28,7 +28,6 @@ from rlgates.agents.ranks import ALONE, Ranks
 from rlgates.agents.sequences.core_module import CoreModule, StatePair
 from rlgates.agents.sequences.heads import heads_of
 from rlgates.core import Core, run_together
-from rlgates.errors import check_choice
 from rlgates.kernels import Heads
 
 Observations = Tensor | dict[str, Tensor]
@@ -458,14 +457,14 @@ class SequencePolicy(RecurrentActorCriticPolicy):
         """
         return {}
 
-    def save(self, path: Any, *, format: Literal["sb3", "safe"] = "sb3") -> None:
+    def save(self, path: Any, *, format: Literal["sb3", "safe"] | None = None) -> None:
         """Save the policy alone, in a format of `RecurrentPPO.save`.
 
         Raises:
-            ValueError: format "safe", and the policy holds what cannot be written as data.
+            ValueError: format "safe", and the policy holds what cannot be written as data; format
+                "sb3" with the suffix `.rlgates`.
         """
-        check_choice("format", format, ("sb3", "safe"))
-        if format == "sb3":
+        if archive.chosen_format(path, format) == "sb3":
             super().save(path)
             return
         with saving("the policy"):

@@ -578,29 +578,30 @@ class SequenceRollouts(OnPolicyAlgorithm):
         exclude: Iterable[str] | None = None,
         include: Iterable[str] | None = None,
         *,
-        format: Literal["sb3", "safe"] = "sb3",
+        format: Literal["sb3", "safe"] | None = None,
     ) -> None:
         """Save the agent.
 
         The default is SB3's zip, which sb3-contrib, RL Baselines3 Zoo and SB3's callbacks read and
         write, and which takes any schedule or class of your own, so that no training ends with an
         agent that cannot be saved. It holds pickles, which run code when they are loaded. The
-        safe format is what to share: weights, optimizer, settings and progress as data alone, and
-        the statistics of a VecNormalize, for `rlgates.agents.load_vec_normalize`. It holds no
-        path: give `tensorboard_log` to `load`. Both continue training bit for bit alike.
+        safe format, that of the suffix `.rlgates`, is what to share: weights, optimizer, settings
+        and progress as data alone, and the statistics of a VecNormalize, for
+        `rlgates.agents.load_vec_normalize`. It holds no path: give `tensorboard_log` to `load`.
+        Both continue training bit for bit alike.
 
         Args:
             path: a file or stream; `.zip` or `.rlgates` is added to a name without a suffix.
             exclude: attributes to leave out.
             include: as in SB3; only for its format.
-            format: "sb3" or "safe".
+            format: "sb3" or "safe"; None for "safe" if `path` ends in `.rlgates`, else "sb3".
 
         Raises:
             ValueError: the agent holds what cannot be written as data, such as a schedule that is
-                a function, or a policy class of your own: the message names it.
+                a function, or a policy class of your own: the message names it. Format "sb3" with
+                the suffix `.rlgates`.
         """
-        check_choice("format", format, ("sb3", "safe"))
-        if format == "sb3":
+        if archive.chosen_format(path, format) == "sb3":
             super().save(path, exclude, include)
             return
         if include is not None:

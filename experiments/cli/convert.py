@@ -24,7 +24,8 @@ def convert(
 
     Args:
         file: the zip.
-        to: the file to write; by default, the same name with .rlgates.
+        to: the file to write; by default, the same name with .rlgates, which replaces a zip that is
+            named so by mistake.
         algo: algorithm of the agent.
         vec_normalize: statistics that VecNormalize.save wrote, which are unpickled too.
         trust: run the code in the files. Nothing is read without it.

@@ -289,12 +289,13 @@ class Canary:
 def test_a_pickled_zip_is_refused(name: str, stream: bool, tmp_path: Path) -> None:
     agent = model()
     agent.own = Canary(tmp_path / "canary")
-    agent.save(tmp_path / name)
+    agent.save(tmp_path / "saved.zip")
+    (tmp_path / "saved.zip").rename(tmp_path / name)
     source: Any = io.BytesIO((tmp_path / name).read_bytes()) if stream else tmp_path / name
     with pytest.raises(ValueError, match=r"not of the safe format.*rlgates convert"):
         RecurrentPPO.load(source, safe=True)
     if name == "agent.rlgates" and not stream:  # the suffix promises the format
-        with pytest.raises(ValueError, match="not of the safe format"):
+        with pytest.raises(ValueError, match=r"not of the safe format.*: rename it to \.zip, or"):
             RecurrentPPO.load(source)
     assert not (tmp_path / "canary").exists()
     (tmp_path / name).rename(tmp_path / "trusted.zip")
@@ -322,6 +323,32 @@ def test_suffixes(tmp_path: Path) -> None:
         for safe in (False, True):
             with pytest.raises(FileNotFoundError):
                 RecurrentPPO.load(tmp_path / missing, safe=safe)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_suffix_chooses_the_format(whole: bool, tmp_path: Path) -> None:
+    agent = model()
+    saved = agent if whole else agent.policy
+    saved.save(tmp_path / "agent.rlgates")
+    loaded = type(saved).load(tmp_path / "agent.rlgates", safe=True)
+    assert_same(
+        loaded.get_parameters() if whole else loaded.state_dict(),
+        agent.get_parameters() if whole else agent.policy.state_dict(),
+    )
+    with pytest.raises(ValueError, match=r"suffix \.rlgates is that of format='safe'"):
+        saved.save(str(tmp_path / "agent.rlgates"), format="sb3")
+    saved.save(tmp_path / "agent.zip")
+    with pytest.raises(ValueError, match="not of the safe format"):
+        type(saved).load(tmp_path / "agent.zip", safe=True)
+
+
+def test_a_zip_of_sb3_under_the_wrong_suffix_is_converted(tmp_path: Path) -> None:
+    agent = model()
+    agent.save(tmp_path / "agent.zip")
+    misnamed = (tmp_path / "agent.zip").rename(tmp_path / "agent.rlgates")
+    assert convert(misnamed) == misnamed
+    loaded = RecurrentPPO.load(misnamed, safe=True)
+    assert torch.equal(parameters(loaded), parameters(agent))
 
 
 def test_a_stream_holds_the_same_bytes_as_a_file(tmp_path: Path) -> None:

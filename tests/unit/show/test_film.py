@@ -308,6 +308,7 @@ def test_a_pickled_agent_of_an_earlier_version_is_not_loaded(
     assert not (tmp_path / "film.gif").exists()
     (tmp_path / "model.zip").rename(tmp_path / "model.rlgates")
     config = run(tmp_path / "other")
-    agent(config).save(tmp_path / "model.rlgates")  # a pickle under the name of a safe file
+    agent(config).save(tmp_path / "pickle.zip")  # which gets the name of a safe file
+    (tmp_path / "pickle.zip").rename(tmp_path / "model.rlgates")
     assert cli.main(["film", str(tmp_path)]) == 2
     assert "not of the safe format" in capsys.readouterr().err
