@@ -87,7 +87,8 @@ def export_onnx(
         logits: (B, ...), with `logits=True`: the inputs of the softmax or sigmoid.
 
     The file's metadata holds, as JSON: `core`, `core_kwargs`, `state_size`, `actor_state_size`,
-    `initial_state` (of one environment), `deterministic`, `policy`, `rlgates_version`.
+    `initial_state` (of one environment), `deterministic`, `policy`, `rlgates_version`. The
+    statistics of a VecNormalize are not part of the file; a warning says so.
 
     Args:
         model_or_policy: a model of rlgates, or its policy. It is not changed.
@@ -115,6 +116,13 @@ def export_onnx(
         raise FileNotFoundError(f"there is no folder {Path(path).parent} for {Path(path).name}.")
     if opset_version is not None:
         check_size("opset_version", opset_version, minimum=15)
+    normalize = policy is not model_or_policy and model_or_policy.get_vec_normalize_env()
+    if normalize and normalize.norm_obs:
+        warnings.warn(
+            "the file takes observations as the model's VecNormalize gives them, whose statistics "
+            "are not in it: pass them through model.get_vec_normalize_env().normalize_obs first.",
+            stacklevel=2,
+        )
     translations: dict[Any, Any] = {torch.ops.aten.sort.stable: _stable_sort()}
     step = PolicyStep(
         policy,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import platform
+import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from stable_baselines3.common.utils import (
     get_device,
     get_system_info,
 )
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import VecNormalize, unwrap_vec_normalize
 from torch import Tensor, nn
 
 import rlgates
@@ -582,6 +583,13 @@ def load_model(
         attributes["n_envs"] = env.num_envs
         if force_reset:
             attributes["_last_obs"] = None
+    is_normalized = env is not None and unwrap_vec_normalize(env) is not None
+    if header["vec_normalize"] is not None and not is_normalized:
+        warnings.warn(
+            "the agent was trained in a VecNormalize, whose statistics are in the file but not "
+            "part of the agent: wrap its environments with rlgates.agents.load_vec_normalize.",
+            stacklevel=3,
+        )
     model = cls(attributes["policy_class"], env, device=device, _init_setup_model=False)
     model.__dict__.update(attributes)
     model.__dict__.update(kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -94,4 +95,8 @@ def load_run(folder: Path, best: bool = False) -> LoadedRun:
     file = agent_file(folder, best)
     if isinstance(config, GymConfig) and not config.is_batched:
         find_env_id(config.env)  # its module may register the core
-    return LoadedRun(config, seed, file, AGENTS[config.algo].load(file, device="cpu", safe=True))
+    with warnings.catch_warnings():
+        # Of statistics, with which `LoadedRun.normalized` wraps environments.
+        warnings.filterwarnings("ignore", "the agent was trained in a VecNormalize")
+        model = AGENTS[config.algo].load(file, device="cpu", safe=True)
+    return LoadedRun(config, seed, file, model)

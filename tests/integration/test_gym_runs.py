@@ -57,6 +57,7 @@ def test_a_run_can_be_repeated(title: str, variant: str, tmp_path: Path) -> None
     assert result.steps == config.total_steps
 
 
+@pytest.mark.filterwarnings("ignore:the agent was trained in a VecNormalize")
 def test_what_a_run_leaves(config: GymConfig) -> None:
     result = train(config, 3, bar=False)
     folder = config.run_folder(3)
@@ -88,6 +89,7 @@ def test_the_curve_has_one_evaluation_at_a_step(
     assert returns[-1] == result.mean_return
 
 
+@pytest.mark.filterwarnings("ignore:the agent was trained in a VecNormalize")
 def test_statistics_of_the_agent_are_those_of_its_environments(config: GymConfig) -> None:
     train(config, 0, bar=False)
     saved = read_json(config.run_folder(0) / "model.json")

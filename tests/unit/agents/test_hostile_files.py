@@ -34,6 +34,9 @@ from rlgates import RecurrentA2C, RecurrentPPO
 from rlgates.agents import TVT, load_vec_normalize
 from rlgates.agents.files import archive
 
+# Its statistics are loaded apart.
+pytestmark = pytest.mark.filterwarnings("ignore:the agent was trained in a VecNormalize")
+
 Header = dict[str, Any]
 Parts = dict[str, bytes]
 SECONDS, MEGABYTES = 5, 300  # of one case, of all: none hangs or takes memory that it declares

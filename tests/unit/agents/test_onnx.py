@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from stable_baselines3.common.vec_env import VecNormalize
 from support.cases import every_family, small
 from support.toys import BOX, CRITICS, IMAGE, model, toy
 
@@ -52,6 +53,12 @@ def session(learner: Any, folder: Path, *args: Any, **kwargs: Any) -> Any:
 def feed(learner: Any, obs: Any) -> dict[str, Any]:
     """Observations as inputs of the file."""
     return obs if isinstance(obs, dict) else {"observation": obs}
+
+
+def test_statistics_are_not_in_the_file(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="not in it: .*normalize_obs"):
+        export_onnx(model(VecNormalize(toy())), tmp_path / "policy.onnx")
+    export_onnx(model(VecNormalize(toy(), norm_obs=False)), tmp_path / "policy.onnx")
 
 
 def metadata(run: Any) -> dict[str, Any]:

@@ -247,6 +247,17 @@ def test_statistics_that_are_absent_or_do_not_fit_are_refused(tmp_path: Path) ->
         load_vec_normalize(tmp_path / "normalized", toy(spaces.Box(-1, 1, (5,))))
 
 
+def test_statistics_that_are_left_out_are_named(tmp_path: Path) -> None:
+    model(VecNormalize(toy())).save(tmp_path / "agent", format="safe")
+    for env in (None, toy()):
+        with pytest.warns(
+            UserWarning, match="wrap its environments with .*load_vec_normalize"
+        ) as w:
+            RecurrentPPO.load(tmp_path / "agent", env=env)
+        assert w[0].filename == __file__
+    RecurrentPPO.load(tmp_path / "agent", load_vec_normalize(tmp_path / "agent", toy()))
+
+
 def test_the_last_observations_are_kept(tmp_path: Path) -> None:
     """With them training goes on in the middle of an episode, as SB3 has it."""
     agent = model(toy(PAIR), "MultiInputLstmPolicy").learn(64)
@@ -571,7 +582,8 @@ def test_conversion_of_a_model_of_sb3_contrib_with_statistics(tmp_path: Path) ->
     agent.save(tmp_path / "agent")
     env.save(str(tmp_path / "statistics.pkl"))
     target = convert(tmp_path / "agent", vec_normalize=tmp_path / "statistics.pkl")
-    loaded = RecurrentPPO.load(target, device="cpu", safe=True)
+    with pytest.warns(UserWarning, match="load_vec_normalize"):
+        loaded = RecurrentPPO.load(target, device="cpu", safe=True)
     obs = np.zeros((1, 3), np.float32)
     expected = agent.predict(obs, deterministic=True)
     assert_same(loaded.predict(obs, deterministic=True)[0], expected[0])
