@@ -236,7 +236,8 @@ def _evaluation(last_infos: list[dict[str, Any]]) -> PolicyEvaluation:
 
 def _is_metric(name: str, value: Any) -> bool:
     """Whether it is one number about the episode, not about how it ended."""
-    return name != "TimeLimit.truncated" and isinstance(value, Real | np.bool_)
+    about_the_end = name in ("TimeLimit.truncated", "terminal_observation")
+    return not about_the_end and isinstance(value, Real | np.bool_)
 
 
 def _estimate(values: Floats) -> Estimate:

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from sb3_contrib import MaskablePPO
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
-from support.toys import model
+from support.toys import model, toy
 
 from rlgates import MaskableRecurrentPPO
 from rlgates.agents import Estimate, PolicyEvaluation, evaluate_policy
@@ -95,6 +95,11 @@ def test_one_gymnasium_environment() -> None:
     evaluation = evaluate_policy(counting, Known(5), 3)
     assert evaluation.lengths.tolist() == [5, 5, 5]
     assert counting.calls == 15
+
+
+def test_the_last_observation_is_no_metric() -> None:
+    env = toy(spaces.Discrete(5), n_envs=2)
+    assert evaluate_policy(model(env), env, 4).metrics == {}
 
 
 def test_what_is_printed() -> None:
