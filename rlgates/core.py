@@ -346,6 +346,8 @@ class Core(nn.Module):
             if gate is not None:
                 forget.append(gate)
             output, parts = cell.step(projected, parts)
+            if not outputs and not torch.compiler.is_compiling():
+                _check_step(cell, output, parts, batch_size)
             outputs.append(output)
         final = self._pack(parts, batch_size)
         together = torch.stack(outputs) if len(outputs) > 1 else outputs[0].unsqueeze(0)
@@ -530,6 +532,28 @@ def _reset_masks(episode_starts: Tensor) -> list[Tensor | None]:
         any_start = episode_starts.any(dim=1).tolist()
         return [mask if start else None for mask, start in zip(masks, any_start, strict=True)]
     return masks
+
+
+def _check_step(cell: Cell, output: Any, parts: Any, batch_size: int) -> None:
+    """Raise unless `step` of a cell returned what its sizes promise."""
+    step, shapes = f"{type(cell).__name__}.step", cell.state_shapes
+    if not isinstance(parts, tuple | list):
+        raise TypeError(
+            f"{step} must return the output and a tuple of the parts of the state, got "
+            f"{type(parts).__name__} in place of the tuple."
+        )
+    if len(parts) != len(shapes):
+        raise ValueError(
+            f"{step} must return the parts {', '.join(shapes) or '(none)'} of the state, "
+            f"got {len(parts)} parts."
+        )
+    expected = [("the output", (cell.output_size,)), *shapes.items()]
+    for (name, shape), given in zip(expected, (output, *parts), strict=True):
+        if check_tensor(f"{name} of {step}", given).shape != (batch_size, *shape):
+            raise ValueError(
+                f"{step} must return {name} of shape {(batch_size, *shape)}, "
+                f"got {tuple(given.shape)}."
+            )
 
 
 def _check_finite(**tensors: Tensor | None) -> None:

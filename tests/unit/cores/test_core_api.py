@@ -43,6 +43,25 @@ class Counter(Cell):
         return (self.start.expand(batch_size, -1),)
 
 
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (lambda h: (h, h), "tuple of the parts of the state, got Tensor in place of the tuple"),
+        (lambda h: (h, (h, h)), "must return the parts count of the state, got 2 parts"),
+        (lambda h: (h, (h[:, :1],)), r"must return count of shape \(4, 3\), got \(4, 1\)"),
+        (lambda h: (h[:, :2], (h,)), r"must return the output of shape \(4, 3\), got \(4, 2\)"),
+        (lambda h: (h, (1.0,)), r"count of Wrong\.step must be one tensor, got float"),
+    ],
+)
+def test_a_step_that_breaks_its_promise_is_named(returned: Any, message: str) -> None:
+    class Wrong(Counter):
+        def step(self, projected: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, Any]:
+            return returned(state[0] + projected)  # type: ignore[no-any-return]
+
+    with pytest.raises((TypeError, ValueError), match=message):
+        Core([Wrong(3)])(torch.ones(2, 4, 3))
+
+
 def stack_of_counters() -> tuple[Core, Tensor, Tensor]:
     """Two stacked counters, inputs of ones, and an episode start in one of two sequences."""
     episode_starts = torch.zeros(4, 2, dtype=torch.bool)
