@@ -9,6 +9,7 @@ the sequence; these modules are for code that was written for torch's.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from rlgates.cores.gru import GRU as GRUCell
 from rlgates.cores.lstm import LSTM as LSTMCell
 from rlgates.errors import MAX_DEPTH, check_flag, check_probability, check_size
 from rlgates.gates import GateLike
-from rlgates.registry import make_core
+from rlgates.registry import core_options, make_core
 
 __all__ = ["GRU", "LSTM", "Recurrent"]
 
@@ -49,8 +50,12 @@ class Recurrent(nn.Module):
         cores: one core for each layer and direction, in the order of torch's states.
         parts: names of the parts of the state, in their order.
 
+    With a core of the parameters of a torch.nn layer, such as "lstm" and "gru",
+    `load_state_dict` also takes the state dict of that layer.
+
     Raises:
-        ValueError: an unknown core or option, a size below 1, a probability outside [0, 1).
+        ValueError: an unknown core or option, a size below 1, a probability outside [0, 1);
+            `bias=False` or `proj_size` of torch.nn.
         TypeError: a size that is not an integer, a flag that is not a bool.
     """
 
@@ -75,6 +80,13 @@ class Recurrent(nn.Module):
         self.batch_first = check_flag("batch_first", batch_first)
         self.dropout = check_probability("dropout", dropout)
         self.bidirectional = check_flag("bidirectional", bidirectional)
+        _check_torch_options(core, options)
+        if self.dropout and num_layers == 1:
+            warnings.warn(
+                "dropout acts on the outputs of all layers but the last, so dropout="
+                f"{dropout} does nothing with num_layers=1.",
+                stacklevel=2 if type(self) is Recurrent else 3,
+            )
         if options.get("skip_connections"):
             raise ValueError("skip_connections is for rlgates.make_core: torch's layers have none.")
         self.input_size = input_size
@@ -92,6 +104,7 @@ class Recurrent(nn.Module):
                 options.pop(name, None)
         self.output_size = width
         self.parts = tuple(cell.state_shapes)
+        self.register_load_state_dict_pre_hook(_rename_torch_keys)  # type: ignore[no-untyped-call]
 
     def forward(
         self,
@@ -292,6 +305,35 @@ class Recurrent(nn.Module):
         given = "".join(f", {name}={value}" for name in flags if (value := getattr(self, name)))
         sizes = f"{self.input_size}, {self.hidden_size}, num_layers={self.num_layers}"
         return f"{self._core(0).name!r}, {sizes}{given}"
+
+
+def _check_torch_options(core: str, options: dict[str, Any]) -> None:
+    """Take the defaults of options of torch.nn, which no core has, from `options`.
+
+    Raises:
+        ValueError: they have other values.
+    """
+    known = core_options(core)
+    if "bias" not in known and not options.pop("bias", True):
+        raise ValueError("bias=False is not supported: the cores of rlgates have their biases.")
+    if "proj_size" not in known and options.pop("proj_size", 0):
+        raise ValueError("proj_size is not supported: no core projects its output.")
+
+
+def _rename_torch_keys(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Let `load_state_dict` take the state dict of a torch.nn layer (`weight_ih_l0`, ...)."""
+    assert isinstance(module, Recurrent)
+    for index, suffix in enumerate(module._suffixes()):
+        core = module._core(index)
+        if not core.cells[0].torch_layout:
+            return
+        found = [name for name in _PARAMETERS if f"{prefix}{name}{suffix}" in state_dict]
+        for name in found:
+            key = f"{prefix}cores.{index}.cells.0.{name}"
+            state_dict[key] = state_dict.pop(f"{prefix}{name}{suffix}")
+        if found and core.learned:  # which a layer of torch.nn does not have
+            for name, value in core._learnable_parts().items():
+                state_dict.setdefault(f"{prefix}cores.{index}.learned.{name}", value)
 
 
 class LSTM(Recurrent):

@@ -66,6 +66,35 @@ def test_equals_torch(kind: Any, kwargs: dict[str, Any]) -> None:
 
 
 @pairs
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("learned_state", [False, True])
+def test_state_dicts_of_torch_load(kind: Any, bidirectional: bool, learned_state: bool) -> None:
+    module = kind(INPUTS, HIDDEN, 2, bidirectional=bidirectional)
+    ours: Any = {nn.LSTM: LSTM, nn.GRU: GRU}[kind]
+    made = ours(INPUTS, HIDDEN, 2, bidirectional=bidirectional, learned_state=learned_state)
+    parent = nn.ModuleDict({"memory": made})
+    parent.load_state_dict(nn.ModuleDict({"memory": module}).state_dict())
+    x = torch.randn(5, 4, INPUTS)
+    torch.testing.assert_close(made(x)[0], module(x)[0], rtol=1e-5, atol=1e-5)
+    again = ours(INPUTS, HIDDEN, 2, bidirectional=bidirectional, learned_state=learned_state)
+    again.load_state_dict(made.state_dict())
+    with pytest.raises(RuntimeError, match="Unexpected key"):
+        Recurrent("mingru", INPUTS, HIDDEN).load_state_dict(module.state_dict())
+
+
+def test_options_of_torch_that_are_not_supported() -> None:
+    LSTM(INPUTS, HIDDEN, bias=True, proj_size=0)
+    with pytest.raises(ValueError, match="bias=False is not supported"):
+        LSTM(INPUTS, HIDDEN, bias=False)
+    with pytest.raises(ValueError, match="proj_size is not supported"):
+        GRU(INPUTS, HIDDEN, proj_size=2)
+    for make in (lambda: LSTM(3, 4, dropout=0.5), lambda: Recurrent("lstm", 3, 4, dropout=0.5)):
+        with pytest.warns(UserWarning, match=r"dropout=0\.5 does nothing with") as caught:
+            make()
+        assert caught[0].filename == __file__
+
+
+@pairs
 @options
 @pytest.mark.parametrize("enforce_sorted", [False, True])
 def test_packed_sequences_equal_torch(
@@ -119,7 +148,8 @@ def test_dropout_acts_between_layers_in_training() -> None:
     assert not torch.equal(module(x)[0], module(x)[0])
     module.eval()
     assert torch.equal(module(x)[0], module(x)[0])
-    single = GRU(INPUTS, HIDDEN, dropout=0.5)
+    with pytest.warns(UserWarning, match="does nothing"):
+        single = GRU(INPUTS, HIDDEN, dropout=0.5)
     assert torch.equal(single(x)[0], single(x)[0])
 
 
