@@ -137,6 +137,11 @@ class Recurrent(nn.Module):
         if check_tensor("x", x).ndim not in (2, 3):
             raise ValueError(f"x must have 2 or 3 dimensions, got shape {tuple(x.shape)}.")
         single, swapped = x.ndim == 2, self.batch_first and x.ndim == 3
+        if x.shape[-1] != self.input_size or not x.shape[1 if swapped else 0]:
+            axes = "T" if single else "B, T" if swapped else "T, B"
+            raise ValueError(
+                f"x must be ({axes}, {self.input_size}) with T >= 1, got {tuple(x.shape)}."
+            )
         if episode_starts is not None:
             if self.bidirectional:
                 raise ValueError("episode_starts are for one direction, this has two.")

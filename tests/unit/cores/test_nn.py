@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -80,6 +81,24 @@ def test_state_dicts_of_torch_load(kind: Any, bidirectional: bool, learned_state
     again.load_state_dict(made.state_dict())
     with pytest.raises(RuntimeError, match="Unexpected key"):
         Recurrent("mingru", INPUTS, HIDDEN).load_state_dict(module.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("batch_first", "shape", "axes"),
+    [
+        (True, (4, 7, 5), "B, T"),
+        (False, (7, 4, 5), "T, B"),
+        (True, (7, 5), "T"),
+        (True, (4, 0, 3), "B, T"),
+    ],
+)
+def test_errors_show_the_shape_that_was_given(
+    batch_first: bool, shape: tuple[int, ...], axes: str
+) -> None:
+    module = LSTM(INPUTS, HIDDEN, batch_first=batch_first)
+    message = f"x must be ({axes}, {INPUTS}) with T >= 1, got {shape}."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        module(torch.randn(shape))
 
 
 def test_options_of_torch_that_are_not_supported() -> None:
