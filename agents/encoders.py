@@ -16,9 +16,27 @@ NATURE_CNN_MIN_SIZE = 36
 """The smallest side, in pixels, of an image that NatureCNN supports."""
 
 
-def is_small_image(space: spaces.Space[Any]) -> bool:
-    """Whether these are channels-first images that are too small for NatureCNN."""
-    return is_image_space(space) and min((space.shape or ())[1:]) < NATURE_CNN_MIN_SIZE
+def is_small_image(space: spaces.Space[Any], normalized_image: bool = False) -> bool:
+    """Whether these are channels-first images that are too small for NatureCNN.
+
+    Args:
+        space: of the observations.
+        normalized_image: images may have any numbers, as in SB3's encoders.
+
+    Raises:
+        ValueError: images of other numbers than SB3's, with the channels last.
+    """
+    if not is_image_space(space, normalized_image=normalized_image):
+        return False
+    first, height, last = space.shape or ()
+    # Of images of uint8, SB3 puts the channels first.
+    channels_last = last in (1, 3, 4) and last < min(first, height)
+    if channels_last and not is_image_space(space):
+        raise ValueError(
+            "images that are not uint8 from 0 to 255 must have the channels first, got "
+            f"{space}: transpose them in a gymnasium.wrappers.TransformObservation."
+        )
+    return min(height, last) < NATURE_CNN_MIN_SIZE
 
 
 class GridEncoder(BaseFeaturesExtractor):
@@ -31,7 +49,7 @@ class GridEncoder(BaseFeaturesExtractor):
     the same with each colour embedded once, if there are at most 64.
 
     Args:
-        observation_space: images (channels, height, width) of uint8.
+        observation_space: images (channels, height, width) of uint8, or of numbers from 0 to 1.
         features_dim: width of the output; the last `cell_dim` features are the maximum.
         cell_dim: width of a cell's embedding.
 
@@ -107,20 +125,25 @@ class MixedEncoder(BaseFeaturesExtractor):
     Args:
         observation_space: images channels first.
         grid_output_dim, cnn_output_dim: features of each small image and of each other image.
+        normalized_image: images may have any numbers, as in SB3's `CombinedExtractor`.
     """
 
     def __init__(
-        self, observation_space: spaces.Dict, grid_output_dim: int = 64, cnn_output_dim: int = 256
+        self,
+        observation_space: spaces.Dict,
+        grid_output_dim: int = 64,
+        cnn_output_dim: int = 256,
+        normalized_image: bool = False,
     ) -> None:
         if not isinstance(observation_space, spaces.Dict):
             raise ValueError(f"MixedEncoder is for Dict observations, got {observation_space}.")
         encoders, width = nn.ModuleDict(), 0
         for name, space in observation_space.spaces.items():
-            if isinstance(space, spaces.Box) and is_small_image(space):
+            if isinstance(space, spaces.Box) and is_small_image(space, normalized_image):
                 encoders[name] = GridEncoder(space, grid_output_dim)
                 width += grid_output_dim
-            elif is_image_space(space):
-                encoders[name] = NatureCNN(space, cnn_output_dim)
+            elif is_image_space(space, normalized_image=normalized_image):
+                encoders[name] = NatureCNN(space, cnn_output_dim, normalized_image)
                 width += cnn_output_dim
             else:
                 encoders[name] = nn.Flatten()

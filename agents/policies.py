@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
+from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.torch_layers import (
     BaseFeaturesExtractor,
     CombinedExtractor,
@@ -122,6 +123,14 @@ class MlpLstmPolicy(SequencePolicy):
                 "enable_critic_lstm=True its own: choose one (enable_critic_lstm=False for the "
                 "shared core)."
             )
+        if features_extractor_class is None:
+            features_extractor_class = self._default_extractor(observation_space, normalize_images)
+            if features_extractor_class is MixedEncoder and not normalize_images:
+                # SB3 does so for its own encoders.
+                features_extractor_kwargs = {
+                    "normalized_image": True,
+                    **(features_extractor_kwargs or {}),
+                }
         options["num_layers"] = n_lstm_layers
         # sb3-contrib sizes the layers behind the core by its hidden size, not its output size.
         probe = make_core(core, 1, lstm_hidden_size, generator=torch.Generator(), **options)
@@ -137,8 +146,7 @@ class MlpLstmPolicy(SequencePolicy):
             full_std=full_std,
             use_expln=use_expln,
             squash_output=squash_output,
-            features_extractor_class=features_extractor_class
-            or self._default_extractor(observation_space),
+            features_extractor_class=features_extractor_class,
             features_extractor_kwargs=features_extractor_kwargs,
             share_features_extractor=share_features_extractor,
             normalize_images=normalize_images,
@@ -180,7 +188,9 @@ class MlpLstmPolicy(SequencePolicy):
         extractor._features_dim = int(extractor._features_dim)
         return extractor
 
-    def _default_extractor(self, space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
+    def _default_extractor(
+        self, space: spaces.Space[Any], normalize_images: bool
+    ) -> type[BaseFeaturesExtractor]:
         if isinstance(space, spaces.Dict) and self.default_extractor in (
             FlattenExtractor,
             NatureCNN,
@@ -375,18 +385,29 @@ class CnnLstmPolicy(MlpLstmPolicy):
     """Recurrent policy with any core, for images.
 
     The default `features_extractor_class` is NatureCNN for images of at least 36 x 36 pixels, and
-    `GridEncoder` for smaller ones, which NatureCNN does not support.
+    `GridEncoder` for smaller ones, which NatureCNN does not support. With
+    `normalize_images=False`, images may be floats, from 0 to 1 and with the channels first.
     """
 
     default_extractor: ClassVar[type[BaseFeaturesExtractor]] = NatureCNN
 
-    def _default_extractor(self, space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
+    def _default_extractor(
+        self, space: spaces.Space[Any], normalize_images: bool
+    ) -> type[BaseFeaturesExtractor]:
         if isinstance(space, spaces.Box) and len(space.shape) != 3:
             raise ValueError(
                 f"{type(self).__name__} is for images, (height, width, channels) or the channels "
                 f"first, got {space}: use MlpLstmPolicy."
             )
-        return GridEncoder if is_small_image(space) else super()._default_extractor(space)
+        if isinstance(space, spaces.Box) and normalize_images and not is_image_space(space):
+            raise ValueError(
+                f"{type(self).__name__} reads images of uint8 from 0 to 255, got {space}. Others, "
+                "such as floats from 0 to 1, need the channels first and "
+                "policy_kwargs={'normalize_images': False}."
+            )
+        if is_small_image(space, normalized_image=not normalize_images):
+            return GridEncoder
+        return super()._default_extractor(space, normalize_images)
 
 
 class MultiInputLstmPolicy(MlpLstmPolicy):
@@ -396,11 +417,13 @@ class MultiInputLstmPolicy(MlpLstmPolicy):
     of the observations is an image smaller than 36 x 36 pixels.
     """
 
-    def _default_extractor(self, space: spaces.Space[Any]) -> type[BaseFeaturesExtractor]:
+    def _default_extractor(
+        self, space: spaces.Space[Any], normalize_images: bool
+    ) -> type[BaseFeaturesExtractor]:
         if not isinstance(space, spaces.Dict):
             raise ValueError(
                 f"{type(self).__name__} is for Dict observations, got {space}: use MlpLstmPolicy, "
                 "or CnnLstmPolicy for images."
             )
-        parts = space.spaces.values()
-        return MixedEncoder if any(map(is_small_image, parts)) else CombinedExtractor
+        small = [is_small_image(part, not normalize_images) for part in space.spaces.values()]
+        return MixedEncoder if any(small) else CombinedExtractor

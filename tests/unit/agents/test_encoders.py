@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from stable_baselines3.common.torch_layers import NatureCNN
+from support.toys import model, toy
 
-from rlgates.agents import GridEncoder, LinearEncoder, MixedEncoder, RecurrentPPO
+from rlgates.agents import CnnLstmPolicy, GridEncoder, LinearEncoder, MixedEncoder, RecurrentPPO
 from rlgates.envs.sb3 import make_vec_env
 
 SMALL = spaces.Box(0, 255, (3, 5, 7), np.uint8)
@@ -57,6 +59,38 @@ def test_a_policy_encodes_small_images_among_other_observations(critic):
     model.learn(32)
     after = list(model.policy.features_extractor.parameters())
     assert all((one != two).any() for one, two in zip(before, after, strict=True))
+
+
+FLOATS = spaces.Box(0, 1, (3, 8, 8), np.float32)
+AS_THEY_ARE = {"lstm_hidden_size": 7, "normalize_images": False}
+
+
+@pytest.mark.parametrize("policy", ["CnnLstmPolicy", "MultiInputLstmPolicy"])
+def test_small_images_of_floats(policy, tmp_path):
+    is_dict = policy == "MultiInputLstmPolicy"
+    space = spaces.Dict(eye=FLOATS, far=FLOATS, last=spaces.Discrete(2)) if is_dict else FLOATS
+    agent = model(toy(space), policy, policy_kwargs=AS_THEY_ARE).learn(64)
+    encoder = agent.policy.features_extractor
+    assert isinstance(encoder.encoders["far"] if is_dict else encoder, GridEncoder)
+    agent.policy.save(tmp_path / "policy.rlgates")
+    again = type(agent.policy).load(tmp_path / "policy.rlgates")
+    assert type(again.features_extractor) is type(encoder)
+
+
+def test_images_that_are_not_read_are_named():
+    def make(*shape, high=1, dtype=np.float32, **options):
+        return CnnLstmPolicy(
+            spaces.Box(0, high, shape, dtype), spaces.Discrete(2), lambda _: 1e-3, **options
+        )
+
+    with pytest.raises(ValueError, match=r"uint8 from 0 to 255, got .*normalize_images': False"):
+        make(3, 8, 8)
+    with pytest.raises(ValueError, match=r"uint8 from 0 to 255, got .*normalize_images': False"):
+        make(3, 40, 40, high=10, dtype=np.uint8)
+    with pytest.raises(ValueError, match="must have the channels first"):
+        make(8, 8, 3, normalize_images=False)
+    assert isinstance(make(16, 3, 3, normalize_images=False).features_extractor, GridEncoder)
+    assert isinstance(make(3, 40, 40, normalize_images=False).features_extractor, NatureCNN)
 
 
 def test_large_images_keep_the_encoder_of_sb3():
