@@ -13,7 +13,13 @@ import torch
 from numpy.typing import NDArray
 from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor, is_vecenv_wrapped
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    VecEnv,
+    VecMonitor,
+    is_vecenv_wrapped,
+    unwrap_vec_normalize,
+)
 
 from rlgates.agents.sequences.rollouts import SequenceRollouts
 from rlgates.agents.sequences.tensor_vec_env import TensorVecEnv, is_tensor_env
@@ -67,11 +73,13 @@ class PolicyEvaluation(NamedTuple):
         return ("return", "length", *self.metrics)
 
     def estimate(self, name: str) -> Estimate:
-        """Mean and 95 % interval of one of `names`; equal values have equal intervals.
+        """Mean and 95 % interval of one of `names`, or of "success"; equal values, equal intervals.
 
         Raises:
             ValueError: an unknown name; the message names the nearest.
         """
+        if name == "success" and "is_success" in self.metrics:
+            name = "is_success"
         check_choice("number of an evaluation", name, self.names)
         values = {**self.metrics, "return": self.returns, "length": self.lengths}[name]
         return _estimate(values[~np.isnan(values)])
@@ -110,8 +118,9 @@ def evaluate_policy(
     Each environment of a vectorized one runs a number of episodes that is fixed beforehand, so
     that short episodes do not count more. Recurrent states are carried along and reset where an
     episode starts. Pass separate environments, because they are reset. With a `Monitor`, returns
-    and lengths are those it recorded, before other wrappers changed the rewards. Set `training`
-    of a `VecNormalize` to False.
+    and lengths are those it recorded, before other wrappers changed the rewards; without, returns
+    are of the rewards before a `VecNormalize` scaled them. Set its `training` to False, or its
+    statistics move on.
 
     Args:
         model: of rlgates or sb3-contrib, or any object with their `predict`. A maskable one gets
@@ -160,6 +169,7 @@ def _run_episodes(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """The environment and the last info of every episode, with `r` and `l` in `episode`."""
     monitored = is_vecenv_wrapped(env, VecMonitor) or env.env_is_wrapped(Monitor)[0]
+    normalize = unwrap_vec_normalize(env)
     takes_masks = "action_masks" in inspect.signature(model.predict).parameters
     masked = takes_masks and is_masking_supported(env)
     returns, lengths = np.zeros(env.num_envs), np.zeros(env.num_envs)
@@ -175,7 +185,9 @@ def _run_episodes(
             **masks,
         )
         observations, rewards, episode_starts, infos = env.step(actions)
-        returns += rewards
+        returns += (
+            normalize.get_original_reward() if normalize and normalize.norm_reward else rewards
+        )
         lengths += 1
         for index in np.flatnonzero(episode_starts).tolist():
             info = infos[index]

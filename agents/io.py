@@ -13,6 +13,7 @@ from rlgates.agents.files.models import pack_model, reading, saving
 from rlgates.agents.files.normalize import restore_normalize
 from rlgates.agents.ppo import RecurrentPPO
 from rlgates.agents.sequences.rollouts import SequenceRollouts
+from rlgates.errors import check_flag
 
 __all__ = ["convert", "load_vec_normalize"]
 
@@ -85,17 +86,20 @@ def _unpickled(path: Path) -> Any:
         raise ValueError(f"{path} is no pickle: {error}.") from error
 
 
-def load_vec_normalize(path: str | Path, env: VecEnv) -> VecNormalize:
+def load_vec_normalize(path: str | Path, env: VecEnv, *, training: bool = True) -> VecNormalize:
     """`env` with the observations and rewards normalized as they were for a saved agent.
 
         env = load_vec_normalize("agent.rlgates", make_vec_env("CartPole-v1", 8))
         model = RecurrentPPO.load("agent.rlgates", env)
 
-    Set `training` and `norm_reward` to False for an evaluation, as in SB3.
+    As it stands it is for further training: every step moves the statistics, and rewards are
+    scaled. For an evaluation, pass `training=False`.
 
     Args:
         path: a file of the safe format whose agent had a VecNormalize.
         env: environments with the observations of the agent.
+        training: False for `training` and `norm_reward` of False, which an evaluation needs; else
+            both are as they were saved.
 
     Raises:
         ValueError: the file is not of the safe format, is damaged, or holds no statistics; they
@@ -104,4 +108,7 @@ def load_vec_normalize(path: str | Path, env: VecEnv) -> VecNormalize:
     """
     with archive.opened(path, safe=True) as (found, file), reading(found):
         assert file is not None
-        return restore_normalize(*archive.unpack(file), env)
+        wrapped = restore_normalize(*archive.unpack(file), env)
+    if not check_flag("training", training):
+        wrapped.training = wrapped.norm_reward = False
+    return wrapped

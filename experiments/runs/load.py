@@ -49,9 +49,7 @@ class LoadedRun:
         """Environments with the statistics of the agent, if it has some."""
         if isinstance(self.config, AgentConfig) or not self.config.normalize:
             return env
-        wrapped = load_vec_normalize(self.file, env)
-        wrapped.training = wrapped.norm_reward = False
-        return wrapped
+        return load_vec_normalize(self.file, env, training=False)
 
     def evaluate(
         self, episodes: int, seed: int | None = None, deterministic: bool | None = None

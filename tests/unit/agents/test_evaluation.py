@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from sb3_contrib import MaskablePPO
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
 from support.toys import model, toy
 
 from rlgates import MaskableRecurrentPPO
@@ -88,6 +88,20 @@ def test_returns_are_those_of_a_monitor() -> None:
     assert inside.returns.tolist() == [4, 4]
     assert outside.returns.tolist() == [8, 8]
     assert evaluate_policy(Counting(), VecMonitor(batch(4)), 2).returns.tolist() == [4, 4]
+
+
+def test_returns_are_those_before_normalization() -> None:
+    env = VecNormalize(batch(4, 4), norm_obs=False, training=False)
+    assert evaluate_policy(Counting(), env, 2).returns.tolist() == [4, 4]
+    env.norm_reward = False
+    assert evaluate_policy(Counting(), env, 2).returns.tolist() == [4, 4]
+
+
+def test_success_has_two_names() -> None:
+    evaluation = evaluate_policy(Counting(), batch(4), 2)
+    assert evaluation.estimate("success") == evaluation.success
+    with pytest.raises(ValueError, match="unknown number of an evaluation 'success'"):
+        PolicyEvaluation(np.zeros(1), np.ones(1), {}).estimate("success")
 
 
 def test_one_gymnasium_environment() -> None:

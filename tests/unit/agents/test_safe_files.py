@@ -247,6 +247,16 @@ def test_statistics_that_are_absent_or_do_not_fit_are_refused(tmp_path: Path) ->
         load_vec_normalize(tmp_path / "normalized", toy(spaces.Box(-1, 1, (5,))))
 
 
+def test_statistics_for_an_evaluation_do_not_move(tmp_path: Path) -> None:
+    model(VecNormalize(toy())).learn(64).save(tmp_path / "agent.rlgates")
+    for training in (True, False):
+        env = load_vec_normalize(tmp_path / "agent.rlgates", toy(), training=training)
+        assert (env.training, env.norm_reward) == (training, training)
+        before = env.obs_rms.count
+        env.reset()
+        assert (env.obs_rms.count > before) is training
+
+
 def test_statistics_that_are_left_out_are_named(tmp_path: Path) -> None:
     model(VecNormalize(toy())).save(tmp_path / "agent", format="safe")
     for env in (None, toy()):
