@@ -272,7 +272,9 @@ class Core(nn.Module):
         def initial() -> Tensor | None:
             return None if self._begins_at_zero(layer) else self._initial(layer, x.shape[1])
 
-        return kernels.LayerRequest(cell, x, state, episode_starts, initial, self._backend)
+        return kernels.LayerRequest(
+            cell, x, state, episode_starts, initial, self._backend, self.name
+        )
 
     def _is_plain_layer(self) -> bool:
         """Whether a call runs one layer and nothing else: no hook, no compiled code, no check."""

@@ -39,6 +39,7 @@ class LayerRequest(NamedTuple):
         episode_starts: (T, B) bool, true where an episode starts; None for nowhere.
         initial: gives the state there, (B, S), or None for zeros.
         backend: one of `BACKENDS`.
+        name: of the core, for messages.
     """
 
     layer: Layer
@@ -47,6 +48,7 @@ class LayerRequest(NamedTuple):
     episode_starts: Tensor | None
     initial: Callable[[], Tensor | None]
     backend: str
+    name: str
 
 
 class LayerCall(NamedTuple):
@@ -300,7 +302,7 @@ def _call_unsupported_reason(call: LayerCall) -> str | None:
 
 
 def _call(request: LayerRequest) -> LayerCall:
-    layer, x, state, episode_starts, initial, _ = request
+    layer, x, state, episode_starts, initial, _, _ = request
     if x.is_cpu and torch.is_autocast_enabled("cpu"):  # the kernels compute in float32 all the same
         with torch.autocast("cpu", enabled=False):
             spec = layer.recurrence()
@@ -335,7 +337,7 @@ def run(request: LayerRequest) -> Result | None:
     slow = backend == "auto" and missed
     if slow and not torch.compiler.is_compiling():
         how = "slower" if isinstance(call.spec, AllSteps) else "several times slower"
-        _log_once(chosen.backend, how, fastest, chosen.passed_over[fastest])
+        _log_once(request.name, chosen.backend, how, fastest, chosen.passed_over[fastest])
     if chosen.backend == "plain":
         return None
     return Result(*_BACKENDS[type(call.spec)][chosen.backend].run(call), chosen.backend)
@@ -482,6 +484,7 @@ def ppo_losses_of_cores(
 
 
 @cache
-def _log_once(backend: str, how: str, faster: str, reason: str) -> None:
-    running = "the plain loop" if backend == "plain" else f"the {backend} backend"
-    _logger.warning("%s runs, %s than %s code: %s.", running, how, faster, reason)
+def _log_once(name: str, backend: str, how: str, faster: str, reason: str) -> None:
+    where = "plain PyTorch loop" if backend == "plain" else f"{backend} backend"
+    message = "core %r runs in the %s, %s than %s code: %s."
+    _logger.warning(message, name, where, how, faster, reason)
