@@ -33,7 +33,7 @@ def unknown_choice(
     choices = list(allowed)
     belongs = f" It belongs to {', '.join(owners)}." if owners else suggestion(value, choices)
     mark = "; " if any(", " in choice for choice in choices) else ", "
-    listed = mark.join(choices) if choices else "none"
+    listed = mark.join(choice or "''" for choice in choices) if choices else "none"
     return ValueError(f"unknown {kind} {value!r}.{belongs} Allowed: {listed}.")
 
 

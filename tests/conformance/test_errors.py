@@ -19,7 +19,7 @@ from rlgates.gates import Gate
 @pytest.mark.parametrize(
     ("name", "size", "options", "error", "message"),
     [
-        ("ru", 4, {}, ValueError, r"unknown gate 'ru'\. Allowed: , c, u, "),
+        ("ru", 4, {}, ValueError, r"unknown gate 'ru'\. Allowed: '', c, u, "),
         ("", 0, {}, ValueError, "hidden_size must be at least 1, got 0"),
         ("", True, {}, TypeError, r"hidden_size must be an integer, got True \(bool\)"),
         ("", 1.5, {}, TypeError, r"hidden_size must be an integer, got 1\.5 \(float\)"),
