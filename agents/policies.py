@@ -249,8 +249,8 @@ class MlpLstmPolicy(SequencePolicy):
         """As in sb3-contrib; without a `state`, start from the core's initial state.
 
         Raises:
-            ValueError: an observation or a state is not finite, or the weights are not; a pair of
-                observation and info.
+            ValueError: an observation or a state is not finite, or the weights are not; a state of
+                another number of environments; a pair of observation and info.
         """
         if isinstance(observation, tuple):
             raise ValueError(
@@ -272,6 +272,8 @@ class MlpLstmPolicy(SequencePolicy):
             with torch.no_grad():
                 pair = self.lstm_actor.initial_state(len(first))
             state = tuple(half.cpu().numpy() for half in pair)
+        if state:
+            _check_state(state, _count(observation, self.observation_space))
         if episode_start is not None and state:
             _check_starts(episode_start, np.shape(state[0])[1:2])
         return super().predict(observation, state, episode_start, deterministic)
@@ -370,6 +372,22 @@ def _check_starts(episode_start: Any, shape: tuple[int, ...]) -> None:
         raise TypeError(f"episode_start must be true or false, got {episode_start!r}.")
     if shape and starts.size != shape[0]:
         raise ValueError(f"episode_start must be {shape}, got {starts.shape}.")
+
+
+def _count(observation: Any, space: spaces.Space[Any]) -> int | None:
+    """Of how many environments an observation is; None where it does not fit the space."""
+    if isinstance(observation, dict) and isinstance(space, spaces.Dict):
+        name, observation = next(iter(observation.items()))
+        space = space.spaces.get(name, space)
+    shape, axes = np.shape(observation), len(space.shape or ())
+    return {axes: 1, axes + 1: (shape or (1,))[0]}.get(len(shape))
+
+
+def _check_state(state: Any, count: int | None) -> None:
+    """Raise unless both halves, (num_layers, B, ...), are of `count` environments."""
+    for half in state:
+        if count is not None and np.ndim(half) > 1 and (given := np.shape(half)[1]) != count:
+            raise ValueError(f"state must be for {count} environments, got {given}.")
 
 
 def _check_finite(name: str, values: Any) -> None:

@@ -59,6 +59,24 @@ def test_a_class_works_with_the_unmodified_algorithm(name: str) -> None:
     assert not torch.equal(before, parameters(agent))
 
 
+@pytest.mark.parametrize("space", [BOX, spaces.Discrete(3), spaces.Dict(a=BOX)], ids=str)
+def test_a_state_of_other_environments_is_refused(space: spaces.Space[Any]) -> None:
+    name = "MultiInputLstmPolicy" if isinstance(space, spaces.Dict) else "MlpLstmPolicy"
+    env = toy(space)
+    agent = model(env, name)
+    obs = env.reset()
+    one = {"a": obs["a"][0]} if isinstance(obs, dict) else obs[0]
+    _, four = agent.predict(obs)
+    _, single = agent.predict(one)
+    agent.predict(one, single)
+    for count in (1, 2, 3):
+        state = tuple(half[:, :count] for half in four)
+        with pytest.raises(ValueError, match=f"state must be for 4 environments, got {count}"):
+            agent.predict(obs, state)
+    with pytest.raises(ValueError, match="state must be for 1 environments, got 4"):
+        agent.predict(one, four)
+
+
 def with_core(name: str, critic: str) -> dict[str, Any]:
     """Two layers of a core, small enough; sizes that all heads and halves divide."""
     sizes = {"lstm_hidden_size": 6, "n_lstm_layers": 2, "core_kwargs": small(name)}
