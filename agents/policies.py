@@ -64,7 +64,8 @@ class MlpLstmPolicy(SequencePolicy):
 
     Raises:
         ValueError: an unknown core or option (the message names the nearest), a size below 1,
-            `shared_lstm` together with `enable_critic_lstm`.
+            `shared_lstm` together with `enable_critic_lstm`; choices that do not start at 0, or
+            MultiDiscrete ones of several axes.
     """
 
     default_extractor: ClassVar[type[BaseFeaturesExtractor]] = FlattenExtractor
@@ -107,6 +108,8 @@ class MlpLstmPolicy(SequencePolicy):
             if not isinstance(given[name], Mapping | None):
                 raise TypeError(f"{name} must be a dictionary or None, got {given[name]!r}.")
         check_number("log_std_init", log_std_init)
+        _check_choices("action space", action_space, "Action")
+        _check_choices("observation space", observation_space, "Observation")
         _check_net_arch(net_arch)
         _check_classes(activation_fn, features_extractor_class, optimizer_class)
         core = core_name(core)
@@ -363,6 +366,19 @@ def _check_classes(activation_fn: Any, extractor: Any, optimizer: Any) -> None:
             raise TypeError(f"{name} must be a class, got {maker!r}.")
     if isinstance(optimizer, type) and issubclass(optimizer, torch.optim.LBFGS):
         raise TypeError("optimizer_class must step without a closure, which LBFGS needs.")
+
+
+def _check_choices(name: str, space: Any, kind: str) -> None:
+    """Raise ValueError for choices that do not start at 0, or are not in one row."""
+    if isinstance(space, spaces.Dict):
+        for key, part in space.spaces.items():
+            _check_choices(f"{name} {key!r}", part, kind)
+    wrapper = f"gymnasium.wrappers.Transform{kind}"
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) and np.any(space.start):
+        raise ValueError(f"the {name} must start at 0, got {space}: shift it in a {wrapper}.")
+    if isinstance(space, spaces.MultiDiscrete) and len(space.shape) != 1:
+        shape = space.shape
+        raise ValueError(f"the {name} must have one axis, got {shape}: flatten it in a {wrapper}.")
 
 
 def _check_starts(episode_start: Any, shape: tuple[int, ...]) -> None:

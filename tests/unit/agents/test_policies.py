@@ -77,6 +77,23 @@ def test_a_state_of_other_environments_is_refused(space: spaces.Space[Any]) -> N
         agent.predict(one, four)
 
 
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (spaces.Discrete(3, start=1), r"must start at 0, got Discrete\(3, start=1\)"),
+        (spaces.MultiDiscrete([2, 3], start=[0, 1]), "must start at 0"),
+        (spaces.MultiDiscrete([[2, 3], [4, 5]]), "must have one axis"),
+    ],
+)
+def test_choices_that_no_policy_reads_are_refused(space: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"the action space {message}.*TransformAction"):
+        MlpLstmPolicy(BOX, space, lambda _: 1e-3)
+    with pytest.raises(ValueError, match=f"the observation space {message}.*TransformObservation"):
+        model(toy(space))
+    with pytest.raises(ValueError, match=f"the observation space 'a' {message}"):
+        model(toy(spaces.Dict(a=space)), "MultiInputLstmPolicy")
+
+
 def with_core(name: str, critic: str) -> dict[str, Any]:
     """Two layers of a core, small enough; sizes that all heads and halves divide."""
     sizes = {"lstm_hidden_size": 6, "n_lstm_layers": 2, "core_kwargs": small(name)}
