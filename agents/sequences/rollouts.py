@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import sys
 import warnings
 import zipfile
 import zlib
@@ -74,6 +75,17 @@ _LOAD_ERRORS = (
     AssertionError,
     RuntimeError,
 )
+
+
+def _callers_level() -> int:
+    """The `stacklevel` of warnings, in the calling function, that shows the caller of an agent."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith(_LIBRARIES):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+_LIBRARIES = ("rlgates.agents.", "sb3_contrib.", "stable_baselines3.")
 
 
 def check_learning(callback: Any, log_interval: Any, *flags: Any) -> None:
@@ -162,7 +174,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
         )
         if warning != self._last_warning and self.ranks.is_first:
             self._last_warning = warning
-            warnings.warn(warning, stacklevel=5)
+            warnings.warn(warning, stacklevel=_callers_level())
 
     def _check_construction(
         self, policy: Any, env: Any, policy_kwargs: Any, verbose: Any, device: Any

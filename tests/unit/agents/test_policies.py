@@ -30,6 +30,7 @@ from support.toys import (
 from torch import Tensor, nn
 
 from rlgates import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy, RecurrentA2C, RecurrentPPO
+from rlgates.agents import MaskableRecurrentPPO
 from rlgates.agents.encoders import GridEncoder
 from rlgates.agents.sequences.policy import CONTRIB_METHODS, Latents
 
@@ -92,6 +93,18 @@ def test_choices_that_no_policy_reads_are_refused(space: Any, message: str) -> N
         model(toy(space))
     with pytest.raises(ValueError, match=f"the observation space 'a' {message}"):
         model(toy(spaces.Dict(a=space)), "MultiInputLstmPolicy")
+
+
+@pytest.mark.parametrize("algorithm", [RecurrentPPO, MaskableRecurrentPPO])
+def test_a_warning_of_minibatches_points_at_the_caller(algorithm: Any) -> None:
+    with pytest.warns(UserWarning, match="batch_size = 24 does not divide") as caught:
+        agent = algorithm("MlpLstmPolicy", toy(), n_steps=16, batch_size=24)
+    assert caught[0].filename == __file__
+    agent.batch_size = 23
+    masking = {"use_masking": False} if algorithm is MaskableRecurrentPPO else {}
+    with pytest.warns(UserWarning, match="batch_size = 23 does not divide") as caught:
+        agent.learn(0, **masking)
+    assert caught[0].filename == __file__
 
 
 def with_core(name: str, critic: str) -> dict[str, Any]:
