@@ -1,11 +1,26 @@
-"""`python -m rlgates`: the `rlgates` command, as a module that torchrun can start.
+"""`rlgates`, and `python -m rlgates`, which torchrun can start: the command line.
 
 It stands above all floors of the house: nothing imports it, and it imports the command line alone.
 """
 
 import sys
 
-from rlgates.experiments.cli.main import main
+
+def main() -> int:
+    """Run the command line of this process, or say which package it lacks."""
+    try:
+        from rlgates.experiments.cli.main import main as run
+    except ModuleNotFoundError as error:
+        package = (error.name or "rlgates").partition(".")[0]
+        if package == "rlgates":
+            raise
+        sys.stderr.write(
+            f"rlgates: error: the command needs {package}: install rlgates with its extra "
+            "[experiments].\n"
+        )
+        return 2
+    return run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -53,7 +53,7 @@ def read_config_file(path: Path) -> RunConfig:
     `GymConfig`; what is missing has its default, and "None" stands for None.
 
     Raises:
-        ValueError: another type of file, no TOML, an unknown field (the nearest is named), no
+        ValueError: another type of file, invalid TOML, an unknown field (the nearest is named), no
             manifest of this version.
         FileNotFoundError: there is no such file.
     """
@@ -69,7 +69,7 @@ def read_config_file(path: Path) -> RunConfig:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is no TOML: {error}") from error
+        raise ValueError(f"{path} is not valid TOML: {error}") from error
     base = default_config(values.get("env", AgentConfig.env))
     known = [item.name for item in fields(base)]
     for name in values:

@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ from typing import Annotated, Any
 import tyro
 
 import rlgates
-from rlgates.errors import check_seeds
+from rlgates.errors import check_choice, check_seeds
 from rlgates.experiments.cli import studies as study_commands
 from rlgates.experiments.cli import train as train_commands
 from rlgates.experiments.cli.bench import bench
@@ -44,6 +45,10 @@ from rlgates.registry import CORES, core_names
 
 PresetName = Annotated[str, tyro.conf.arg(metavar="{" + ",".join(train_commands.ALL_PRESETS) + "}")]
 ConfigFile = Annotated[Path | None, tyro.conf.arg(name="config")]
+DESCRIPTION = (
+    "Memory cores for agents: train them, compare them, draw the curves. "
+    "`rlgates --version` prints the version."
+)
 NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -74,22 +79,21 @@ def _main(words: list[str]) -> int:
         print(f"rlgates {rlgates.__version__}")
         return FINISHED
     try:
-        words = [_current_option(word) for word in _current_command(words)]
+        words = [_current_option(word) for word in _current_command(words or ["--help"])]
         if processes() > 1 and words[:1] and words[0] not in TOGETHER:
             raise ValueError(
-                f"{words[0]} is no work for {processes()} processes: start it without torchrun. "
-                f"Those that are: {', '.join(TOGETHER)}."
+                f"{words[0]} cannot run in {processes()} processes: start it without torchrun. "
+                f"Those that can: {', '.join(TOGETHER)}."
             )
         _check_values(words)
         if words[:1] and words[0] in MAIN and {"-h", "--help"} & {*words}:
             print(short_help(words[0], _base(words)))
             return FINISHED
         words = ["--help" if word == "--help-all" else word for word in words]
-        code: int = _app(words).cli(
-            prog="rlgates",
-            description="Memory cores for agents: train them, compare them, draw the curves.",
-            args=words,
-        )
+        app = _app(words)
+        if words[:1] and not words[0].startswith("-"):
+            check_choice("command", words[0], app._subcommands)
+        code: int = app.cli(prog="rlgates", description=DESCRIPTION, args=words)
         return code
     except BrokenPipeError:
         raise
@@ -139,7 +143,7 @@ def _current_option(word: str) -> str:
 
 def _check_values(words: Sequence[str]) -> None:
     """Raise ValueError for an option of `WITH_VALUES` without one."""
-    for word, following in zip(words, [*words[1:], "--"], strict=True):
+    for word, following in pairwise([*words, "--"]):
         if word in WITH_VALUES and following.startswith("--"):
             raise ValueError(f"{word} needs one value or more; leave it out for the default.")
 
@@ -169,6 +173,8 @@ def _task_base(words: Sequence[str]) -> TaskConfig:
 def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
     """The commands; their defaults depend on the preset or task in `words`."""
     base = train_commands.train_base(words)
+    if words[:1] == ["train"]:
+        train_commands.check_options(words, base)
     demo_base = find_preset("demo-smoke" if "--smoke" in words else "demo")
     app = tyro.extras.SubcommandApp()
 
@@ -295,6 +301,10 @@ def _gates(
     from rlgates.experiments.runs.files import check_folder
 
     check_folder("to", to.parent)
+    if not folders:
+        raise ValueError(
+            "name one or more run folders, such as runs/PassiveMatch-15-30-15-ur_lstm/seed-0."
+        )
     if not draw_runs(folders, to):
         raise ValueError("none of these runs has a core with forget gates.")
     print(to)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,7 @@ def train_base(words: Sequence[str]) -> TrainConfig:
     except argparse.ArgumentError as error:
         raise ValueError(f"{error}.") from error
     base: TrainConfig = ALL_PRESETS.get(known.preset or "default", AgentConfig())
+    source = f"the preset {known.preset!r}" if known.preset in ALL_PRESETS else known.config
     if known.config is not None:
         if known.preset is not None:
             raise ValueError("--config and --preset exclude each other: choose one.")
@@ -56,12 +57,42 @@ def train_base(words: Sequence[str]) -> TrainConfig:
             raise ValueError(f"{known.config} is of a run of `rlgates task`, not of `train`.")
         base = read
     env_id = known.env or base.env
-    return base if _fit(base, env_id) else default_config(env_id)
+    if _fit(base, env_id):
+        return base
+    if source is not None:
+        raise _misfit(source, base, env_id)
+    return default_config(env_id)
 
 
 def _fit(config: TrainConfig, env_id: str) -> bool:
     """Whether an environment can be trained with such a config; any can with that of its run."""
     return env_id == config.env or isinstance(config, GymConfig) == GymConfig.takes(env_id)
+
+
+def _misfit(source: str, config: TrainConfig, env_id: str) -> ValueError:
+    """The error for settings of another kind of environment."""
+    return ValueError(
+        f"{source} is for {config.env}, and {env_id} has other settings: "
+        f"`rlgates train --env {env_id} --help` shows them."
+    )
+
+
+def check_options(words: Sequence[str], base: TrainConfig) -> None:
+    """Raise ValueError for an option of `train ...` that is for the other kind of environment."""
+    other, envs = (
+        (AgentConfig, "the environments of rlgates")
+        if isinstance(base, GymConfig)
+        else (GymConfig, "environments of other packages")
+    )
+    foreign = {item.name for item in fields(other)} - {item.name for item in fields(base)}
+    for word in words:
+        option = word.partition("=")[0]
+        name = option.removeprefix("--").removeprefix("no-").replace("-", "_")
+        if option.startswith("--") and name in foreign:
+            raise ValueError(
+                f"{option} is for {envs} alone: `rlgates train --env ID --help-all` lists the "
+                "options for an environment."
+            )
 
 
 def find_preset(name: str) -> TrainConfig:
@@ -114,7 +145,7 @@ def init(
     config = find_preset(preset or "default")
     if env is not None and env != config.env:
         if preset is not None and not _fit(config, env):
-            raise ValueError(f"the preset {preset!r} is for {config.env}, not for {env}.")
+            raise _misfit(f"the preset {preset!r}", config, env)
         config = replace(config, env=env) if preset is not None else default_config(env)
     if isinstance(config, GymConfig):
         config = config.resolved()

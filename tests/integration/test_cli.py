@@ -47,6 +47,15 @@ def test_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert printed.startswith(f"usage: rlgates {command}".rstrip())
 
 
+def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main([])
+    assert end.value.code == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("usage: rlgates ")
+    assert "--version" in printed
+
+
 def test_ctrl_c_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(name: str) -> None:
         try:
@@ -136,6 +145,8 @@ def test_output_may_be_closed_at_any_time(words: list[str]) -> None:
         ("film nowhere --out /proc/film.gif", "out /proc cannot be written to: "),
         ("film nowhere --fps nan", "fps must be finite and above 0, got nan."),
         ("gates nowhere --to /proc/gates.png", "to /proc cannot be written to: "),
+        ("trian --core lstm", "unknown command 'trian'. Did you mean 'train'?"),
+        ("gates", "name one or more run folders, such as runs/"),
         ("sweep", "the name of a study is needed; rlgates sweep --list shows all."),
         ("sweep musik", "unknown study 'musik'. Did you mean 'music'?"),
         ("figures --results nowhere", "no results in nowhere"),

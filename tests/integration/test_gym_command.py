@@ -389,9 +389,24 @@ def test_a_file_of_a_few_lines_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
         ("train --config none.toml", "there is no file none.toml; `rlgates init` writes one."),
         ("train --config guess_module.py", "a config is a .toml or a run's manifest.json"),
         ("train --config bad.toml", "unknown field of bad.toml 'gama'. Did you mean 'gamma'?"),
-        ("train --config worse.toml", "worse.toml is no TOML"),
+        ("train --config worse.toml", "worse.toml is not valid TOML"),
         ("train --config bad.toml --preset demo", "--config and --preset exclude each other"),
         ("init --env CartPole-v1 --preset demo", "the preset 'demo' is for"),
+        (
+            "train --preset tmaze --env CartPole-v1",
+            "the preset 'tmaze' is for rlgates/PassiveTMaze-v0, and CartPole-v1 has other settings",
+        ),
+        (
+            "train --env rlgates/PassiveMatch-v0 --preset cartpole_novel",
+            "the preset 'cartpole_novel' is for CartPole-v1, and rlgates/PassiveMatch-v0 has other",
+        ),
+        ("train --config good.toml --env CartPole-v1", "good.toml is for rlgates/PassiveMatch-v0"),
+        (
+            "train --env CartPole-v1 --n-minibatches 5",
+            "--n-minibatches is for the environments of rlgates alone",
+        ),
+        ("train --batch-size=5", "--batch-size is for environments of other packages alone"),
+        ("train --no-normalize", "--no-normalize is for environments of other packages alone"),
         ("init bad.toml", "bad.toml exists already"),
         ("eval .", ". holds no run"),
         ("export .", ". holds no run"),
@@ -402,6 +417,7 @@ def test_what_is_wrong_is_said_before_any_work(
     line: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     Path("bad.toml").write_text("gama = 0.9\n")
+    Path("good.toml").write_text("gamma = 0.9\n")
     Path("worse.toml").write_text("gamma 0.9\n")
     before = sorted(tmp_path.iterdir())
     assert main(line.split()) == 2

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,20 @@ def test_each_floor_stands_without_the_ones_above(code: str, absent: list[str]) 
     command = [sys.executable, "-c", WITHOUT + code, *absent]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("missing", ["tyro", "matplotlib", "stable_baselines3"])
+def test_the_command_names_the_extra_that_it_needs(missing: str) -> None:
+    code = "from rlgates.__main__ import main; sys.exit(main())"
+    command = [sys.executable, "-c", WITHOUT + code, missing]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 2
+    assert run.stderr == (
+        f"rlgates: error: the command needs {missing}: install rlgates with its extra "
+        "[experiments].\n"
+    )
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {"rlgates": "rlgates.__main__:main"}
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_other_commands_are_refused(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert main(["sweep", "learning"]) == 2
-    assert "sweep is no work for 4 processes" in capsys.readouterr().err
+    assert "sweep cannot run in 4 processes" in capsys.readouterr().err
 
 
 def torchrun(size: int, arguments: list[str], **options: Any) -> subprocess.Popen[str]:
