@@ -13,6 +13,18 @@ class TrainingDiverged(ValueError):
     """Training diverged: a gradient or a loss is not finite."""
 
 
+class UnknownCore(ValueError):
+    """A name that no core has.
+
+    Attributes:
+        brief: the message without the names of all cores and gates.
+    """
+
+    def __init__(self, message: str, brief: str = "") -> None:
+        super().__init__(message)
+        self.brief = brief or message
+
+
 def suggestion(value: object, choices: Iterable[str], most: int = 1) -> str:
     """` Did you mean ...?` with up to `most` of the nearest choices; empty if none is near."""
     folded = {choice.lower(): choice for choice in choices}

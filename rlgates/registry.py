@@ -44,6 +44,7 @@ from rlgates.cores.xlstm import MLSTM, SLSTM
 from rlgates.errors import (
     MAX_DEPTH,
     MAX_WIDTH,
+    UnknownCore,
     check_choice,
     check_flag,
     check_size,
@@ -522,11 +523,12 @@ def _rows(name: str) -> tuple[CoreRow, str]:
     check_text("core", name)
     if ALIASES.get(name, name) not in names:
         prefixes = ", ".join(f"{gate}_" for gate in GATES if gate)
-        raise ValueError(
-            f"unknown core {name!r}.{suggestion(name, (*names, *ALIASES), most=3)} "
-            f"Cores: {', '.join(CORES)}. Gates to put before most of them: {prefixes}. "
+        brief = f"unknown core {name!r}.{suggestion(name, (*names, *ALIASES), most=3)}"
+        raise UnknownCore(
+            f"{brief} Cores: {', '.join(CORES)}. Gates to put before most of them: {prefixes}. "
             "rlgates.list_cores() gives all names. A core or gate of your own has to be registered "
-            "first (rlgates.register_core, rlgates.register_gate): import the module that does so."
+            "first (rlgates.register_core, rlgates.register_gate): import the module that does so.",
+            brief,
         )
     core, gate = names[ALIASES.get(name, name)]
     return CORES[core], gate

@@ -22,6 +22,7 @@ from rlgates.experiments.configs.base import (
 )
 from rlgates.experiments.configs.docs import field_docs
 from rlgates.experiments.configs.gym import GymConfig
+from rlgates.experiments.configs.modules import without_module
 from rlgates.experiments.runs.folder import read_config
 
 TrainConfig = AgentConfig | GymConfig
@@ -53,8 +54,8 @@ def read_config_file(path: Path) -> RunConfig:
     `GymConfig`; what is missing has its default, and "None" stands for None.
 
     Raises:
-        ValueError: another type of file, invalid TOML, an unknown field (the nearest is named), no
-            manifest of this version.
+        ValueError: another type of file, invalid TOML, an unknown field (the nearest is named), an
+            invalid value, no manifest of this version.
         FileNotFoundError: there is no such file.
     """
     if path.suffix not in (".toml", ".json"):
@@ -75,8 +76,13 @@ def read_config_file(path: Path) -> RunConfig:
     for name in values:
         if name not in known:
             raise unknown_choice(f"field of {path}", name, known)
+    if isinstance(values.get("core"), str):
+        values["core"] = without_module(values["core"])
     words = [word for name, value in values.items() for word in _words(name, value)]
-    config: TrainConfig = tyro.cli(type(base), args=words, default=base, prog=str(path))
+    try:
+        config: TrainConfig = tyro.cli(type(base), args=words, default=base, prog="rlgates train")
+    except SystemExit as end:  # tyro has said what is wrong
+        raise ValueError(f"{path} has an invalid value: see above.") from end
     return over_base(base, config)
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import tyro
 
 import rlgates
-from rlgates.errors import check_choice, check_seeds
+from rlgates.errors import UnknownCore, check_choice, check_seeds
 from rlgates.experiments.cli import studies as study_commands
 from rlgates.experiments.cli import train as train_commands
 from rlgates.experiments.cli.bench import bench
@@ -35,6 +35,7 @@ from rlgates.experiments.cli.together import TOGETHER, only_first_prints, proces
 from rlgates.experiments.configs.agent import SUCCESS_THRESHOLD, AgentConfig
 from rlgates.experiments.configs.base import Pairs
 from rlgates.experiments.configs.gym import GymConfig
+from rlgates.experiments.configs.modules import without_module
 from rlgates.experiments.configs.presets import preset as find_preset
 from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.configs.tiers import Tier, over_tier, tier_base
@@ -80,6 +81,7 @@ def _main(words: list[str]) -> int:
         return FINISHED
     try:
         words = [_current_option(word) for word in _current_command(words or ["--help"])]
+        words = _import_core(words)
         if processes() > 1 and words[:1] and words[0] not in TOGETHER:
             raise ValueError(
                 f"{words[0]} cannot run in {processes()} processes: start it without torchrun. "
@@ -97,6 +99,13 @@ def _main(words: list[str]) -> int:
         return code
     except BrokenPipeError:
         raise
+    except UnknownCore as error:
+        print(
+            f"rlgates: error: {error.brief} `rlgates cores` lists them; one of your own has the "
+            "module that registers it in front, as in my_module:my_core.",
+            file=sys.stderr,
+        )
+        return WRONG
     except (ValueError, OSError) as error:
         print(f"rlgates: error: {error}", file=sys.stderr)
         return WRONG
@@ -139,6 +148,21 @@ def _current_option(word: str) -> str:
         return word
     print(f"rlgates: warning: {name} is now {RENAMED_OPTIONS[option]}", file=sys.stderr)
     return RENAMED_OPTIONS[option] + equals + value
+
+
+def _import_core(words: Sequence[str]) -> list[str]:
+    """The command line with `my_core` for `--core my_module:my_core`; imports the module."""
+    if words[0] not in ("train", "demo", "task"):
+        return [*words]
+    imported = []
+    for before, word in pairwise(["", *words]):
+        option, equals, value = word.partition("=")
+        if before == "--core":
+            word = without_module(word)
+        elif option == "--core" and equals:
+            word = f"--core={without_module(value)}"
+        imported.append(word)
+    return imported
 
 
 def _check_values(words: Sequence[str]) -> None:
@@ -338,7 +362,8 @@ def _play(
     The window shows the observation of the agent. R starts the next episode, Q or Esc quits.
 
     Args:
-        env: environment id, such as rlgates/PassiveMatch-v0.
+        env: environment id, such as rlgates/PassiveMatch-v0; one of your own has the module that
+            registers it in front, as in my_module:me/Env-v0.
         env_settings: settings of the environment.
         preset: published settings of the environment, which env-settings override.
         seed: seed of the first episode; random by default.

@@ -25,6 +25,7 @@ from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.gym_presets import GYM_PRESETS
 from rlgates.experiments.configs.presets import PRESETS
 from rlgates.experiments.configs.task import TaskConfig
+from rlgates.registry import core_modules
 
 if TYPE_CHECKING:
     from rlgates.experiments.runs.jobs import JobResult
@@ -110,7 +111,9 @@ def run_seeds(config: TrainConfig | TaskConfig) -> list[JobResult]:
     from rlgates.experiments.sweep.workers import run_all
 
     with process_group(config.device):
-        return run_all([Job(config, seed) for seed in config.seeds], config.jobs)
+        modules = tuple(core_modules(config.core))
+        jobs = [Job(config, seed, modules=modules) for seed in config.seeds]
+        return run_all(jobs, config.jobs)
 
 
 def train(base: TrainConfig, config: TrainConfig) -> int:

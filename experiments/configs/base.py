@@ -110,7 +110,8 @@ class RunConfig:
     stop_field: ClassVar[str] = ""
 
     core: str = "ur_lstm"
-    """Memory core; `rlgates cores` lists them."""
+    """Memory core; `rlgates cores` lists them. One of your own has the module that registers it in
+    front, as in my_module:my_core."""
     core_options: Pairs = field(default_factory=dict)
     """Options of the core, in place of those of the preset or tier; NAME= removes one."""
     hidden_size: int = 64

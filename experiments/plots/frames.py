@@ -13,6 +13,7 @@ from rlgates.envs import ENVS
 from rlgates.envs.adapters import minigrid
 from rlgates.envs.render.frames import draw
 from rlgates.errors import suggestion
+from rlgates.experiments.configs.modules import without_module
 
 Image = np.ndarray[Any, Any]
 """uint8 (height, width, 3)."""
@@ -24,7 +25,8 @@ def make_env(
     """Make an environment whose observations a person can read.
 
     Args:
-        env_id: any id that begins with "rlgates/".
+        env_id: any id that begins with "rlgates/", or "my_module:ID" of an environment that
+            `my_module` registers.
         settings: of the environment.
         preset: named settings, which `settings` override.
         board: whether `render` returns an image of the whole board.
@@ -33,12 +35,13 @@ def make_env(
         ValueError: an unknown id, preset or setting, or a value out of range.
         ImportError: the environment needs a package that is not installed.
     """
+    named, env_id = env_id, without_module(env_id)
     known = [name for name in gymnasium.registry if name.startswith("rlgates/")]
-    if env_id not in known:
+    if env_id not in (*known, *(gymnasium.registry if named != env_id else ())):
         listed = ", ".join(name for name in known if "popgym" not in name)
         raise ValueError(
-            f"unknown environment id {env_id!r}.{suggestion(env_id, known)} Allowed: {listed}, "
-            "and those of POPGym."
+            f"unknown environment id {named!r}.{suggestion(env_id, known)} Allowed: {listed}, "
+            "those of POPGym, and my_module:ID of one that my_module registers."
         )
     arguments = dict(settings)
     if env_id in minigrid.IDS:
@@ -50,9 +53,15 @@ def make_env(
     if board:
         arguments["render_mode"] = "rgb_array"
     try:
-        return gymnasium.make(env_id, **arguments).unwrapped
+        env = gymnasium.make(env_id, **arguments).unwrapped
     except TypeError as error:
         raise ValueError(str(error).partition(" was raised from")[0]) from error
+    space = env.observation_space
+    if isinstance(space, spaces.Dict) and "observation" not in space.spaces:
+        raise ValueError(
+            f"{env_id} cannot be drawn: its dict of observations has no part 'observation'."
+        )
+    return env
 
 
 def env_image(

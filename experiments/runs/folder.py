@@ -30,6 +30,7 @@ from rlgates.experiments.runs.files import (
 )
 from rlgates.experiments.runs.locks import is_locked
 from rlgates.experiments.runs.provenance import now, session
+from rlgates.registry import core_modules
 
 FORMAT = 3  # of checkpoints
 CONFIGS: dict[str, type[RunConfig]] = {
@@ -137,6 +138,8 @@ class RunFolder:
             left.unlink(missing_ok=True)
         manifest = read_manifest(self.path) if step else None
         new = session(step, self.config.threads, find_device(self.config.device), self.ranks.size)
+        if modules := core_modules(self.config.core):
+            new["modules"] = modules
         content = {
             "status": "running",
             "kind": self.config.kind,
@@ -275,6 +278,12 @@ def _immutable(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _immutable(item) for name, item in value.items()}
     return tuple(map(_immutable, value)) if isinstance(value, list) else value
+
+
+def read_modules(folder: Path) -> list[str]:
+    """The modules of the user that registered the core of the run in `folder`."""
+    sessions = (read_manifest(folder) or {"sessions": []})["sessions"]
+    return [module for session in sessions[-1:] for module in session.get("modules", ())]
 
 
 def write_checkpoint(path: Path, content: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,9 @@ def _env(run: LoadedRun) -> tuple[Any, Callable[[Any], Any]]:
         env: Any = gymnasium.make(config.env, render_mode="rgb_array", **config.env_settings)
         env = env.unwrapped
     else:
+        with closing(config.make_env()) as blind:
+            if "rgb_array" not in blind.metadata.get("render_modes", ()):
+                raise ValueError(f"{config.env} renders no images: it has no mode 'rgb_array'.")
         env = Replay(config.make_env("rgb_array"))
     if isinstance(config, AgentConfig) or not config.normalize:
         return env, lambda obs: obs

@@ -14,6 +14,7 @@ from rlgates.envs.adapters import minigrid
 from rlgates.envs.render.frames import BACKGROUND, BRIGHT, FAINT, MARGIN
 from rlgates.envs.render.lettering import length, write
 from rlgates.envs.render.window import Window, WindowClosed
+from rlgates.experiments.configs.modules import without_module
 from rlgates.experiments.plots.frames import Image, env_image, make_env, short_name
 
 QUIT, NEXT = ("escape", "q"), "r"
@@ -146,8 +147,7 @@ def play(
     """Play episodes in a window until it is closed, and print how each one ended.
 
     Args:
-        env_id: any id that begins with "rlgates/".
-        settings: of the environment.
+        env_id, settings: as for `make_env`.
         preset: named settings of the environment, which `settings` override.
         seed: of the first episode; None: a random one.
         board: show the whole board beside the observation.
@@ -160,6 +160,7 @@ def play(
         RuntimeError: no screen.
     """
     env = make_env(env_id, settings, preset, board)
+    env_id = without_module(env_id)
     game, window = Game(env_id, env, board), Window(env_id, fps=None)
     game.reset(seed)
     print(f"{keys_line(game.names)}; r: next episode; q: quit")

@@ -18,7 +18,8 @@ class TuneConfig:
     """A task or environment of the study, by the beginning of its title; may be left out if the
     study has one only."""
     cores: tuple[str, ...] = ()
-    """Memory cores to tune, one search each; those of the study by default."""
+    """Memory cores to tune, one search each; those of the study by default. One of your own
+    has the module that registers it in front, as in my_module:my_core."""
     parameters: tuple[str, ...] = ()
     """Parameters to search, by their names in the study's space, such as learning_rate or
     rru.dropout; all by default."""

@@ -306,6 +306,8 @@ def test_success_is_reported_where_the_environment_tells_it(
     assert result["success"] == result["mean_return"]
     assert f"success {result['success']:.2f}" in printed
     assert "eval/success_rate" in (folder / "progress.csv").read_text()
+    assert main(["film", str(folder)]) == 2
+    assert "Guess-v0 renders no images: it has no mode 'rgb_array'" in capsys.readouterr().err
 
 
 def test_a_core_that_the_module_of_the_environment_registers(
@@ -324,6 +326,46 @@ def test_a_core_that_the_module_of_the_environment_registers(
         assert "2 episodes" in capsys.readouterr().out
     finally:
         CORES.pop("my_gru", None)
+
+
+def test_a_core_with_its_module_in_front(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = "from rlgates import register_core\nfrom rlgates.cores import GRU\n"
+    Path("guess_core.py").write_text(row + 'register_core("my_gru", GRU)\n')
+    Path("mine.toml").write_text('env = "CartPole-v1"\ncore = "guess_core:my_gru"\n')
+    folder = "runs/CartPole-v1-ppo-my_gru/seed-0"
+
+    def forget() -> None:
+        """As in a new process: nobody has imported the module yet."""
+        CORES.pop("my_gru", None)
+        sys.modules.pop("guess_core", None)
+
+    try:
+        assert main(["train", "--env", "CartPole-v1", "--core", "guess_core:my_gru", *WORDS]) == 0
+        forget()
+        assert main(["train", "--config", "mine.toml", *WORDS]) == 0  # the same run
+        forget()
+        assert main(["eval", folder, "--episodes", "2"]) == 0
+        assert "2 episodes" in capsys.readouterr().out
+        seen: list[Any] = []
+        monkeypatch.setattr(
+            "rlgates.experiments.sweep.workers.run_all", lambda jobs, _: seen.extend(jobs) or []
+        )
+        forget()
+        assert main(["task", "copy", "--core=guess_core:my_gru"]) == 0
+        assert [(job.config.core, job.modules) for job in seen] == [("my_gru", ("guess_core",))]
+    finally:
+        forget()
+    for command in ("train", "demo", "task copy", "tune music --cores"):
+        words = command.split() if "--cores" in command else [*command.split(), "--core"]
+        assert main([*words, "no_module:my_gru"]) == 2
+        assert "no_module cannot be imported" in capsys.readouterr().err
+    assert main(["train", "--core", "zzz"]) == 2
+    assert capsys.readouterr().err == (
+        "rlgates: error: unknown core 'zzz'. `rlgates cores` lists them; one of your own has "
+        "the module that registers it in front, as in my_module:my_core.\n"
+    )
 
 
 def test_what_a_folder_of_a_run_is_mistaken_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -425,6 +467,17 @@ def test_what_is_wrong_is_said_before_any_work(
     assert printed.startswith("rlgates: error: ")
     assert message in printed
     assert [path for path in sorted(tmp_path.iterdir()) if path.name != "__pycache__"] == before
+
+
+def test_a_bad_value_in_a_file_names_the_file_and_the_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("text.toml").write_text('gamma = "high"\n')
+    assert main(["train", "--config", "text.toml"]) == 2
+    printed = capsys.readouterr().err
+    assert "could not convert string to float: 'high'" in printed
+    assert "see rlgates train --help" in printed
+    assert printed.endswith("rlgates: error: text.toml has an invalid value: see above.\n")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -167,6 +168,30 @@ def test_codes_of_a_grid_are_shown_as_numbers() -> None:
     for one in (coded, seen):
         one.reset(0)
     assert coded.image().shape[0] < seen.image().shape[0]
+
+
+def test_a_game_of_a_module_of_ones_own(
+    in_tmp_path: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = (
+        "from dataclasses import dataclass",
+        "from rlgates.envs import register_env",
+        "from rlgates.envs.games.tmaze import PassiveTMaze",
+        "@register_env",
+        "@dataclass(frozen=True, kw_only=True)",
+        "class Mine(PassiveTMaze):",
+        "    env_id = 'me/Mine-v0'",
+    )
+    Path("mine_played.py").write_text("\n".join(lines))
+    try:
+        press(pygame.K_ESCAPE)
+        assert cli.main(["play", "mine_played:me/Mine-v0"]) == 0
+        assert capsys.readouterr().out == "arrows or WASD; r: next episode; q: quit\n"
+        assert cli.main(["play", "mine_played:me/Yours-v0"]) == 2
+        assert "unknown environment id 'mine_played:me/Yours-v0'" in capsys.readouterr().err
+    finally:
+        ENVS.pop("me/Mine-v0", None)
+        gymnasium.registry.pop("me/Mine-v0", None)
 
 
 def test_an_evening_of_playing(capsys: pytest.CaptureFixture[str]) -> None:
