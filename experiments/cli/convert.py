@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Literal
 
@@ -20,7 +21,7 @@ def convert(
     """Write an agent that Stable-Baselines3 or sb3-contrib saved in the safe format.
 
     This unpickles the file: CODE IN IT RUNS. Do it once, with files that you trust, and not as a
-    user with rights that you would miss. What is written runs no code when it is loaded.
+    privileged user. What is written runs no code when it is loaded.
 
     Args:
         file: the zip.
@@ -42,5 +43,13 @@ def convert(
         "a2c": RecurrentA2C,
         "maskable": MaskableRecurrentPPO,
     }
-    print(convert_agent(file, to, algorithms[algo], vec_normalize))
+    zipped = file.with_name(f"{file.name}.zip")  # the suffix may be left out
+    source = zipped if zipped.is_file() and not file.is_file() else file
+    if not source.is_file():
+        raise FileNotFoundError(f"there is no file {file}.")
+    target = source.with_suffix(".rlgates") if to is None else to
+    replaced = target.is_file()
+    print(convert_agent(source, to, algorithms[algo], vec_normalize))
+    if replaced:
+        print(f"rlgates: warning: {target} existed and was replaced", file=sys.stderr)
     return FINISHED

@@ -26,7 +26,7 @@ PACKAGES = (
 def doctor(steps: int = 16, batch_size: int = 8) -> int:
     """Show versions and devices, and which backend runs each core, with the reasons.
 
-    Its output belongs into a bug report.
+    Include its output in bug reports.
 
     Args:
         steps: length of the sequences that the cores would run over.

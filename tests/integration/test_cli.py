@@ -305,3 +305,8 @@ def test_convert_runs_code_only_if_told_to(
     assert cli.main(["convert", str(source), "--trust", "--algo", "a2c"]) == 2
     assert "agent.zip" in capsys.readouterr().err
     assert cli.main(["convert", str(tmp_path / "none.zip"), "--trust"]) == 2
+    missing = tmp_path / "none.zip"
+    assert capsys.readouterr().err == f"rlgates: error: there is no file {missing}.\n"
+    assert cli.main(["convert", str(tmp_path / "agent"), "--trust"]) == 0
+    target = tmp_path / "agent.rlgates"
+    assert capsys.readouterr().err == (f"rlgates: warning: {target} existed and was replaced\n")
