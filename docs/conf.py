@@ -26,14 +26,21 @@ html_favicon = "_static/icon.svg"
 html_title = f"rlgates {release}"
 html_copy_source = False
 
-_RESULTS = re.compile(r"\]\((?:\.\./)+experiments/results/(\w+)\.md\)")
+# Files and folders of the repository, and the pages of the site for them.
+_PAGES = {
+    r"experiments/results/(\w+)\.md": r"/tables/\1.md",
+    r"experiments/results/": "/tables/index.md",
+    r"experiments/studies/": "/studies/index.md",
+    r"agents/onnx\.py": "/api/rlgates.agents.md",
+}
 
 
-def _link_tables(app: Any, document: str, source: list[str]) -> None:
-    """Tables of results are pages of the site; in the repository the links lead to the files."""
-    source[0] = _RESULTS.sub(r"](/tables/\1.md)", source[0])
+def _link_pages(app: Any, document: str, source: list[str]) -> None:
+    """Links lead to pages of the site, where in the repository they lead to files."""
+    for file, page in _PAGES.items():
+        source[0] = re.sub(rf"\]\((?:\.\./)+{file}\)", f"]({page})", source[0])
 
 
 def setup(app: Any) -> None:
     """Connect the hook."""
-    app.connect("source-read", _link_tables)
+    app.connect("source-read", _link_pages)
