@@ -32,6 +32,9 @@ _PAGES = {
     r"experiments/results/": "/tables/index.md",
     r"experiments/studies/": "/studies/index.md",
     r"agents/onnx\.py": "/api/rlgates.agents.md",
+    r"CHANGELOG\.md": "/reference/changelog.md",
+    r"CONTRIBUTING\.md": "/guides/extend.md",
+    r"SECURITY\.md": "/guides/files.md#security",
 }
 
 
