@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -83,7 +84,9 @@ def table(config: AgentConfig, seed: int) -> list[dict[str, str]]:
 def agent(config: AgentConfig, seed: int) -> dict[str, Any]:
     """The weights and the optimizer of a finished run."""
     kind = AGENTS[config.algo]
-    return kind.load(config.run_folder(seed) / "model.rlgates").get_parameters()
+    with warnings.catch_warnings():  # of the statistics of a VecNormalize
+        warnings.simplefilter("ignore")
+        return kind.load(config.run_folder(seed) / "model.rlgates").get_parameters()
 
 
 def scalars(config: AgentConfig, seed: int) -> dict[str, list[tuple[int, float]]]:
