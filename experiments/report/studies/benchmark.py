@@ -33,7 +33,7 @@ from rlgates.experiments.plots.curves import (
     new_figure,
     steps_label,
 )
-from rlgates.experiments.plots.styles import Style, in_core_order, style
+from rlgates.experiments.plots.styles import Style, in_core_order, split_label, style
 from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.rows import (
     LABEL,
@@ -109,15 +109,17 @@ def rankings(rows: pd.DataFrame, costs: pd.DataFrame) -> list[Ranking]:
 
     Args:
         rows: the runs.
-        costs: runs that were made to be timed; the time of a core that has none is that of its
-            runs in `rows`.
+        costs: runs that were made to be timed. A variant takes the time of its core; where that
+            has none, the time is that of the runs in `rows`.
     """
     games = {
         core: {seed: set(runs["title"]) for seed, runs in group.groupby("seed")}
         for core, group in rows.groupby("core")
     }
-    timed = {
-        core: _seconds(group) for part in (rows, costs) for core, group in part.groupby("core")
+    timed = {core: _seconds(group) for core, group in costs.groupby("core")}
+    seconds = {
+        core: timed.get(split_label(core)[0]) or _seconds(group)
+        for core, group in rows.groupby("core")
     }
 
     def members(titles: set[str]) -> list[str]:
@@ -134,7 +136,7 @@ def rankings(rows: pd.DataFrame, costs: pd.DataFrame) -> list[Ranking]:
     for titles in chosen[: 1 + (chosen[0] != chosen[1])]:
         order = [title for title in rows["title"].unique() if title in titles]
         memories = [
-            _memory(core, order, rows[rows["core"] == core], timed[core])
+            _memory(core, order, rows[rows["core"] == core], seconds[core])
             for core in members(titles)
         ]
         result.append(Ranking(order, sorted(memories, key=lambda memory: -memory.returns.value)))

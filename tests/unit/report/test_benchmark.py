@@ -215,6 +215,7 @@ def test_variants_of_a_core_are_memories_of_their_own(tmp_path: Path, rows: pd.D
     memories = rankings(_in_order("popgym", both), read_costs(tmp_path, "popgym"))[0].memories
     assert [one.core for one in memories] == ["gru", "none", "gru, slow"]
     assert memories[2].returns.value == 0
+    assert memories[2].seconds == memories[0].seconds
     write_curves(tmp_path, both)
     assert "| `gru, slow` | 0.00 " in benchmark_tables(tmp_path, "popgym", both)
     assert draw_benchmark(tmp_path, "popgym", both) == [tmp_path / "popgym.png"]
