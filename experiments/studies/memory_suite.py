@@ -6,9 +6,8 @@ learned most in `popgym`, and `none` is the floor. The learning rate of each cor
 else is equal: the recurrent PPO of `popgym` with normalized rewards and float observations, and in
 Match, where no core learns anything with it, that of the study `match`, whose settings were found
 with an LSTM with UR gates (there all cores that can scale their inputs do). The seeds and their
-number were fixed before the first run. The LSTM with a forget bias of 1, which says
-how much of a gate's gain the bias alone would give, was added when the others had been seen, with
-the same seeds.
+number were fixed before the first run. The LSTM with a forget bias of 1, which says how much of a
+gate's gain the bias alone would give, was added when the others had been seen, with the same seeds.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ LEARNING_RATES: Mapping[str, float] = {
     **dict.fromkeys(("gru", "c_lstm", "none"), 4e-3),
     "r_lstm": 8e-3,
 }
+"""The best of `RATES` for each core, by its returns at the end, as a share of the range, on average
+over `TUNED_ON`."""
+FORGET_BIAS_1 = "forget bias 1"
 BIASED = ("lstm",)
 """Cores that are also tried with a forget bias of 1."""
 BIASED_LEARNING_RATES: Mapping[str, float] = {"lstm": 2e-3}
-"""As `LEARNING_RATES`."""
-FORGET_BIAS_1 = "forget bias 1"
-"""The best of `RATES` for each core, by its returns at the end, as a share of the range, on average
-over `TUNED_ON`."""
+"""As `LEARNING_RATES`, of these."""
 
 
 class Task(NamedTuple):

@@ -86,8 +86,11 @@ class Attention(Cell):
 
     def project(self, x: Tensor) -> Tensor:
         """e, and q, k, v, side by side: all that a step computes of its own input."""
+        return torch.cat(self._maps(x), dim=-1)
+
+    def _maps(self, x: Tensor) -> tuple[Tensor, Tensor]:
         e = widened(self.embed(x))
-        return torch.cat([e, widened(self.query_key_value(self.norm_1(e)))], dim=-1)
+        return e, widened(self.query_key_value(self.norm_1(e)))
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         keys, values, length = state
@@ -154,8 +157,8 @@ class Attention(Cell):
         self, x: Tensor, state: Tensor, episode_starts: Tensor | None, initial: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         d, old, steps = self.hidden_size, self.window - 1, len(x)
-        e = widened(self.embed(x))
-        q, k, v = widened(self.query_key_value(self.norm_1(e))).split(d, dim=-1)
+        e, query_key_value = self._maps(x)
+        q, k, v = query_key_value.split(d, dim=-1)
         q, scores = self._query(q)
         before, length = state.split([2 * old * d, 1], dim=-1)
         length = step_numbers(length, steps, episode_starts)
