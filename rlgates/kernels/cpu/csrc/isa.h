@@ -20,6 +20,7 @@
 #include "drivers/layer.h"
 #include "drivers/scan.h"
 #include "drivers/channels.h"
+#include "drivers/each_head.h"
 #include "drivers/memories.h"
 #include "drivers/conv.h"
 #include "drivers/attention.h"

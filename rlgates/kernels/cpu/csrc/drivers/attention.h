@@ -139,25 +139,14 @@ template <bool back> static void keep_last(const AttentionHead &m) {
 }
 
 template <bool back> static bool run_attention(const AttentionArgs &s) {
-  Workspace needed{};
-  AttentionHead measure(s, back, needed);
-  const long heads = s.batch_size * s.heads;
-  const double work = (double)s.steps * heads * s.window * (2 * s.head_size + 10);
-  const long workers = num_threads(s.threads, heads, (back ? 2 : 1) * work);
-  AlignedBuffer buffer(workers * needed.used);
-  if (!buffer.data) return false;
-  parallel_for(heads, workers, [&](long first, long last, long worker) {
-    Workspace memory{buffer.data + worker * needed.used, 0};
-    AttentionHead m(s, back, memory);
-    for (long i = first; i < last; i++) {
-      m.row = i / s.heads, m.head = i % s.heads;
-      for (long t = 0; t < s.steps; t += m.CHUNK) {
-        m.move_to(t);
-        if (back) attention_backward(m);
-        else attention_forward(m);
-      }
-      keep_last<back>(m);
+  const double scores = (double)s.steps * s.batch_size * s.heads * s.window;
+  const double work = (back ? 2 : 1) * scores * (2 * s.head_size + 10);
+  return each_head<AttentionHead>(s, back, work, [&](AttentionHead &m) {
+    for (long t = 0; t < s.steps; t += m.CHUNK) {
+      m.move_to(t);
+      if (back) attention_backward(m);
+      else attention_forward(m);
     }
+    keep_last<back>(m);
   });
-  return true;
 }

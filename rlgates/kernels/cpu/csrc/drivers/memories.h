@@ -261,23 +261,11 @@ template <bool back, bool decays, bool removes> static void run_head(MemoryChunk
 }
 
 template <bool back> static bool run_memories(const MemoryArgs &s) {
-  Workspace needed{};
-  MemoryChunk measure(s, back, needed);
-  const long heads = s.batch_size * s.heads;
   const double numbers = (double)s.steps * s.batch_size * s.width;
-  const long workers = num_threads(s.threads, heads, (back ? 12 : 4) * numbers);
-  AlignedBuffer buffer(workers * needed.used);
-  if (!buffer.data) return false;
-  parallel_for(heads, workers, [&](long first, long last, long worker) {
-    Workspace memory{buffer.data + worker * needed.used, 0};
-    MemoryChunk m(s, back, memory);
-    for (long i = first; i < last; i++) {
-      m.row = i / s.heads, m.head = i % s.heads;
-      if (s.decay && s.removal) run_head<back, true, true>(m);
-      else if (s.decay) run_head<back, true, false>(m);
-      else if (s.removal) run_head<back, false, true>(m);
-      else run_head<back, false, false>(m);
-    }
+  return each_head<MemoryChunk>(s, back, (back ? 12 : 4) * numbers, [&](MemoryChunk &m) {
+    if (s.decay && s.removal) run_head<back, true, true>(m);
+    else if (s.decay) run_head<back, true, false>(m);
+    else if (s.removal) run_head<back, false, true>(m);
+    else run_head<back, false, false>(m);
   });
-  return true;
 }
