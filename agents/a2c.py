@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import stable_baselines3
 import torch
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
+from torch import Tensor
 
 from rlgates.agents.compilation import CompileMode
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.rma.policy import RMAPolicy
+from rlgates.agents.sequences.buffers import Minibatch
 from rlgates.agents.sequences.policy import SequencePolicy
 from rlgates.agents.sequences.rollouts import SequenceRollouts, check_learning
 from rlgates.agents.sequences.updates import (
@@ -23,6 +25,14 @@ from rlgates.agents.sequences.updates import (
 )
 from rlgates.agents.tvt import TVT
 from rlgates.errors import check_flag, check_number
+
+
+class _Settings(NamedTuple):
+    """Coefficients of the loss, and its scale."""
+
+    ent_coef: float
+    vf_coef: float
+    scale: float
 
 
 class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
@@ -160,29 +170,31 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
         self._update_learning_rate(self.policy.optimizer)
         buffer, means = self.rollout_buffer.sequences, MeanMetrics()
         (batch,) = buffer.minibatches(None, self.policy)
-        self._clear_gradients()
         with all_or_nothing(self.policy):
-            evaluation = self._evaluate(batch)
-            log_probs, entropy = evaluation.log_probs, evaluation.entropy
-            advantages = self._normalized(batch) if self.normalize_advantage else batch.advantages
-            policy_loss = -(advantages * log_probs).mean()
-            value_loss = (batch.returns - evaluation.values).square().mean()
-            entropy_loss = (log_probs if entropy is None else -entropy).mean()
-            loss = policy_loss + self.ent_coef * entropy_loss + self.vf_coef * value_loss
-            for auxiliary_loss in evaluation.auxiliary.values():
-                loss = loss + auxiliary_loss
-            metrics = {
-                "policy_loss": policy_loss,
-                "value_loss": value_loss,
-                "entropy_loss": entropy_loss,
-                "loss": loss,
-                **evaluation.auxiliary,
-            }
-            objective = loss * self.n_steps if self.sum_over_time else loss
-            metrics = self._backward(objective, metrics, batch.weight)
+            scale = float(self.n_steps if self.sum_over_time else 1)
+            metrics = self._compute_gradients(batch, _Settings(self.ent_coef, self.vf_coef, scale))
             norm = self._step_optimizer()
             check_gradient_norms([norm])
         means.add(**metrics, grad_norm=norm)
         self._n_updates += 1
         variance = explained_variance(buffer.values, buffer.returns, self.ranks)
         self._record({**means.result(), "explained_variance": variance})
+
+    def _loss(self, batch: Minibatch, settings: _Settings) -> tuple[Tensor, dict[str, Tensor]]:
+        evaluation = self._evaluate(batch)
+        log_probs, entropy = evaluation.log_probs, evaluation.entropy
+        advantages = self._normalized(batch) if self.normalize_advantage else batch.advantages
+        policy_loss = -(advantages * log_probs).mean()
+        value_loss = (batch.returns - evaluation.values).square().mean()
+        entropy_loss = (log_probs if entropy is None else -entropy).mean()
+        loss = policy_loss + settings.ent_coef * entropy_loss + settings.vf_coef * value_loss
+        for auxiliary_loss in evaluation.auxiliary.values():
+            loss = loss + auxiliary_loss
+        metrics = {
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy_loss": entropy_loss,
+            "loss": loss,
+            **evaluation.auxiliary,
+        }
+        return loss * settings.scale, metrics

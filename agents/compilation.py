@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import torch
-from torch import Tensor
 
 from rlgates.errors import check_choice
 
@@ -20,6 +19,11 @@ CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotun
 """The modes of `torch.compile`; "reduce-overhead" and "max-autotune" record CUDA graphs."""
 
 _CUDA_GRAPHS = "triton.cudagraphs"
+
+
+def records_graphs(option: bool | CompileMode) -> bool:
+    """Whether this is a mode that records CUDA graphs."""
+    return isinstance(option, str) and _CUDA_GRAPHS in _inductor().list_mode_options(option)
 
 
 def check_compile(option: Any) -> bool | CompileMode:
@@ -58,14 +62,18 @@ class Compiled:
 
     def __init__(self, function: Callable[..., Any], mode: Literal[True] | CompileMode) -> None:
         self.function, self.mode = function, mode
-        # Random numbers are those of eager calls: the same seed, the same actions.
         options = _inductor().list_mode_options("default" if mode is True else mode)
-        self._records = _CUDA_GRAPHS in options
         self._run: Callable[..., Any] = torch.compile(
             _with_own_code(function),
             fullgraph=True,
             dynamic=False,
-            options={**options, "fallback_random": True},
+            options={
+                **options,
+                # Random numbers are those of eager calls: the same seed, the same actions.
+                "fallback_random": True,
+                # Those of `Recorded` hold several of these graphs, and the steps between them.
+                _CUDA_GRAPHS: False,
+            },
         )
         self._is_new = True
 
@@ -75,13 +83,7 @@ class Compiled:
         return self._run is not self.function
 
     def __call__(self, *args: Any) -> Any:
-        if self._is_new:
-            return self._first(args)
-        if not self._records:
-            return self._run(*args)
-        torch.compiler.cudagraph_mark_step_begin()
-        # The next replay of a CUDA graph overwrites the results of this one.
-        return _cloned(self._run(*args))
+        return self._first(args) if self._is_new else self._run(*args)
 
     def _first(self, args: tuple[Any, ...]) -> Any:
         # Here, because importing them takes a second and turns off the checks of distributions.
@@ -105,7 +107,7 @@ class Compiled:
                 f"does not work here ({_first_line(error)}).",
                 stacklevel=3,
             )
-            self._run, self._records = self.function, False
+            self._run = self.function
             return self(*args)
 
 
@@ -138,17 +140,6 @@ def _with_own_code(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     copy.__kwdefaults__ = plain.__kwdefaults__
     return copy if bound is None else types.MethodType(copy, bound)
-
-
-def _cloned(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.clone()
-    if isinstance(value, dict):
-        return {name: _cloned(part) for name, part in value.items()}
-    if isinstance(value, tuple):
-        parts: Iterator[Any] = map(_cloned, value)
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
-    return value
 
 
 def _name(function: Any) -> str:

@@ -53,6 +53,9 @@ class MlpLstmPolicy(SequencePolicy):
         shared_lstm: the critic uses the actor's core.
         shared_gradient: what trains a shared core: "actor" (as in sb3-contrib: the critic's
             gradient stops at the core) or "both".
+        amp: "bf16" for matrix products of bfloat16 in encoders, cores and the layers behind them
+            (`torch.autocast`), while weights, states, action logits, values and losses stay
+            float32: faster on GPUs with tensor cores. `predict` computes in float32.
         enable_critic_lstm: the critic has its own core. With neither option, the critic has no
             memory.
         lstm_kwargs: further options of the core, under the name that sb3-contrib uses. A
@@ -98,6 +101,7 @@ class MlpLstmPolicy(SequencePolicy):
         core: str | CoreFactory = "lstm",
         core_kwargs: dict[str, Any] | None = None,
         shared_gradient: Literal["actor", "both"] = "actor",
+        amp: Literal["bf16"] | None = None,
     ) -> None:
         given: dict[str, Any] = dict(locals())
         for name in _FLAGS:
@@ -116,6 +120,8 @@ class MlpLstmPolicy(SequencePolicy):
         lstm_hidden_size = check_size("lstm_hidden_size", lstm_hidden_size)
         check_size("n_lstm_layers", n_lstm_layers)
         check_choice("shared_gradient", shared_gradient, ("actor", "both"))
+        if amp is not None:
+            check_choice("amp", amp, ("bf16",))
         options = {**_core_options(core, lstm_kwargs or {}), **(core_kwargs or {})}
         check_options(core, options)
         if shared_gradient == "both" and not shared_lstm:
@@ -162,7 +168,7 @@ class MlpLstmPolicy(SequencePolicy):
         )
         self.core = core
         self.core_kwargs = core_kwargs or {}
-        self.shared_gradient = shared_gradient
+        self.shared_gradient, self.amp = shared_gradient, amp
         self.core_hidden_size = lstm_hidden_size
         self.lstm_kwargs = lstm_kwargs or {}
         self.lstm_actor = CoreModule(core, self.features_dim, lstm_hidden_size, **options)
@@ -303,6 +309,7 @@ class MlpLstmPolicy(SequencePolicy):
             n_lstm_layers=self.lstm_actor.core.num_layers,
             shared_lstm=self.shared_lstm,
             shared_gradient=self.shared_gradient,
+            amp=self.amp,
             enable_critic_lstm=self.enable_critic_lstm,
             lstm_kwargs=self.lstm_kwargs,
             share_features_extractor=self.share_features_extractor,

@@ -14,7 +14,7 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedul
 from stable_baselines3.common.utils import FloatSchedule
 from torch import Tensor
 
-from rlgates.agents.compilation import CompileMode, as_tensors
+from rlgates.agents.compilation import CompileMode
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.rma.policy import RMAPolicy
 from rlgates.agents.sequences.buffers import Minibatch
@@ -213,18 +213,19 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         """Update the policy with the current rollout."""
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
-        means = MeanMetrics()
+        means, norms = MeanMetrics(), list[Tensor]()
         with all_or_nothing(self.policy):
             for epoch in range(self.n_epochs):
                 if epoch and self.refresh_states:
                     self.rollout_buffer.sequences.refresh(self.policy)
-                divergence = self._epoch(means)
+                divergence = self._epoch(means, norms)
                 self._n_updates += 1
                 if divergence is not None:
                     if self.verbose >= 1:
                         text = f"step {epoch} due to reaching max kl: {float(divergence):.2f}"
                         print(f"Early stopping at {text}")  # noqa: T201
                     break
+            check_gradient_norms(norms)  # once, since looking waits for a GPU
         buffer = self.rollout_buffer.sequences
         self._record(
             {
@@ -235,42 +236,38 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
             }
         )
 
-    def _epoch(self, means: MeanMetrics) -> Tensor | None:
+    def _epoch(self, means: MeanMetrics, norms: list[Tensor]) -> Tensor | None:
         """One pass over the rollout; returns the KL divergence if it ends the update."""
-        norms: list[Tensor] = []
         divergences: list[Tensor] = []
         limit = None if self.target_kl is None else 1.5 * self.target_kl
         sequences = self.rollout_buffer.sequences
         for batch in sequences.minibatches(self.batch_size, self.policy):
-            self._clear_gradients()
-            metrics = self._backward(*self._loss(batch), batch.weight)
+            metrics = self._compute_gradients(batch, self._loss_settings())
             means.add(**metrics)
             divergence = metrics["approx_kl"]
             divergences.append(divergence)
             if limit is not None and self.kl_stop == "minibatch" and divergence > limit:
-                check_gradient_norms(norms)
                 return divergence
             norms.append(self._step_optimizer())
-        check_gradient_norms(norms)
         if limit is None:
             return None
         mean = torch.stack(divergences).mean()
         return mean if mean > limit else None
 
-    def _loss(self, batch: Minibatch) -> tuple[Tensor, dict[str, Tensor]]:
+    def _loss_settings(self) -> LossSettings:
+        clip_range_vf = None if self.clip_range_vf is None else self._clip_range_vf()
+        return LossSettings(self._clip_range(), clip_range_vf, self.ent_coef, self.vf_coef)
+
+    def _loss(self, batch: Minibatch, settings: LossSettings) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss of a minibatch, and its metrics; `approx_kl` estimates the KL divergence."""
         advantages = self._normalized(batch) if self.normalize_advantage else batch.advantages
-        clip_range_vf = None if self.clip_range_vf is None else self._clip_range_vf()
-        settings = LossSettings(self._clip_range(), clip_range_vf, self.ent_coef, self.vf_coef)
         auxiliary: dict[str, Tensor] = {}
-        losses, compiles = None, self._compiles(batch)
-        if not compiles:
+        losses = None
+        if not self._compiles(batch):
             losses = native_ppo_losses(self.policy, batch, advantages, settings)
         if losses is None:
             evaluation = self._evaluate(batch)
             auxiliary = evaluation.auxiliary
-            if compiles:
-                settings = as_tensors(settings, self.device)
             losses = self._graph(ppo_loss, batch)(evaluation, batch, advantages, settings)
         loss = sum(auxiliary.values(), start=losses.loss)
         return loss, {**losses._asdict(), "loss": loss, **auxiliary}

@@ -42,6 +42,7 @@ class TorchEnv(BatchedEnv):
     ) -> None:
         arrays = {"xp": array_api_compat.torch, "device": check_device(device)}
         super().__init__(spec, num_envs, seed, first_index, debug=debug, **arrays)
+        self._own: list[Tensor] | None = None
 
     # The engine does not import torch: its annotations say NumPy arrays.
 
@@ -64,6 +65,72 @@ class TorchEnv(BatchedEnv):
             "tuple[TensorObservation, Tensor, Tensor, Tensor, dict[str, Any]]",
             super().step(actions),
         )
+
+    @property
+    def can_step_in_place(self) -> bool:
+        """Whether a step never looks at numbers, which a GPU would have to be waited for."""
+        return not self._looks
+
+    @property
+    def may_end(self) -> bool:
+        """Whether an episode may end in the next step: such steps have other operations."""
+        return self._length is None or self._clock + 1 == self._length
+
+    def step_in_place(
+        self, actions: Any, may_end: bool
+    ) -> tuple[TensorObservation, Tensor, Tensor, dict[str, Tensor]]:
+        """As `step`, but the state stays in the same tensors, and the clock stands: see `tick`.
+
+        That is what a CUDA graph can hold: one of steps in which an episode may end, and one of
+        the others.
+
+        Returns:
+            observation, reward and terminated as from `step`; and, with `may_end`,
+            `episode_return`, `episode_length` and the metrics of the spec.
+        """
+        own = self._variables()
+        step: Any = self.advance(cast("Any", self._state), self._check(actions))
+        state, reward, finished, obs = step
+        self._return = self._return + reward
+        results: dict[str, Any] = {}
+        if may_end:
+            results = self._results(state)
+            state, obs = self._restart(state, obs, finished)
+        self._state = state
+        # Before any is overwritten: what was one variable may have become another one.
+        new = [x if x is old else x.clone() for old, x in zip(own, self._variables(), strict=True)]
+        for old, x in zip(own, new, strict=True):
+            if x is not old:
+                old.copy_(x)
+        self._set_variables(own)
+        return obs, reward, finished, results
+
+    def tick(self, ended: bool) -> None:
+        """Advance the clock by a step that `step_in_place` took, or a replay of it."""
+        self._clock = 0 if ended else self._clock + 1
+
+    def own_variables(self) -> None:
+        """Put the state into tensors of its own, always the same ones, for `step_in_place`."""
+        if self._own is None:
+            self._own = [
+                torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in self._variables()
+            ]
+        for tensor, value in zip(self._own, self._variables(), strict=True):
+            if tensor is not value:
+                tensor.copy_(value)
+        self._set_variables(self._own)
+
+    def _variables(self) -> list[Tensor]:
+        """All that a step replaces."""
+        state: Any = self._state  # the property stops torch.compile
+        parts = [state[name] for name in sorted(state)]
+        return cast("list[Tensor]", [self._episode, self._return, *parts])
+
+    def _set_variables(self, tensors: list[Tensor]) -> None:
+        variables: Any = tensors
+        self._episode, self._return, *parts = variables
+        state: Any = self._state
+        self._state = dict(zip(sorted(state), parts, strict=True))
 
     def set_state(self, saved: Mapping[str, Any]) -> TensorObservation:  # type: ignore[override]
         """As `BatchedEnv.set_state`."""

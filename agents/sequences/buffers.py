@@ -7,7 +7,7 @@ padded, because a core takes episode starts inside a sequence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,60 +101,75 @@ class SequenceBuffer:
         self.states = []
         self.pos = 0
 
-    def add(
+    def add(self, states: States, **step: Any) -> None:
+        """Add one step of all environments: `advance` and `write`."""
+        t = self.pos
+        self.advance(states)
+        self.write(t, **step)
+
+    def advance(self, states: States) -> None:
+        """Count one step.
+
+        Args:
+            states: before it; they are kept where a chunk, or its burn-in, begins.
+        """
+        chunk = self.pos + self.burn_in  # the first step of the chunk whose burn-in starts here
+        if self.pos == 0 or (chunk % self.chunk_len == 0 and chunk < self.n_steps):
+            self.states.append(states)
+        self.pos += 1
+
+    def write(
         self,
-        states: States,
+        t: int | Tensor,
         *,
         observations: Observations,
         action_masks: Tensor | None = None,
         **step: Tensor,
     ) -> None:
-        """Add one step of all environments.
+        """Write one step of all environments.
 
         Args:
-            states: before the step.
+            t: its number, which a CUDA graph takes from a tensor (1,).
             observations: (N, ...).
             action_masks: (N, ...), in every step or in none.
             step: actions (N, ...), episode_starts (N,) bool and rewards, values, log_probs (N,);
                 and outputs (N, output_size), in every step or in none.
         """
-        t = self.pos
-        chunk = t + self.burn_in  # the first step of the chunk whose burn-in starts here
-        if t == 0 or (chunk % self.chunk_len == 0 and chunk < self.n_steps):
-            self.states.append(states)
         for name, value in {"observations": observations, **step}.items():
             self._write(name, value, t)
         if action_masks is not None:
             self._write("action_masks", action_masks, t)
-        self.pos += 1
 
-    def _write(self, name: str, value: Observations, t: int) -> None:
+    def _write(self, name: str, value: Observations, t: int | Tensor) -> None:
         storage = getattr(self, name, None)
         if storage is None:
             storage = map_tensors(lambda x: x.new_empty(self.n_steps, *x.shape), value)
             setattr(self, name, storage)
-        if isinstance(value, dict):
-            for key, part in value.items():
-                storage[key][t] = part
-        else:
-            storage[t] = value
+        parts = value if isinstance(value, dict) else {None: value}
+        for key, part in parts.items():
+            whole = storage if key is None else storage[key]
+            if isinstance(t, int):
+                whole[t] = part
+            else:
+                whole.index_copy_(0, t, part.unsqueeze(0))
 
-    def finish(self, last_values: Tensor, last_episode_starts: Tensor) -> None:
+    def finish(
+        self,
+        last_values: Tensor,
+        last_episode_starts: Tensor,
+        estimate: Callable[..., Tensor] | None = None,
+    ) -> None:
         """Compute advantages and returns.
 
         Args:
             last_values: of the observations after the last step, (N,).
             last_episode_starts: (N,) bool, true where the last step ended an episode.
+            estimate: what computes `advantages`; that function by default.
         """
-        next_starts = torch.cat([self.episode_starts[1:], last_episode_starts[None]])
-        continues = (~next_starts).to(self.values.dtype)
-        next_values = torch.cat([self.values[1:], last_values[None]])
-        delta = self.rewards + self.gamma * continues * next_values - self.values
-        decay = self.gamma * self.gae_lambda * continues
-        self.advantages = torch.empty_like(delta)
-        advantage = torch.zeros_like(last_values)
-        for t in reversed(range(self.n_steps)):
-            advantage = torch.addcmul(delta[t], decay[t], advantage, out=self.advantages[t])
+        rollout = self.rewards, self.values, self.episode_starts
+        options = self.gamma, self.gae_lambda
+        estimate = estimate or advantages
+        self.advantages = estimate(*rollout, last_values, last_episode_starts, *options)
         self.returns = self.advantages + self.values
 
     def minibatches(self, batch_size: int | None, policy: SequencePolicy) -> Iterator[Minibatch]:
@@ -251,6 +266,34 @@ class SequenceBuffer:
             select(self.returns),
             states.select(indices),
         )
+
+
+def advantages(
+    rewards: Tensor,
+    values: Tensor,
+    episode_starts: Tensor,
+    last_values: Tensor,
+    last_episode_starts: Tensor,
+    gamma: float,
+    gae_lambda: float,
+) -> Tensor:
+    """Generalized advantage estimates (Schulman et al. 2016) of a rollout, (T, N).
+
+    Args:
+        rewards, values, episode_starts: (T, N).
+        last_values, last_episode_starts: as in `SequenceBuffer.finish`.
+        gamma, gae_lambda: as in `SequenceBuffer`.
+    """
+    next_starts = torch.cat([episode_starts[1:], last_episode_starts[None]])
+    continues = (~next_starts).to(values.dtype)
+    next_values = torch.cat([values[1:], last_values[None]])
+    delta = rewards + gamma * continues * next_values - values
+    decay = gamma * gae_lambda * continues
+    estimates = torch.empty_like(delta)
+    advantage = torch.zeros_like(last_values)
+    for t in reversed(range(len(delta))):
+        advantage = torch.addcmul(delta[t], decay[t], advantage, out=estimates[t])
+    return estimates
 
 
 class _Array:

@@ -8,6 +8,7 @@ subclass that overrides them is refused by those of rlgates, which would pass ov
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -185,6 +186,7 @@ class SequencePolicy(RecurrentActorCriticPolicy):
     lstm_actor: CoreModule  # type: ignore[assignment]
     lstm_critic: CoreModule | None  # type: ignore[assignment]
     shared_gradient: str
+    amp: str | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -250,18 +252,28 @@ class SequencePolicy(RecurrentActorCriticPolicy):
     def _behind(self, core: CoreOutputs) -> Latents:
         """Run the layers behind the cores."""
         extractor: Any = self.mlp_extractor
-        if core.vf is None:
-            pi, vf = extractor(core.pi)
-        else:
-            pi, vf = extractor.forward_actor(core.pi), extractor.forward_critic(core.vf)
+        with self.autocast():
+            if core.vf is None:
+                pi, vf = extractor(core.pi)
+            else:
+                pi, vf = extractor.forward_actor(core.pi), extractor.forward_critic(core.vf)
+        if self.amp is not None:  # the heads are not under it
+            pi, vf = pi.float(), vf.float()
         return Latents(pi, vf, core.states, core.features, core.outputs)
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """The context of `amp`; casts of weights are made in it, and forgotten with it."""
+        if self.amp is None:
+            return nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16)
 
     def core_outputs(
         self, observations: Observations, states: States, episode_starts: Tensor
     ) -> CoreOutputs:
         """Run encoders and cores; the arguments are those of `latents`."""
-        cores = self.core_inputs(observations, states, episode_starts)
-        return self.run_cores(cores, episode_starts)
+        with self.autocast():
+            cores = self.core_inputs(observations, states, episode_starts)
+            return self.run_cores(cores, episode_starts)
 
     def core_inputs(
         self, observations: Observations, states: States, episode_starts: Tensor
@@ -375,7 +387,7 @@ class SequencePolicy(RecurrentActorCriticPolicy):
         It may not where a subclass or an instance has its own version of one of the methods that
         run them, or of others that are named.
         """
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or self.amp is not None:
             return None
         if not self.runs_as_defined(*_HEAD_METHODS, *methods):
             return None
@@ -392,11 +404,15 @@ class SequencePolicy(RecurrentActorCriticPolicy):
         if self.lstm_critic is None or overridden(self, *LATENT_METHODS, "values_of"):
             return self.values_of(self.latents(observations, states, episode_starts.unsqueeze(0)))
         # ActorCriticPolicy.extract_features would compute the features of actor and critic.
-        features = BasePolicy.extract_features(self, observations, self.vf_features_extractor)
-        outputs, _ = self.lstm_critic.core(
-            features.unsqueeze(0), states.vf, episode_starts.unsqueeze(0)
-        )
-        return self.value_net(self.mlp_extractor.forward_critic(outputs[0])).flatten()  # type: ignore[no-any-return]
+        with self.autocast():
+            features = BasePolicy.extract_features(self, observations, self.vf_features_extractor)
+            outputs, _ = self.lstm_critic.core(
+                features.unsqueeze(0), states.vf, episode_starts.unsqueeze(0)
+            )
+            latent = self.mlp_extractor.forward_critic(outputs[0])
+        if self.amp is not None:
+            latent = latent.float()
+        return self.value_net(latent).flatten()  # type: ignore[no-any-return]
 
     def get_distribution(  # type: ignore[override]
         self, obs: Observations, lstm_states: StatePair, episode_starts: Tensor

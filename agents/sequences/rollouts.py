@@ -23,25 +23,35 @@ from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
-from rlgates.agents.compilation import Compiled, CompileMode, check_compile
+from rlgates.agents.compilation import (
+    Compiled,
+    CompileMode,
+    as_tensors,
+    check_compile,
+    records_graphs,
+)
 from rlgates.agents.files import archive
 from rlgates.agents.files.models import load_model, pack_model, read_parameters, reading, saving
 from rlgates.agents.ranks import ALONE, Ranks, check_first_index, pool_statistics, seed_envs
+from rlgates.agents.recording import Recorded, aside, can_record, copied
 from rlgates.agents.sequences.buffers import (
     Minibatch,
     RolloutArrays,
     SequenceBuffer,
+    advantages,
     chunks_of,
 )
 from rlgates.agents.sequences.policy import (
     CONTRIB_METHODS,
     ActionEvaluation,
     Observations,
+    PolicyOutput,
     SequencePolicy,
     StatePairs,
     States,
     overridden,
 )
+from rlgates.agents.sequences.recorded_steps import RecordedSteps
 from rlgates.agents.sequences.tensor_vec_env import TensorVecEnv, is_tensor_env
 from rlgates.agents.tvt import (
     TVT,
@@ -124,6 +134,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
     ranks: Ranks = ALONE
     compile: bool | CompileMode = False  # which models of earlier versions do not have
     _compiled: dict[str, Compiled]
+    _recorded: dict[str, Recorded]
+    _recorded_steps: RecordedSteps | None
     _clip_and_step: ClipAndStep
     _last_lstm_states: Any
     _last_warning = ""
@@ -249,6 +261,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
         if not self.ranks.is_first:  # which logs for all
             self.verbose, self.tensorboard_log = 0, None
         self._compiled, self._clip_and_step = {}, ClipAndStep()
+        self._forget_graphs()
         # As `super()._setup_model()` without its buffer, which has the states of every step.
         get_obs_shape(self.observation_space)  # raises for spaces that SB3 does not support
         self._setup_lr_schedule()
@@ -291,9 +304,13 @@ class SequenceRollouts(OnPolicyAlgorithm):
         if not self.ranks.is_alone:
             for tensor in self.policy.state_dict().values():
                 self.ranks.broadcast(tensor)
-        if self.compile and isinstance(self.env, TensorVecEnv):
+        if self.compile and isinstance(self.env, TensorVecEnv) and not self._compiles_steps():
             self.env.compile(self.compile)
+        self._forget_graphs()  # weights or environments may be other tensors now
         return super()._setup_learn(total_timesteps, *args, **kwargs)
+
+    def _forget_graphs(self) -> None:
+        self._recorded, self._recorded_steps = {}, None
 
     def _join_ranks(self) -> None:
         """Find out which environments this rank has, and share the statistics of a VecNormalize.
@@ -332,18 +349,47 @@ class SequenceRollouts(OnPolicyAlgorithm):
         """
         assert self._last_obs is not None, "no previous observation was provided"
         policy, sequences, ranks = self.policy, rollout_buffer.sequences, self.ranks
-        act = self._graph(policy.act) if ranks.is_alone else partial(policy.act, ranks=ranks)
         policy.set_training_mode(False)
         sequences.reset()
         if self.use_sde:
             policy.reset_noise(ranks.total)
         callback.on_rollout_start()
         ranks.same_random(self.device)
-        ended: list[tuple[int, dict[str, Any]]] = []  # episodes, with their last steps
+        take_steps = self._take_recorded_steps if self._records_steps() else self._take_steps
+        ended = take_steps(env, callback, n_rollout_steps)
+        if ended is None:
+            return False
+        last = self._as_tensors(self._last_obs), self._last_lstm_states, self._episode_starts()
+        with torch.no_grad():
+            last_values = self._replayed("value", policy.value)(*last)
+        self._transport_value(sequences, last[-1])
+        sequences.finish(last_values, last[-1], self._replayed("advantages", advantages))
+        self._check_rollout()
+        if isinstance(env, TensorVecEnv):
+            ended = [(0, info) for info in env.episodes(most=self._stats_window_size)]
+        self._record_episodes(ended)
+        callback.update_locals(locals())
+        callback.on_rollout_end()
+        return True
+
+    def _episode_starts(self) -> Tensor:
+        """Of the next step, (N,) bool."""
+        return torch.as_tensor(self._last_episode_starts, dtype=torch.bool, device=self.device)
+
+    def _take_steps(
+        self, env: VecEnv, callback: BaseCallback, n_rollout_steps: int
+    ) -> list[tuple[int, dict[str, Any]]] | None:
+        """Take the steps of a rollout.
+
+        Returns:
+            with several ranks, the last infos of episodes, each with its step; None if the callback
+            stopped the training.
+        """
+        policy, sequences, ranks = self.policy, self.rollout_buffer.sequences, self.ranks
+        act = self._acting()
+        ended: list[tuple[int, dict[str, Any]]] = []
         obs_tensor = self._as_tensors(self._last_obs)
-        episode_starts = torch.as_tensor(
-            self._last_episode_starts, dtype=torch.bool, device=self.device
-        )
+        episode_starts = self._episode_starts()
         states: States = self._last_lstm_states
         for n_steps in range(n_rollout_steps):
             if self.use_sde and self.sde_sample_freq > 0 and n_steps % self.sde_sample_freq == 0:
@@ -365,7 +411,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
             self.num_timesteps += ranks.total
             callback.update_locals(locals())
             if not callback.on_step():
-                return False
+                return None
             if ranks.is_alone:
                 if any(infos):
                     self._update_info_buffer(infos, dones)
@@ -387,17 +433,72 @@ class SequenceRollouts(OnPolicyAlgorithm):
             states = new_states
             self._last_obs, self._last_episode_starts = new_obs, dones
             self._last_lstm_states = states
-        with torch.no_grad():
-            last_values = policy.value(obs_tensor, states, episode_starts)
-        self._transport_value(sequences, episode_starts)
-        sequences.finish(last_values, episode_starts)
-        self._check_rollout()
-        if isinstance(env, TensorVecEnv):
-            ended = [(0, info) for info in env.episodes(most=self._stats_window_size)]
-        self._record_episodes(ended)
-        callback.update_locals(locals())
-        callback.on_rollout_end()
-        return True
+        return ended
+
+    def _take_recorded_steps(
+        self, env: Any, callback: BaseCallback, n_rollout_steps: int
+    ) -> list[tuple[int, dict[str, Any]]] | None:
+        """As `_take_steps`, each of them a CUDA graph."""
+        steps, last = self._recorded_steps, self._last_lstm_states
+        mode: Any = self.compile
+        if steps is None or not steps.is_of(env):
+            steps = self._recorded_steps = RecordedSteps(
+                self.policy.act if self._compiles_steps() else self._graph(self.policy.act),
+                self._within_bounds,
+                env,
+                self.rollout_buffer.sequences,
+                with_outputs=self.tvt is not None,
+                mode=mode,
+            )
+        observations: Any = self._last_obs
+        steps.begin(observations, last, self._episode_starts())
+        # Which follow the steps.
+        self._last_obs, self._last_lstm_states = steps.observations, steps.states  # type: ignore[assignment]
+        self._last_episode_starts = steps.episode_starts  # type: ignore[assignment]
+        infos: list[Any] = []
+        for n_steps in range(n_rollout_steps):
+            step = steps()
+            self.num_timesteps += env.num_envs
+            callback.update_locals({**locals(), **step._asdict(), "n_steps": n_steps})
+            if not callback.on_step():
+                return None
+        return []
+
+    def _records_steps(self) -> bool:
+        """Whether the steps of policy and environments run as CUDA graphs."""
+        has_masks = type(self)._action_masks is not SequenceRollouts._action_masks
+        places = isinstance(self.env, TensorVecEnv) and self.env.can_step_in_place
+        return self._records() and places and not has_masks
+
+    def _compiles_steps(self) -> bool:
+        """Whether most steps, those in which no episode can end, are compiled as a whole."""
+        env: Any = self.env
+        return self._records_steps() and env.env.spec.fixed_length
+
+    def _records(self) -> bool:
+        """Whether there may be CUDA graphs; noise of gSDE, which is replaced, has none."""
+        return (
+            can_record(self.device)
+            and records_graphs(self.compile)
+            and self.ranks.is_alone
+            and not self.use_sde
+        )
+
+    def _acting(self) -> Callable[..., PolicyOutput]:
+        """The policy's step as `compile` says."""
+        if not self.ranks.is_alone:
+            return partial(self.policy.act, ranks=self.ranks)
+        act: Callable[..., PolicyOutput] = self._graph(self.policy.act)
+        if not self._records():
+            return act
+        recorded = self._replayed("act", act)
+        return lambda *args: copied(recorded(*args))
+
+    def _replayed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function as a CUDA graph, if there may be any; the next call overwrites its results."""
+        if not self._records():
+            return function
+        return self._recorded.setdefault(name, Recorded(function, self.device))
 
     def _record_episodes(self, ended: list[tuple[int, dict[str, Any]]]) -> None:
         """Add the last infos of episodes, each with its step, to the statistics of all ranks."""
@@ -490,10 +591,11 @@ class SequenceRollouts(OnPolicyAlgorithm):
         self.logger.record("rollout/tvt_reward", float(sums[0] / sums[1]))
 
     def _check_rollout(self) -> None:
-        for name in ("rewards", "values", "log_probs", "advantages"):
-            values = getattr(self.rollout_buffer.sequences, name)
-            if not values.isfinite().all():
-                count = int((~values.isfinite()).sum())
+        names = ("rewards", "values", "log_probs", "advantages")
+        parts = [getattr(self.rollout_buffer.sequences, name) for name in names]
+        counts = torch.stack([(~part.isfinite()).sum() for part in parts])
+        for name, count in zip(names, counts.tolist(), strict=True):  # one look at all of them
+            if count:
                 raise ValueError(
                     f"the {name} of a rollout must be finite, got {count} numbers that are not."
                 )
@@ -545,25 +647,46 @@ class SequenceRollouts(OnPolicyAlgorithm):
         """What the optimizer trains."""
         return [p for group in self.policy.optimizer.param_groups for p in group["params"]]
 
-    def _clear_gradients(self) -> None:
-        """Free the gradients of the last minibatch: the next ones get their memory."""
-        for parameter in self._parameters():
-            parameter.grad = None
+    def _loss(self, batch: Minibatch, settings: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        """The objective of a minibatch, and its metrics."""
+        raise NotImplementedError
 
-    def _backward(
-        self, loss: Tensor, metrics: dict[str, Tensor], weight: float
-    ) -> dict[str, Tensor]:
-        """Compute the gradients of a minibatch, and return its metrics, those of all ranks.
-
-        Call `_clear_gradients` before the loss is computed.
+    def _compute_gradients(self, batch: Minibatch, settings: Any) -> dict[str, Tensor]:
+        """Set the gradients to those of a minibatch, and return its metrics, those of all ranks.
 
         Args:
-            loss, metrics: averages over the part of it that this rank has.
-            weight: of this part.
+            batch: averages over the part of it that this rank has are its objective and metrics.
+            settings: of `_loss`.
         """
         parameters = self._parameters()
-        (loss if self.ranks.is_alone else loss * weight).backward()
-        return self.ranks.reduce(parameters, metrics, weight)
+        # Free those of the last minibatch: the next ones get their memory.
+        for parameter in parameters:
+            parameter.grad = None
+        compiles = self._compiles(batch)
+        if compiles:
+            settings = as_tensors(settings, self.device)
+        if self._records():
+            compute = self._replayed("gradients", self._gradients) if compiles else self._gradients
+            with aside(self.device):
+                metrics, gradients = compute(batch, settings)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient
+            return copied(metrics)  # type: ignore[no-any-return]
+        objective, metrics = self._loss(batch, settings)
+        (objective if self.ranks.is_alone else objective * batch.weight).backward()
+        return self.ranks.reduce(parameters, metrics, batch.weight)
+
+    def _gradients(
+        self, batch: Minibatch, settings: Any
+    ) -> tuple[dict[str, Tensor], list[Tensor | None]]:
+        """The metrics of a minibatch and the gradients of all parameters."""
+        objective, metrics = self._loss(batch, settings)
+        parameters = self._parameters()
+        gradients: Any = torch.autograd.grad(objective, parameters, allow_unused=True)
+        metrics = {name: value.detach() for name, value in metrics.items()}
+        # With the strides of the parameters, as backward() would, and a fused optimizer needs.
+        pairs = zip(parameters, gradients, strict=True)
+        return metrics, [None if g is None else torch.empty_like(p).copy_(g) for p, g in pairs]
 
     def _step_optimizer(self) -> Tensor:
         """Take a gradient step; returns the norm of the gradient before it was clipped."""
@@ -672,5 +795,5 @@ class SequenceRollouts(OnPolicyAlgorithm):
 
     def _excluded_save_params(self) -> list[str]:
         ours = ["_last_lstm_states", "_last_warning", "distributed", "ranks", "_compiled"]
-        ours += ["_clip_and_step"]
+        ours += ["_clip_and_step", "_recorded", "_recorded_steps"]
         return [*super()._excluded_save_params(), *ours]

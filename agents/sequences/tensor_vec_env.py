@@ -81,11 +81,27 @@ class TensorVecEnv(VecEnv):
     def step_wait(self) -> tuple[Any, Any, Any, list[dict[str, Any]]]:
         actions = torch.as_tensor(self._actions, device=self.env.device)
         observations, rewards, done, _, info = self.env.step(actions)
+        self.add_episodes(done, info)
+        return self._transposed(observations), rewards, done, []
+
+    @property
+    def can_step_in_place(self) -> bool:
+        """Whether the environments have what `step_in_place` needs."""
+        return getattr(self.env, "can_step_in_place", False)
+
+    def step_in_place(
+        self, actions: Tensor, may_end: bool
+    ) -> tuple[Any, Tensor, Tensor, dict[str, Tensor]]:
+        """`TorchEnv.step_in_place`, with images transposed."""
+        observations, rewards, done, results = self.env.step_in_place(actions, may_end)
+        return self._transposed(observations), rewards, done, results
+
+    def add_episodes(self, done: Tensor, info: dict[str, Tensor]) -> None:
+        """Keep what a step says of the episodes that ended, for `episodes`."""
         if "episode_return" in info:
             episode = {"done": done, "r": info["episode_return"], "l": info["episode_length"]}
             names = getattr(self.env.spec, "metric_names", ())
             self._finished.append(episode | {name: info[name] for name in names})
-        return self._transposed(observations), rewards, done, []
 
     def episodes(self, most: int) -> list[dict[str, Any]]:
         """The last `most` episodes that finished since the previous call; synchronizes.

@@ -54,6 +54,12 @@ def look_up(table: Array, index: Array) -> Array:
     return table[index]
 
 
+def fill(values: Array, index: Any, number: int) -> None:
+    """`values[index] = number`: torch would copy the number to a GPU, and wait for that."""
+    xp = namespace(values)
+    values[index] = xp.full((), number, dtype=values.dtype, device=values.device)
+
+
 def select(mask: Array, chosen: Any, other: Any) -> Any:
     """Rows of `chosen` where `mask` (B,) is true, else of `other`; arrays or dicts of arrays."""
     if isinstance(chosen, dict):

@@ -175,18 +175,20 @@ class BatchedEnv:
         Raises:
             ResetNeeded: before the first reset. TypeError, ValueError: unusable actions.
         """
-        spec = self.spec
         state, reward, finished, obs = self.advance(self.state, self._check(actions))
         self._return = self._return + reward
         self._clock += 1
         info: dict[str, Any] = {"finished": finished}
-        if self._may_end(finished):
-            info["final_obs"] = obs
-            info["episode_return"], info["episode_length"] = self._return, state["t"]
-            info.update(spec.metrics(state))
+        if self._ends(finished):
+            info |= {"final_obs": obs, **self._results(state)}
             state, obs = self._restart(state, obs, finished)
         self._state = state
         return obs, reward, finished, self._zeros(self.xp.bool), info
+
+    def _results(self, state: State) -> dict[str, Array]:
+        """What info says of the episodes that end in a state."""
+        results = {"episode_return": self._return, "episode_length": state["t"]}
+        return results | dict(self.spec.metrics(state))
 
     def advance(self, state: State, actions: Array) -> tuple[State, Array, Array, Observation]:
         """One step of the game, a pure function, which may be replaced by a compiled one.
@@ -202,7 +204,8 @@ class BatchedEnv:
         space, batch = self.spec.action_space, (self.num_envs,)
         return check_actions(space, actions, self.xp, self.device, batch, self._checks_values)
 
-    def _may_end(self, finished: Array) -> bool:
+    def _ends(self, finished: Array) -> bool:
+        """Whether an episode ended, or may have where looking would synchronize."""
         if self._length is not None:
             return self._clock == self._length
         return not self._looks or bool(finished.any())

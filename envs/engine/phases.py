@@ -22,6 +22,7 @@ from rlgates.envs.engine.arrays import (
     Tables,
     drop_alpha,
     entry,
+    fill,
     look_up,
     namespace,
     row_starts,
@@ -215,7 +216,7 @@ class PhasedEnvSpec(EnvSpec):
         if self._num_apples:
             apples = self._atlas.tiles["a"]
             rows = xp.arange(batch, **like)[:, None]
-            gone_until[rows, apples.start + parameters["apple_cells"]] = -1
+            fill(gone_until, (rows, apples.start + parameters["apple_cells"]), -1)
             pays[:, apples] = value[:, None]
         drawn = {"draws": parameters["apple_draws"]} if self._draws_each else {}
         return {

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rlgates.envs.engine.arrays import Array, Tables, look_up, namespace, row_starts
+from rlgates.envs.engine.arrays import Array, Tables, fill, look_up, namespace, row_starts
 from rlgates.envs.engine.parameters import EpisodeParameter, Integers
 from rlgates.envs.engine.philox import Key, below
 from rlgates.envs.engine.settings import check_range, set_fields
@@ -161,7 +161,7 @@ class Battleship(EnvSpec):
             # ones up to and with them.
             count = below(words[:, number], order[:, -1])
             place = xp.sum(xp.astype(order <= count[:, None], xp.int64), axis=1)
-            board.reshape(-1)[rows + look_up(places, place)] = 1
+            fill(board.reshape(-1), rows + look_up(places, place), 1)
         return {"board": board}
 
     def initial_state(self, parameters: dict[str, Array]) -> State:
@@ -182,7 +182,7 @@ class Battleship(EnvSpec):
         index = row_starts(board.shape[0], board.shape[1], square) + square
         hit = look_up(board.reshape(-1), index) * (1 - look_up(state["shot"].reshape(-1), index))
         shot = xp.asarray(state["shot"], copy=True)
-        shot.reshape(-1)[index] = 1
+        fill(shot.reshape(-1), index, 1)
         num_hits = state["num_hits"] + hit
         state = {**state, "t": state["t"] + 1, "shot": shot, "hit": hit, "num_hits": num_hits}
         reward = look_up(self._tables.on_device_of(actions).reward, hit)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rlgates.envs.engine.arrays import Array, Tables, entry, look_up, namespace, row_starts
+from rlgates.envs.engine.arrays import Array, Tables, entry, fill, look_up, namespace, row_starts
 from rlgates.envs.engine.mazes import hunt_and_kill, words_of_a_maze
 from rlgates.envs.engine.parameters import Cell, EpisodeParameter, Integers
 from rlgates.envs.engine.philox import Key, below
@@ -338,7 +338,7 @@ class LabyrinthExplore(Labyrinth):
         index = row_starts(visited.shape[0], visited.shape[1], actions) + state["place"]
         is_new = look_up(visited.reshape(-1), index) == 0
         visited = xp.asarray(visited, copy=True)
-        visited.reshape(-1)[index] = 1
+        fill(visited.reshape(-1), index, 1)
         num_visited, num_free = state["num_visited"] + is_new, state["num_free"]
         state = {**state, "visited": visited, "num_visited": num_visited}
         reward = look_up(self._tables.on_device_of(actions).reward, num_free * is_new)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rlgates.envs.engine.arrays import Array, Tables, look_up, namespace, row_starts
+from rlgates.envs.engine.arrays import Array, Tables, fill, look_up, namespace, row_starts
 from rlgates.envs.engine.parameters import EpisodeParameter, Integers
 from rlgates.envs.engine.philox import Key, permutations
 from rlgates.envs.engine.settings import check_range, set_fields
@@ -134,7 +134,7 @@ class MineSweeper(EnvSpec):
         # Three times the number of mines near a square, and what is on it.
         squares = xp.zeros((mines.shape[0], self.size**2), dtype=xp.int64, device=mines.device)
         rows = row_starts(mines.shape[0], self.size**2, mines)
-        squares.reshape(-1)[rows[:, None] + mines] = _MINE
+        fill(squares.reshape(-1), rows[:, None] + mines, _MINE)
         board = squares + 3 * xp.sum(look_up(tables.neighbours, mines), axis=1)
         return {"t": zeros, "board": board, "seen": zeros, "num_open": zeros}
 

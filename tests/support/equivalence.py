@@ -79,6 +79,7 @@ def typical_episode_starts(steps: int = 7, batch_size: int = 3) -> Tensor:
 def weighted_loss(outputs: Tensor, state: Tensor) -> Tensor:
     """A scalar loss of every output and the final state."""
     weights = torch.arange(outputs.numel(), dtype=outputs.dtype).sin().view_as(outputs)
+    weights = weights.to(outputs.device)
     return (outputs * weights).sum() + 0.3 * state.square().sum()
 
 

@@ -286,8 +286,7 @@ def test_a_minibatch_does_not_wait(critic: str, request: pytest.FixtureRequest) 
     means, before = MeanMetrics(), parameters(agent)
     with NoLooking():
         for batch in batches:
-            agent._clear_gradients()
-            means.add(**agent._backward(*agent._loss(batch), batch.weight))
+            means.add(**agent._compute_gradients(batch, agent._loss_settings()))
             agent._step_optimizer()
     assert not torch.equal(parameters(agent), before)
 

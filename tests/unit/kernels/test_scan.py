@@ -106,7 +106,7 @@ def everything(
         final = states[-1]
     else:
         states, final = scan(leaf_problem, leaves["b"], kernel)
-    weights = torch.linspace(-1, 1, states.numel(), dtype=dtype).view_as(states)
+    weights = torch.linspace(-1, 1, states.numel(), dtype=dtype).view_as(states).to(states.device)
     loss = (states * weights).sum() + 0.3 * final.square().sum()
     gradients = torch.autograd.grad(loss, list(leaves.values()))
     return {"states": states, "final": final, **dict(zip(leaves, gradients, strict=True))}
