@@ -8,6 +8,9 @@ from typing import Literal
 from rlgates.envs import ENVS
 from rlgates.experiments.tasks import TASKS as SUPERVISED
 
+GPU_PARTS = ("correct", "speed", "ways", "end_to_end", "environments")
+"""The parts of `rlgates bench gpu`, in the order in which they are made."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig:
@@ -103,8 +106,11 @@ class EnvBenchConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuBenchConfig:
-    """Check the cores on a GPU, time them against cuDNN, and time the environments."""
+    """Check the cores on a GPU, time them against cuDNN, and time an agent and environments."""
 
+    parts: tuple[str, ...] = GPU_PARTS
+    """Parts to make. correct: errors of the cores; speed: the cores and cuDNN; ways: one launch of
+    a kernel for all steps or several a step; end_to_end: whole iterations of PPO; environments."""
     cores: tuple[str, ...] = ()
     """Cores to check; all by default."""
     quick: bool = False
@@ -114,7 +120,7 @@ class GpuBenchConfig:
     device: str = "cuda"
     """"cuda", or "cpu": tiny sizes, to test the benchmark itself."""
     results: str = "experiments/results"
-    """Folder of `gpu_bench.json`."""
+    """Folder of `gpu_bench.json` and its table, which are replaced."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import operator
+import os
+import time
+import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +17,23 @@ from support.interpreted import MISSING, REASON
 from torch import nn
 
 from rlgates.experiments.bench import gpu as gpu_bench
+from rlgates.experiments.bench import gpu_agents, gpu_cores
+from rlgates.experiments.bench.children import Measurement, Outcome, Workers, run_here
+from rlgates.experiments.bench.configs import GPU_PARTS, GpuBenchConfig
 from rlgates.experiments.cli.main import main
+from rlgates.experiments.report.outputs import redraw_output
+from rlgates.experiments.report.readme import fill_in
+from rlgates.experiments.runs.files import write_json
+from rlgates.nn import LSTM
 
 CPU = torch.device("cpu")
+
+
+def bench(results: Path, *words: str) -> dict[str, Any]:
+    """The results of the bench on the CPU."""
+    assert main(["bench", "gpu", "--device", "cpu", "--results", str(results), *words]) == 0
+    found: dict[str, Any] = json.loads((results / "gpu_bench.json").read_text())
+    return found
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -23,73 +42,189 @@ def test_without_a_gpu_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert "torch finds no GPU here" in capsys.readouterr().err
 
 
+def test_a_wrong_part_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"unknown part 'speeed'\. Did you mean 'speed'\?"):
+        gpu_bench.bench_gpu(GpuBenchConfig(parts=("speeed",), results=str(tmp_path)))
+    assert not list(tmp_path.iterdir())
+
+
+def test_it_measures_all_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for those that need Triton."""
+    monkeypatch.setattr(gpu_bench, "MAIN", ("ur_lstm",))
+    monkeypatch.setattr(gpu_bench, "OTHERS", ("mingru",))
+    monkeypatch.setattr(gpu_bench, "launch_modes", partial(dict, walk_ms=1.0))
+    found = bench(tmp_path, "--cores", "mingru")
+    assert {"start", "end", "device", "versions", "git", "shapes"} <= found["about"].keys()
+    assert [entry["core"] for entry in found["correct"]] == ["mingru"]
+    assert found["correct"][0]["error"] < 1e-5
+    assert [entry["resets"] for entry in found["speed"]] == [False, True] * 4
+    assert all(entry["speedup"] > 0 for entry in found["speed"])
+    for part in ("end_to_end", "environments"):
+        assert all(entry["million_steps_per_second"] > 0 for entry in found[part])
+    assert all("precision" in entry for part in GPU_PARTS for entry in found[part])
+    assert found["failures"] == found["left_out"] == []
+    table = (tmp_path / "gpu_bench.md").read_text()
+    assert "| float32 | 1 | " in table
+    assert table.count("| `ur_lstm` | (4, 2, 4) | ") == 6
+    assert "| `False` | bf16 | " in table
+    assert "| `rlgates/PassiveMatch-v0` | 4 | " in table
+    page = fill_in("<!-- gpu_bench -->\n<!-- /gpu_bench -->\n", tmp_path)
+    assert table.strip() in page
+
+
 def test_it_runs_to_its_end_whatever_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: Any, **__: Any) -> Any:
         raise RuntimeError("no such kernel")
 
-    for name in ("compare", "launch_modes"):
+    for name in ("correct", "compare", "launch_modes"):
         monkeypatch.setattr(gpu_bench, name, fail)
-    words = ["bench", "gpu", "--device", "cpu", "--results", str(tmp_path), "--cores", "mingru"]
-    assert main(words) == 0
+    parts = ["--parts", "environments", "ways", "speed", "correct"]
+    found = bench(tmp_path, "--cores", "mingru", *parts)
     assert "FAILED: RuntimeError: no such kernel" in capsys.readouterr().out
-    found = json.loads((tmp_path / gpu_bench.NAME).read_text())
-    assert {"start", "end", "device", "versions", "git"} <= found["about"].keys()
-    assert [entry["core"] for entry in found["correct"]] == ["mingru"]
-    assert found["correct"][0]["error"] < 1e-5
+    assert found["correct"] == found["speed"] == found["ways"] == []
+    assert "end_to_end" not in found
     assert found["environments"][0]["million_steps_per_second"] > 0
-    assert not found["speed"]
-    parts = {failure["part"] for failure in found["failures"]}
-    assert parts == {"speed", "ways"}
+    assert {failure["part"] for failure in found["failures"]} == {"correct", "speed", "ways"}
     assert all("no such kernel" in failure["error"] for failure in found["failures"])
+    table = (tmp_path / "gpu_bench.md").read_text()
+    assert "| float32 | 0 |  | `mingru` |" in table
+    assert f"{len(found['failures'])} failed" in table
 
 
 def test_what_there_is_no_time_for_is_left_out(tmp_path: Path) -> None:
-    report = gpu_bench.Report(tmp_path / "a.json", seconds=-1)
-    report.add("ways", {"H": 3}, dict)
-    report.write()
-    found = json.loads((tmp_path / "a.json").read_text())
-    assert found["left_out"] == [{"part": "ways", "H": 3}]
-    assert found["ways"] == []
+    found = bench(tmp_path, "--parts", "environments", "--minutes", "-1")
+    assert [entry["part"] for entry in found["left_out"]] == ["environments"]
+    assert found["environments"] == []
+
+
+def test_times_that_are_there_are_in_the_table(tmp_path: Path) -> None:
+    """A graph that cannot be recorded, memory and the GPU."""
+    of = {"core": "lstm", "precision": "tf32", "T": 128, "B": 128, "H": 256, "resets": True}
+    times = {"core_ms": 2.0, "cudnn_ms": 5.0, "speedup": 2.5, "core_graph_ms": 1.0}
+    entry = {**of, **times, "core_mib": 1000.4, "cudnn_mib": 3000.0}
+    gpu = {"name": "NVIDIA H100", "driver": "550.1"}
+    about = {"shapes": [[128, 128, 256]], "gpu": gpu, "versions": {"torch": "2.11"}, "git": None}
+    content = {"about": {**about, "start": "2026-01-02T03:04"}, "failures": [], "left_out": []}
+    write_json(tmp_path / "gpu_bench.json", {**content, "speed": [entry]})
+    (table,) = redraw_output("gpu_bench", tmp_path)
+    text = table.read_text()
+    assert "| yes | 2.50 (2 / 5 ms) | (1 / fails ms) | 2.0 | 1,000 / 3,000 |" in text
+    assert "NVIDIA H100; driver 550.1; torch 2.11; 2026-01-02: `rlgates bench gpu`" in text
+
+
+def measurements(*functions: Any) -> list[Measurement]:
+    return [Measurement("part", {"k": k}, function) for k, function in enumerate(functions)]
+
+
+def by_number(outcomes: Any) -> dict[int, Outcome]:
+    return {outcome.measurement.of["k"]: outcome for outcome in outcomes}
+
+
+RIGHT, WRONG = partial(dict, a=1), partial(operator.truediv, 1, 0)
+
+
+def test_a_worker_that_dies_stops_no_other() -> None:
+    first = measurements(WRONG, partial(os._exit, 7), RIGHT)
+    second = [Measurement("part", {"k": 3}, RIGHT), Measurement("part", {"k": 4}, RIGHT)]
+    with Workers() as workers:
+        found = by_number(workers.run([first, second], size=2))
+        again = by_number(workers.run([measurements(RIGHT)], size=1))
+    assert "ZeroDivisionError" in str(found[0].error)
+    assert found[1].error == "the process ended with exit code 7"
+    assert all(found[k].numbers == {"a": 1} for k in (2, 3, 4))
+    assert again[0].numbers == {"a": 1}
+
+
+def test_a_worker_that_prints_or_hangs_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+    last = partial(os.system, "echo words; kill -9 $PPID")
+    with Workers() as workers:
+        found = by_number(workers.run([measurements(last, RIGHT)], size=1))
+        slow = by_number(workers.run([measurements(partial(time.sleep, 60))], 1, limit=0.5))
+    assert found[0].error == "the process ended with exit code -9\nwords"
+    assert found[1].numbers == {"a": 1}
+    assert slow[0].error == "it took too long, and was stopped"
+    assert "words" not in capfd.readouterr().out
+
+
+def test_what_is_prepared_is_measured_in_turn() -> None:
+    ready = partial(partial, time.monotonic)  # a measurement whose preparations return another
+    with Workers() as workers:
+        found = by_number(workers.run([measurements(ready), measurements(WRONG)], size=2))
+        (left,) = workers.run([measurements(RIGHT)], size=1, until=0.0)
+    assert isinstance(found[0].numbers, float) or "ZeroDivisionError" in str(found[0].error)
+    assert left.numbers is left.error is None
+    assert by_number(run_here([measurements(partial(partial, dict, a=1))]))[0].numbers == {"a": 1}
 
 
 def test_a_wrong_core_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = gpu_bench.correct("mingru", "float32", CPU, (3, 2, 3, 4))
+    right = gpu_cores.correct("mingru", "float32", CPU, (3, 2, 3, 4))
     assert right["error"] < 1e-5
-    monkeypatch.setattr(gpu_bench, "TOLERANCES", {"float32": 0.0})
+    monkeypatch.setattr(gpu_cores, "TOLERANCES", {"float32": 0.0})
     with pytest.raises(AssertionError, match="'error'"):
-        gpu_bench.correct("mingru", "float32", CPU, (3, 2, 3, 4))
+        gpu_cores.correct("mingru", "float32", CPU, (3, 2, 3, 4))
 
 
-def test_pieces_of_a_sequence_are_its_episodes() -> None:
-    starts = torch.tensor([[False, True], [False, False], [True, False], [False, False]])
-    lengths, order = gpu_bench.episodes(starts)
-    assert lengths.tolist() == [2, 2, 4]
-    assert order.tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
-    lstm, x = nn.LSTM(3, 4), torch.randn(4, 2, 3)
-    outputs = gpu_bench.split(lstm, x, lengths.tolist(), order)
-    torch.testing.assert_close(outputs[:2, 1], lstm(x[2:, 0])[0])
-    torch.testing.assert_close(outputs[:, 2], lstm(x[:, 1])[0])
+@pytest.mark.parametrize("limit", [2**30, 4 * 4 * 7 * 2])
+def test_padded_episodes_are_those_of_a_core_with_resets(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one piece of the batch, and in several of at most two episodes."""
+    monkeypatch.setattr(gpu_cores, "MAX_NUMBERS", limit)
+    generator = torch.Generator().manual_seed(0)
+    starts = torch.rand(7, 5, generator=generator) < 0.2
+    starts[:, 0] = False  # one of 7 steps
+    slots, shape = gpu_cores.padding(starts, 4)
+    episodes = 5 + int(starts[1:].sum())
+    assert shape == ((1, 7, episodes) if limit == 2**30 else (-(-episodes // 2), 7, 2))
+    lstm = nn.LSTM(3, 4)
+    same = LSTM.from_torch(lstm)
+    x = torch.randn(7, 5, 3, generator=generator)
+    padded = torch.stack(gpu_cores.split(lstm, x, slots, shape))
+    outputs = padded.flatten(0, 2)[slots].view(7, 5, 4)
+    torch.testing.assert_close(outputs, same(x, episode_starts=starts)[0])
 
 
 def test_a_core_is_timed_beside_cudnn() -> None:
-    found = gpu_bench.compare("mingru", "float32", 3, 2, 4, CPU, repeats=1)
-    assert found["backend"]
-    for name in ("core_ms", "cudnn_ms", "core_resets_ms", "cudnn_resets_ms", "speedup_resets"):
-        assert found[name] > 0
+    for resets in (False, True):
+        found = gpu_cores.compare("mingru", "float32", 3, 2, 4, resets, CPU, repeats=5)
+        assert found["backend"]
+        for name in ("core_ms", "cudnn_ms", "speedup"):
+            assert found[name] > 0
+        low, high = found["core_range"]
+        assert low <= found["core_ms"] <= high
+
+
+def test_a_large_batch_of_cudnn_is_split_without_resets_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert gpu_cores.pieces(128, 4096, 1024) == 2
+    assert gpu_cores.pieces(128, 4096, 256) == 1
+    monkeypatch.setattr(gpu_cores, "MAX_NUMBERS", 1)
+    assert gpu_cores.compare("mingru", "bf16", 3, 2, 4, False, CPU, 1)["cudnn_ms"] > 0
+
+
+def test_an_agent_that_is_not_compiled_is_no_compiled_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def learn(*_: Any, **__: Any) -> None:
+        warnings.warn("compile=True has no effect, training goes on without", stacklevel=1)
+
+    monkeypatch.setattr(gpu_agents.RecurrentPPO, "learn", learn)
+    with pytest.raises(UserWarning, match="no effect"):
+        gpu_agents.end_to_end(False, "tf32", CPU, gpu_agents.Training(2, 4, 3, 1))
 
 
 @pytest.mark.skipif(MISSING, reason=REASON)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_kernels_are_checked() -> None:
-    assert gpu_bench.correct("ur_lstm", "tf32", CPU, (2, 2, 3, 4))["backend"] == "triton"
+    assert gpu_cores.correct("ur_lstm", "tf32", CPU, (2, 2, 3, 4))["backend"] == "triton"
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(MISSING, reason=REASON)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_kernels_are_timed_both_ways() -> None:
-    found = gpu_bench.launch_modes(4, 2, 4, CPU, repeats=1)
-    for name in ("tf32_launches_ms", "tf32_walk_ms", "bf16_walk_ms"):
-        assert found[name] > 0
+    for precision in ("tf32", "bf16"):
+        found = gpu_cores.launch_modes(precision, 4, 2, 4, CPU, repeats=1)
+        for name in ("launches_ms", "walk_ms"):
+            assert found[name] > 0

@@ -1,0 +1,136 @@
+"""The tables of what was measured on a GPU: errors, cores beside cuDNN, agents, environments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rlgates.experiments.report.rows import markdown
+from rlgates.experiments.runs.files import read_json, write_atomically
+
+GOALS = {False: 1.0, True: 2.0}
+"""How many times as fast as cuDNN a core should be, without and with resets."""
+TABLE_CORES = ("ur_lstm", "lstm")
+
+
+def write_gpu_bench(source: Path, table: Path) -> None:
+    """Write a table for each part that was measured, and where."""
+    content = read_json(source)
+    parts = (_errors, _speed, _agents, _environments)
+    tables = [text for part in parts for text in part(content)]
+    write_atomically(table, "\n".join([*tables, _note(content)]).encode())
+
+
+def _errors(content: dict[str, Any]) -> Iterator[str]:
+    found = content.get("correct", [])
+    failed = [failure for failure in content["failures"] if failure["part"] == "correct"]
+    precisions = dict.fromkeys(entry["precision"] for entry in (*found, *failed))
+    lines = []
+    for precision in precisions:
+        right = [entry for entry in found if entry["precision"] == precision]
+        wrong = [f"`{entry['core']}`" for entry in failed if entry["precision"] == precision]
+        worst = max(right, key=lambda entry: float(entry["error"]), default=None)
+        error = f"{worst['error']:.1e} (`{worst['core']}`)" if worst else ""
+        lines.append((precision, str(len(right)), error, ", ".join(wrong)))
+    if lines:
+        yield markdown(("precision", "correct cores", "largest error", "others"), lines)
+
+
+def _speed(content: dict[str, Any]) -> Iterator[str]:
+    shapes = [tuple(shape) for shape in content["about"]["shapes"]]
+    lines = [
+        (
+            f"`{entry['core']}`",
+            f"({entry['T']}, {entry['B']}, {entry['H']})",
+            entry["precision"],
+            "yes" if entry["resets"] else "no",
+            *(_beside_cudnn(entry, way) for way in ("", "_graph")),
+            f"{GOALS[entry['resets']]:.1f}",
+            " / ".join(f"{entry[key]:,.0f}" for key in ("core_mib", "cudnn_mib") if entry.get(key)),
+        )
+        for entry in content.get("speed", [])
+        if entry["core"] in TABLE_CORES and (entry["T"], entry["B"], entry["H"]) in shapes
+    ]
+    heads = (
+        *("core", "(T, B, units)", "precision", "resets", "times cuDNN", "as CUDA graphs", "goal"),
+        "MiB",
+    )
+    if lines:
+        yield markdown(heads, lines)
+
+
+def _beside_cudnn(entry: dict[str, Any], way: str) -> str:
+    """The speed-up and both times: "1.20 (2.5 / 3.0 ms)"; what there is of it."""
+    times = [entry.get(f"{name}{way}_ms") for name in ("core", "cudnn")]
+    if not any(times):
+        return ""
+    speedup = f"{entry[f'speedup{way}']:.2f} " if all(times) else ""
+    return f"{speedup}({' / '.join(f'{ms:.3g}' if ms else 'fails' for ms in times)} ms)"
+
+
+def _agents(content: dict[str, Any]) -> Iterator[str]:
+    lines = [
+        (
+            f"`{entry['compile']}`",
+            entry["precision"],
+            _rate(entry),
+            f"{entry['rollout_ms']:,.0f} ms",
+            f"{entry['update_ms']:,.0f} ms",
+            f"{entry['mib']:,.0f}" if "mib" in entry else "",
+            f"{entry['first_s']:.0f} s",
+        )
+        for entry in content.get("end_to_end", [])
+    ]
+    heads = (
+        *("compile", "precision", "million steps a second", "rollout", "update", "MiB"),
+        "first iteration after",
+    )
+    if lines:
+        yield markdown(heads, lines)
+
+
+def _environments(content: dict[str, Any]) -> Iterator[str]:
+    lines = [
+        (f"`{entry['env']}`", f"{entry['num_envs']:,}", _rate(entry))
+        for entry in content.get("environments", [])
+    ]
+    if lines:
+        yield markdown(("environment", "at a time", "million steps a second"), lines)
+
+
+def _rate(entry: dict[str, Any]) -> str:
+    low, high = entry["range"]
+    return f"{entry['million_steps_per_second']:.3g} [{low:.3g}, {high:.3g}]"
+
+
+def _note(content: dict[str, Any]) -> str:
+    """Say what the numbers are, and where they were measured."""
+    about = content["about"]
+    gpu, versions, git = about.get("gpu"), about["versions"], about["git"]
+    names = ("torch", "triton", "cudnn", "stable-baselines3", "sb3-contrib")
+    counts = [
+        f"{len(content[key])} {words}"
+        for key, words in (("failures", "failed"), ("left_out", "left out for lack of time"))
+        if content[key]
+    ]
+    facts = (
+        about["device"] if gpu is None else gpu["name"],
+        f"driver {gpu['driver']}" if gpu and gpu["driver"] else "",
+        ", ".join(f"{name} {versions[name]}" for name in names if name in versions),
+        about["start"][:10],
+        f"commit {git['commit'][:7]}{'+' * git['dirty']}" if git else "",
+        ", ".join(counts),
+    )
+    return (
+        "Errors: the largest of outputs, final state and all gradients against the plain loop in "
+        "float64, over max(1, the largest value). Times cuDNN: time of `torch.nn.LSTM` over that "
+        "of the core at the same precision, forward and backward, as many inputs as units; both "
+        "times in brackets. With resets an episode starts at 3 % of the steps, and cuDNN gets the "
+        "episodes padded, with the time of padding but not of its indices. As CUDA graphs: "
+        "recorded once and replayed, without launches from Python. MiB: what a run adds at its "
+        "peak, core / cuDNN. Agents: whole iterations of `RecurrentPPO` with one `ur_lstm` in "
+        "Passive Match 15/30/15 on the device; their MiB are all of the process, and the seconds "
+        "to the first iteration those beside the warm-up of the others. Medians, ranges in "
+        f"brackets. {'; '.join(filter(None, facts))}: `rlgates bench gpu`.\n"
+    )
