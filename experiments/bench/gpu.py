@@ -128,9 +128,8 @@ class Sizes(NamedTuple):
             return cls((3, 2, 3, 4), ((4, 2, 4),), 4, (4,), (2,), 1, training, (False,), 4, 1)
         if config.quick:
             training = Training(num_envs=1024, steps=64, units=256, iterations=5)
-            shapes = ((128, 128, 256),)
-            return cls((7, 5, 9, 17), shapes, 128, (64,), (1024,), 5, training, (False,), 65_536, 2)
-        shapes = ((128, 128, 256), (256, 2048, 128), (128, 4096, 256))
+            small = (7, 5, 9, 17)
+            return cls(small, SHAPES[:1], 128, (64,), (1024,), 5, training, (False,), 65_536, 2)
         hidden, batches = (64, 128, 256, 512, 1024), (16, 128, 1024, 4096)
         training = Training(num_envs=4096, steps=128, units=256, iterations=5)
         compiles = (False, True, "reduce-overhead")

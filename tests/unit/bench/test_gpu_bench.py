@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-import operator
 import os
 import time
 import warnings
+from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from support.interpreted import MISSING, REASON
+from support.stretches import stretch
 from torch import nn
 
 from rlgates.experiments.bench import gpu as gpu_bench
@@ -52,7 +55,7 @@ def test_it_measures_all_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """But for those that need Triton."""
     monkeypatch.setattr(gpu_bench, "MAIN", ("ur_lstm",))
     monkeypatch.setattr(gpu_bench, "OTHERS", ("mingru",))
-    monkeypatch.setattr(gpu_bench, "launch_modes", partial(dict, walk_ms=1.0))
+    monkeypatch.setattr(gpu_bench, "launch_modes", lambda *_: {"walk_ms": 1.0})
     found = bench(tmp_path, "--cores", "mingru")
     assert {"start", "end", "device", "versions", "git", "shapes"} <= found["about"].keys()
     assert [entry["core"] for entry in found["correct"]] == ["mingru"]
@@ -122,40 +125,51 @@ def by_number(outcomes: Any) -> dict[int, Outcome]:
     return {outcome.measurement.of["k"]: outcome for outcome in outcomes}
 
 
-RIGHT, WRONG = partial(dict, a=1), partial(operator.truediv, 1, 0)
+RIGHT, WRONG = partial(dict, a=1), partial(divmod, 1, 0)
 
 
-def test_a_worker_that_dies_stops_no_other() -> None:
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    with Workers() as workers:
+        yield workers
+
+
+def test_a_worker_that_dies_stops_no_other(workers: Workers) -> None:
     first = measurements(WRONG, partial(os._exit, 7), RIGHT)
     second = [Measurement("part", {"k": 3}, RIGHT), Measurement("part", {"k": 4}, RIGHT)]
-    with Workers() as workers:
-        found = by_number(workers.run([first, second], size=2))
-        again = by_number(workers.run([measurements(RIGHT)], size=1))
+    found = by_number(workers.run([first, second], size=2))
     assert "ZeroDivisionError" in str(found[0].error)
     assert found[1].error == "the process ended with exit code 7"
     assert all(found[k].numbers == {"a": 1} for k in (2, 3, 4))
-    assert again[0].numbers == {"a": 1}
 
 
-def test_a_worker_that_prints_or_hangs_says_so(capfd: pytest.CaptureFixture[str]) -> None:
-    last = partial(os.system, "echo words; kill -9 $PPID")
-    with Workers() as workers:
-        found = by_number(workers.run([measurements(last, RIGHT)], size=1))
-        slow = by_number(workers.run([measurements(partial(time.sleep, 60))], 1, limit=0.5))
+def test_what_is_prepared_is_measured_in_turn(workers: Workers) -> None:
+    """Also where there are fewer workers than measurements, and with one that fails."""
+    functions = (stretch, WRONG, stretch, stretch)
+    found = by_number(workers.run([[each] for each in measurements(*functions)], size=2))
+    assert "ZeroDivisionError" in str(found.pop(1).error)
+    times = sorted((outcome.numbers or {} for outcome in found.values()), key=itemgetter("begin"))
+    assert times[1]["ready"] < times[0]["begin"]
+    assert all(one["end"] <= two["begin"] for one, two in pairwise(times))
+    assert by_number(run_here([measurements(stretch)]))[0].numbers
+
+
+def test_no_time_is_left_for_what_comes_late(workers: Workers) -> None:
+    (left,) = workers.run([measurements(RIGHT)], size=2, until=0.0)
+    assert left.numbers is left.error is None
+
+
+@pytest.mark.slow
+def test_a_worker_that_prints_or_hangs_says_so(
+    workers: Workers, capfd: pytest.CaptureFixture[str]
+) -> None:
+    killed = partial(os.system, "echo words; kill -9 $PPID")
+    found = by_number(workers.run([measurements(killed, RIGHT)], size=2))
+    slow = by_number(workers.run([measurements(partial(time.sleep, 60))], size=2, limit=0.5))
     assert found[0].error == "the process ended with exit code -9\nwords"
     assert found[1].numbers == {"a": 1}
     assert slow[0].error == "it took too long, and was stopped"
     assert "words" not in capfd.readouterr().out
-
-
-def test_what_is_prepared_is_measured_in_turn() -> None:
-    ready = partial(partial, time.monotonic)  # a measurement whose preparations return another
-    with Workers() as workers:
-        found = by_number(workers.run([measurements(ready), measurements(WRONG)], size=2))
-        (left,) = workers.run([measurements(RIGHT)], size=1, until=0.0)
-    assert isinstance(found[0].numbers, float) or "ZeroDivisionError" in str(found[0].error)
-    assert left.numbers is left.error is None
-    assert by_number(run_here([measurements(partial(partial, dict, a=1))]))[0].numbers == {"a": 1}
 
 
 def test_a_wrong_core_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,3 +242,13 @@ def test_kernels_are_timed_both_ways() -> None:
         found = gpu_cores.launch_modes(precision, 4, 2, 4, CPU, repeats=1)
         for name in ("launches_ms", "walk_ms"):
             assert found[name] > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", gpu_bench.PRECISIONS)
+@pytest.mark.parametrize("resets", [False, True])
+def test_graphs_are_timed_on_a_gpu(precision: str, resets: bool) -> None:
+    found = gpu_cores.compare("ur_lstm", precision, 16, 32, 64, resets, torch.device("cuda"), 3)
+    assert not [name for name in found if name.endswith("_error")]
+    for name in ("core_ms", "cudnn_ms", "core_graph_ms", "cudnn_graph_ms", "speedup_graph"):
+        assert found[name] > 0
