@@ -374,7 +374,7 @@ def test_quick_goes_beside_the_results(tmp_path: Path, monkeypatch: pytest.Monke
         for file in output.files
         if file.endswith(".md")
         and name not in ("learning", "saturation")
-        and output.source_paths(RESULTS)[0].exists()  # a GPU has not been everywhere
+        and output.source_paths(RESULTS)[0].exists()  # those of a GPU may not be there
     ],
 )
 def test_committed_tables_are_those_of_the_committed_results(
