@@ -33,9 +33,10 @@ if DEVICE == "cpu" and not MISSING:
 
 
 def run_in_one_launch(monkeypatch: pytest.MonkeyPatch, one: bool) -> None:
-    """Use one launch of a persistent kernel for all steps, or several launches per step."""
+    """Use one launch of a kernel for all steps, or several launches per step."""
     from rlgates.kernels.triton import launch  # which reads the variable
 
+    monkeypatch.setattr(launch, "MAX_FUSED_UNITS", 256 if one else 0)
     monkeypatch.setattr(launch, "MAX_PERSISTENT_BYTES", 2**30 if one else 0)
 
 

@@ -1,4 +1,4 @@
-"""Launches of the kernels: tile sizes, buffers, persistent or step by step.
+"""Launches of the kernels: tile sizes, buffers, one launch for all steps or several for each.
 
 Nothing here waits for the device, so that a caller can record it in a CUDA graph. Tile sizes and
 thresholds are estimates, not yet measured on a GPU (`rlgates bench gpu` does that).
@@ -13,8 +13,10 @@ import triton
 from torch import Tensor
 
 from rlgates.kernels.layout import AUXILIARIES, STACKED_CELLS
-from rlgates.kernels.triton import persistent, step
+from rlgates.kernels.triton import fused, persistent, step
 
+# The widest layer for a fused kernel: a tile of its backward pass has all units in registers.
+MAX_FUSED_UNITS = 256
 # The largest recurrent weights for a persistent kernel, which reads them again at each step: about
 # the shared memory of a multiprocessor. Products of larger ones are spread over the device.
 MAX_PERSISTENT_BYTES = 2**18
@@ -59,9 +61,27 @@ class GatedProblem(NamedTuple):
         return torch.bfloat16 if self.precision == "bf16" else torch.float32
 
     @property
+    def columns(self) -> dict[str, int]:
+        """The first columns of maps, as at `rlgates.kernels.triton.step`."""
+        first = self.units * self.cell.startswith("gru")
+        forget = first + self.units * AUXILIARIES[self.auxiliary].index("f")
+        candidate = first + self.units * len(AUXILIARIES[self.auxiliary])
+        return {"X": first, "F": forget, "U": candidate}
+
+    @property
+    def fused(self) -> bool:
+        """Whether one launch of a fused kernel runs all steps.
+
+        It has no second product, and not all units of a row at once.
+        """
+        tiled = self.cell != "gru_before" and self.activation != "cumax"
+        return tiled and self.units <= MAX_FUSED_UNITS
+
+    @property
     def persistent(self) -> bool:
         """Whether one launch of a persistent kernel runs all steps."""
-        return self.width * self.units * self.operand_dtype.itemsize <= MAX_PERSISTENT_BYTES
+        size = self.width * self.units * self.operand_dtype.itemsize
+        return not self.fused and size <= MAX_PERSISTENT_BYTES
 
 
 class Inputs(NamedTuple):
@@ -113,32 +133,55 @@ def multiply(left: Tensor, right: Tensor, result: Tensor | None = None) -> Tenso
     return torch.mm(left.float(), right.float(), out=result)
 
 
+def fused_tile(problem: GatedProblem, backward: bool) -> dict[str, int]:
+    """The tile of a fused kernel, its warps, and how many tiles of weights are loaded ahead."""
+    units = max(16, triton.next_power_of_2(problem.units))
+    narrow = problem.precision == "bf16"
+    if backward:
+        block, inner = 32 if narrow else 16, units
+    else:
+        block, inner = 64, 64 if narrow else 32
+    return {
+        "BLOCK_BATCH": 16,
+        "BLOCK_UNITS": min(units, block),
+        "BLOCK_INNER": min(units, inner),
+        "num_warps": 4,
+        "num_stages": 3,
+    }
+
+
 def _settings(
-    problem: GatedProblem, inputs: Inputs, episode_starts: Tensor | None
+    problem: GatedProblem, inputs: Inputs, episode_starts: Tensor | None, backward: bool
 ) -> dict[str, Any]:
     """The constants of the kernels: the layer, the tile of a step, and warps."""
-    all_units = triton.next_power_of_2(problem.units)
-    units = max(16, all_units)
-    if problem.activation != "cumax" and not problem.persistent:
-        units = min(units, 256)
     settings = {
         "UNITS": problem.units,
+        "WIDTH": problem.width,
+        **problem.columns,
         "CELL": problem.cell,
         "ACTIVATION": problem.activation,
         "AUXILIARY": problem.auxiliary,
         "CHUNK": problem.chunk_size,
         "HAS_STARTS": episode_starts is not None,
         "HAS_INITIAL": episode_starts is not None and inputs.initial_h is not None,
+        "enable_fp_fusion": True,  # the default, but Triton 3.9 warns where it is not set
+    }
+    ieee = problem.precision == "ieee"
+    if problem.fused or problem.persistent:
+        settings["PRECISION"] = "ieee" if ieee else "tf32"  # only float32 has a choice
+    if problem.fused:
+        return settings | fused_tile(problem, backward)
+    all_units = triton.next_power_of_2(problem.units)
+    units = max(16, all_units)
+    if problem.activation != "cumax" and not problem.persistent:
+        units = min(units, 256)
+    settings |= {
         "BLOCK_ROWS": min(max(1, 1024 // units), 16),
         "BLOCK_UNITS": units,
         "num_warps": min(16, max(4, units // 256)),
-        "enable_fp_fusion": True,  # the default, but Triton 3.9 warns where it is not set
     }
     if problem.persistent:
-        ieee = problem.precision == "ieee"
         settings |= {
-            "WIDTH": problem.width,
-            "PRECISION": "ieee" if ieee else "tf32",  # only float32 has a choice
             "BLOCK_BATCH": 16,
             "BLOCK_OUTER": min(64, max(16, all_units)),
             "BLOCK_INNER": 32,
@@ -147,10 +190,11 @@ def _settings(
     return settings
 
 
-def _grid(problem: GatedProblem, settings: dict[str, Any]) -> tuple[int, int]:
-    rows = settings["BLOCK_BATCH" if problem.persistent else "BLOCK_ROWS"]
+def _grid(problem: GatedProblem, settings: dict[str, Any]) -> tuple[int, ...]:
+    if problem.fused or problem.persistent:
+        return (triton.cdiv(problem.batch_size, settings["BLOCK_BATCH"]),)
     return (
-        triton.cdiv(problem.batch_size, rows),
+        triton.cdiv(problem.batch_size, settings["BLOCK_ROWS"]),
         triton.cdiv(problem.units, settings["BLOCK_UNITS"]),
     )
 
@@ -170,9 +214,9 @@ def forward(
     new = inputs.h.new_empty
     weight = inputs.weight.to(problem.operand_dtype)
     outputs = new(steps, batch_size, units)
-    cells = new(steps + 1 if save else 1, batch_size, units)
+    cells = new(steps + 1 if save else 2, batch_size, units)
     cells[0].copy_(inputs.h if inputs.c is None else inputs.c)
-    h_prev = weight.new_empty(steps if save else 1, batch_size, units)
+    h_prev = weight.new_empty(steps if save else 2, batch_size, units)
     h_prev[0].copy_(inputs.h)
     if episode_starts is not None:
         starts = episode_starts[0].bool().unsqueeze(-1)
@@ -181,11 +225,8 @@ def forward(
     gates = new(steps, batch_size, problem.width) if save else None
     u_recurrent = new(steps, batch_size, units) if save and problem.cell == "gru_after" else None
     reset = weight.new_empty(batch_size, units) if problem.cell == "gru_before" else None
-    recurrent = new(batch_size, problem.width)
     unused = outputs  # a placeholder that is neither read nor written
     tensors = [
-        inputs.projected,
-        recurrent,
         unused if inputs.bias is None else inputs.bias,
         cells,
         h_prev,
@@ -197,22 +238,26 @@ def forward(
         unused if inputs.initial_cell is None else inputs.initial_cell,
     ]
     numbers = batch_size, steps, problem.beta
-    settings = {**_settings(problem, inputs, episode_starts), "SAVE": save}
+    settings = {**_settings(problem, inputs, episode_starts, backward=False), "SAVE": save}
     grid = _grid(problem, settings)
+    recurrent = new(batch_size, problem.width)
+    products = inputs.projected, recurrent
     if not batch_size:
         pass
+    elif problem.fused:
+        fused.forward_fused[grid](inputs.projected, *tensors, weight, *numbers, **settings)
     elif problem.persistent:
-        persistent.forward_persistent[grid](*tensors, weight, *numbers, **settings)
+        persistent.forward_persistent[grid](*products, *tensors, weight, *numbers, **settings)
     else:
         first = weight[: problem.first_columns].t()
         second = weight[problem.first_columns :].t()
         for t in range(steps):
-            multiply(h_prev[t if save else 0], first, recurrent[:, : problem.first_columns])
+            multiply(h_prev[t if save else t % 2], first, recurrent[:, : problem.first_columns])
             if reset is not None:
-                step.forward[grid](*tensors, *numbers, t, RESET_ONLY=True, **settings)
+                step.forward[grid](*products, *tensors, *numbers, t, RESET_ONLY=True, **settings)
                 multiply(reset, second, recurrent[:, problem.first_columns :])
-            step.forward[grid](*tensors, *numbers, t, RESET_ONLY=False, **settings)
-    return Results(outputs, cells if save else cells[-1:], h_prev, gates, u_recurrent)
+            step.forward[grid](*products, *tensors, *numbers, t, RESET_ONLY=False, **settings)
+    return Results(outputs, cells if save else cells[steps % 2, None], h_prev, gates, u_recurrent)
 
 
 def backward(
@@ -241,59 +286,61 @@ def backward(
     d_outputs = (
         gates.new_zeros(steps, batch_size, units) if d_outputs is None else d_outputs.contiguous()
     )
-    d_product, d_state = (
-        gates.new_zeros(batch_size, units)
-        if gradient is None
-        else gradient.clone(memory_format=torch.contiguous_format)
-        for gradient in (d_h, d_c)
-    )
+    d_products, d_states = (new(2, batch_size, units) for _ in range(2))
+    for pair, gradient in ((d_products, d_h), (d_states, d_c)):
+        pair[steps % 2] = 0 if gradient is None else gradient
     d_gates = torch.empty_like(gates, dtype=problem.operand_dtype)
     d_recurrent = torch.empty_like(d_gates) if after else d_gates
-    d_extra = new(batch_size, units) if before else d_state
-    d_initial_h, d_initial_c = (
+    d_extra = new(batch_size, units) if before else d_states  # a placeholder
+    d_initial_h, d_initial_cell = (
         None if initial is None else torch.zeros_like(initial)
-        for initial in (inputs.initial_h, inputs.initial_c)
+        for initial in (inputs.initial_h, inputs.initial_cell)
     )
-    d_initial_cell = d_initial_h if d_initial_c is None else d_initial_c
     weight = inputs.weight.to(problem.operand_dtype)
     tensors = [
         gates,
         cells,
         cells if extra is None else extra,
         d_outputs,
-        d_product,
-        d_state,
+        d_products,
+        d_states,
         d_gates,
         d_recurrent,
-        d_extra,
         gates if episode_starts is None else episode_starts,
         gates if inputs.initial_cell is None else inputs.initial_cell,
         gates if d_initial_h is None else d_initial_h,
         gates if d_initial_cell is None else d_initial_cell,
     ]
     numbers = batch_size, steps, problem.beta
-    settings = _settings(problem, inputs, episode_starts)
+    settings = _settings(problem, inputs, episode_starts, backward=True)
     grid = _grid(problem, settings)
     first, second = weight[: problem.first_columns], weight[problem.first_columns :]
     if not batch_size:
         pass
+    elif problem.fused:
+        fused.backward_fused[grid](*tensors, weight.t().contiguous(), *numbers, **settings)
     elif problem.persistent:
         transposed = weight.t().contiguous()
-        persistent.backward_persistent[grid](*tensors, transposed, *numbers, **settings)
+        persistent.backward_persistent[grid](d_extra, *tensors, transposed, *numbers, **settings)
     else:
         for t in reversed(range(steps)):
-            step.backward[grid](*tensors, *numbers, t, RESET_ONLY=False, **settings)
+            step.backward[grid](d_extra, *tensors, *numbers, t, RESET_ONLY=False, **settings)
             if before:
                 multiply(d_gates[t, :, problem.first_columns :], second, d_extra)
-                step.backward[grid](*tensors, *numbers, t, RESET_ONLY=True, **settings)
-            multiply(d_recurrent[t, :, : problem.first_columns], first, d_product)
+                step.backward[grid](d_extra, *tensors, *numbers, t, RESET_ONLY=True, **settings)
+            multiply(d_recurrent[t, :, : problem.first_columns], first, d_products[t % 2])
+    d_product, d_state = d_products[0], d_states[0]
     if episode_starts is not None:
         starts = episode_starts[0].bool().unsqueeze(-1)
         if d_initial_h is not None:
             d_initial_h += torch.where(starts, d_product, 0)
         d_product.masked_fill_(starts, 0)
+    d_c, d_initial_c = d_state, d_initial_cell
     if problem.cell != "lstm":
         d_product += d_state
+        if d_initial_h is not None:
+            d_initial_h += d_initial_cell
+        d_c = d_initial_c = None
     d_weight = d_bias = None
     if needs_weight_grad:
         flat = d_recurrent.flatten(0, 1)
@@ -304,7 +351,6 @@ def backward(
             second = multiply(d_reset_product, reset.to(problem.operand_dtype).flatten(0, 1))
             d_weight = torch.cat([d_weight, second])
         d_bias = flat.sum(0, dtype=torch.float32) if after else None
-    d_c = d_state if problem.cell == "lstm" else None
     return Inputs(d_gates, d_product, d_c, d_weight, d_bias, d_initial_h, d_initial_c)  # type: ignore[arg-type]
 
 

@@ -2,7 +2,9 @@
 
 A program owns some rows of the batch and computes their products too, for recurrent weights small
 enough to be read again at each step. Rows are independent, so programs never wait for each other.
-The steps between the products are those of `rlgates.kernels.triton.step`.
+The steps between the products are those of `rlgates.kernels.triton.step`; the products go through
+memory, for what needs all units of a row, or a second product (else `rlgates.kernels.triton.fused`
+is faster).
 
 Threads read what other threads of their program wrote. The compiler does not check for that, so
 barriers separate the two, and loops around stores are not pipelined.
@@ -77,6 +79,10 @@ def forward_persistent(
     steps,
     beta,
     UNITS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    X: tl.constexpr,
+    F: tl.constexpr,
+    U: tl.constexpr,
     CELL: tl.constexpr,
     ACTIVATION: tl.constexpr,
     AUXILIARY: tl.constexpr,
@@ -84,7 +90,6 @@ def forward_persistent(
     HAS_STARTS: tl.constexpr,
     HAS_INITIAL: tl.constexpr,
     SAVE: tl.constexpr,
-    WIDTH: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_UNITS: tl.constexpr,
@@ -92,15 +97,13 @@ def forward_persistent(
     BLOCK_INNER: tl.constexpr,
     BLOCK_BATCH: tl.constexpr,
 ):
-    """All steps, as `forward`, of BLOCK_BATCH rows; weight (MAPS * UNITS = WIDTH, UNITS)."""
+    """All steps, as `forward`, of BLOCK_BATCH rows; weight (WIDTH, UNITS)."""
     RESET_BEFORE: tl.constexpr = CELL == "gru_before"
     FIRST: tl.constexpr = WIDTH - UNITS if RESET_BEFORE else WIDTH  # columns of the first product
     first_row = tl.program_id(0) * BLOCK_BATCH
     row = first_row + tl.arange(0, BLOCK_BATCH)
     for t in tl.range(0, steps, num_stages=1):
-        left = h_prev
-        if SAVE:
-            left += t * batch_size.to(tl.int64) * UNITS
+        left = h_prev + (t if SAVE else t % 2) * batch_size.to(tl.int64) * UNITS
         product(
             left, weight, recurrent, row, batch_size,
             UNITS, FIRST, UNITS, UNITS, WIDTH, PRECISION, BLOCK_BATCH, BLOCK_OUTER, BLOCK_INNER,
@@ -111,8 +114,8 @@ def forward_persistent(
                 forward(
                     projected, recurrent, bias, cells, h_prev, outputs, gates, extra,
                     episode_starts, initial_h, initial_cell, batch_size, steps, beta, t,
-                    UNITS, CELL, ACTIVATION, AUXILIARY, CHUNK, HAS_STARTS, HAS_INITIAL, SAVE, True,
-                    BLOCK_ROWS, BLOCK_UNITS, first_row + sub,
+                    UNITS, WIDTH, X, F, U, CELL, ACTIVATION, AUXILIARY, CHUNK,
+                    HAS_STARTS, HAS_INITIAL, SAVE, True, BLOCK_ROWS, BLOCK_UNITS, first_row + sub,
                 )  # fmt: skip
             tl.debug_barrier()
             product(
@@ -124,14 +127,15 @@ def forward_persistent(
             forward(
                 projected, recurrent, bias, cells, h_prev, outputs, gates, extra, episode_starts,
                 initial_h, initial_cell, batch_size, steps, beta, t,
-                UNITS, CELL, ACTIVATION, AUXILIARY, CHUNK, HAS_STARTS, HAS_INITIAL, SAVE, False,
-                BLOCK_ROWS, BLOCK_UNITS, first_row + sub,
+                UNITS, WIDTH, X, F, U, CELL, ACTIVATION, AUXILIARY, CHUNK,
+                HAS_STARTS, HAS_INITIAL, SAVE, False, BLOCK_ROWS, BLOCK_UNITS, first_row + sub,
             )  # fmt: skip
         tl.debug_barrier()
 
 
 @triton.jit(do_not_specialize=["batch_size", "steps"])
 def backward_persistent(
+    d_extra,
     gates,
     cells,
     extra,
@@ -140,7 +144,6 @@ def backward_persistent(
     d_state,
     d_gates,
     d_recurrent,
-    d_extra,
     episode_starts,
     initial_cell,
     d_initial_h,
@@ -150,13 +153,16 @@ def backward_persistent(
     steps,
     beta,
     UNITS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    X: tl.constexpr,
+    F: tl.constexpr,
+    U: tl.constexpr,
     CELL: tl.constexpr,
     ACTIVATION: tl.constexpr,
     AUXILIARY: tl.constexpr,
     CHUNK: tl.constexpr,
     HAS_STARTS: tl.constexpr,
     HAS_INITIAL: tl.constexpr,
-    WIDTH: tl.constexpr,
     PRECISION: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
     BLOCK_UNITS: tl.constexpr,
@@ -176,11 +182,10 @@ def backward_persistent(
         t = steps - 1 - back
         for sub in tl.range(0, BLOCK_BATCH, BLOCK_ROWS, num_stages=1):
             backward(
-                gates, cells, extra, d_outputs, d_product, d_state, d_gates, d_recurrent,
-                d_extra, episode_starts, initial_cell, d_initial_h, d_initial_cell, batch_size,
-                steps, beta, t,
-                UNITS, CELL, ACTIVATION, AUXILIARY, CHUNK, HAS_STARTS, HAS_INITIAL, False,
-                BLOCK_ROWS, BLOCK_UNITS, first_row + sub,
+                d_extra, gates, cells, extra, d_outputs, d_product, d_state, d_gates, d_recurrent,
+                episode_starts, initial_cell, d_initial_h, d_initial_cell, batch_size, steps,
+                beta, t, UNITS, WIDTH, X, F, U, CELL, ACTIVATION, AUXILIARY, CHUNK,
+                HAS_STARTS, HAS_INITIAL, False, BLOCK_ROWS, BLOCK_UNITS, first_row + sub,
             )  # fmt: skip
         tl.debug_barrier()
         left = d_recurrent + t * batch_size.to(tl.int64) * WIDTH
@@ -192,15 +197,15 @@ def backward_persistent(
             tl.debug_barrier()
             for sub in tl.range(0, BLOCK_BATCH, BLOCK_ROWS, num_stages=1):
                 backward(
-                    gates, cells, extra, d_outputs, d_product, d_state, d_gates, d_recurrent,
-                    d_extra, episode_starts, initial_cell, d_initial_h, d_initial_cell, batch_size,
-                    steps, beta, t,
-                    UNITS, CELL, ACTIVATION, AUXILIARY, CHUNK, HAS_STARTS, HAS_INITIAL, True,
-                    BLOCK_ROWS, BLOCK_UNITS, first_row + sub,
+                    d_extra, gates, cells, extra, d_outputs, d_product, d_state, d_gates,
+                    d_recurrent, episode_starts, initial_cell, d_initial_h, d_initial_cell,
+                    batch_size, steps, beta, t,
+                    UNITS, WIDTH, X, F, U, CELL, ACTIVATION, AUXILIARY, CHUNK,
+                    HAS_STARTS, HAS_INITIAL, True, BLOCK_ROWS, BLOCK_UNITS, first_row + sub,
                 )  # fmt: skip
             tl.debug_barrier()
         product(
-            left, weight, d_product, row, batch_size,
+            left, weight, d_product + t % 2 * batch_size.to(tl.int64) * UNITS, row, batch_size,
             FIRST, UNITS, WIDTH, WIDTH, UNITS, PRECISION, BLOCK_BATCH, BLOCK_OUTER, BLOCK_INNER,
         )  # fmt: skip
         tl.debug_barrier()

@@ -1,10 +1,14 @@
 """One step without its products, in Triton: gates and states of a tile of batch rows and units.
 
-The same code runs every cell with every gate, forward and backward: as a kernel of its own after
-the products of the step, which cuBLAS computes, or inside a persistent kernel, which runs all steps
+The same code runs every cell with every gate. `advance` and `retreat` are the step itself, forward
+and backward, for kernels that have its products in registers (`rlgates.kernels.triton.fused`).
+`forward` and `backward` read them from memory: each is a kernel of its own after the products of
+the step, which cuBLAS computes, or a part of a persistent kernel
 (`rlgates.kernels.triton.persistent`). In the first case a program has one tile of batch rows and
-units (all units if the gate is a cumax). There are MAPS maps of UNITS columns each, in the order of
-the weights.
+units (all units if the gate is a cumax).
+
+There are WIDTH columns of all maps in the order of the weights: the reset gate's if there is one,
+then from X, F and U on those of i or r, of f (with mi and mf), and of the candidate u (with o).
 """
 
 # mypy: ignore-errors
@@ -58,13 +62,201 @@ def store_gate(
 
 
 @triton.jit
-def pre_activation(projected, recurrent, bias, unit, at: tl.constexpr, mask, BIASED: tl.constexpr):
+def pre_activation(
+    projected, product, bias, unit, at: tl.constexpr, mask, UNITS: tl.constexpr,
+    BIASED: tl.constexpr,
+):  # fmt: skip
     """The pre-activation of the map that begins at column `at`: the sum of both products."""
-    z = tl.load(projected + at, mask=mask, other=0.0).to(tl.float32)
-    z += tl.load(recurrent + at, mask=mask, other=0.0)
+    z = tl.load(projected + at, mask=mask, other=0.0).to(tl.float32) + product
     if BIASED:
-        z += tl.load(bias + at + unit, mask=unit >= 0, other=0.0)[None, :]
+        z += tl.load(bias + at + unit, mask=unit < UNITS, other=0.0)
     return z
+
+
+@triton.jit
+def state_before(
+    cell, initial_cell, episode_starts, t, row, inside, batch_size,
+    HAS_STARTS: tl.constexpr, HAS_INITIAL: tl.constexpr,
+):  # fmt: skip
+    """The state that step t reads, at `cell` or, where an episode starts, at `initial_cell`."""
+    # At an episode start the old state is not read: it may be NaN.
+    row_in = row < batch_size
+    continues = continues_episode(episode_starts, t, row, row_in, batch_size, HAS_STARTS)
+    before = tl.load(cell, mask=inside & continues, other=0.0)
+    if HAS_INITIAL:
+        starts = starts_episode(episode_starts, t, row, row_in, batch_size)
+        before += tl.load(initial_cell, mask=inside & starts, other=0.0)
+    return before
+
+
+@triton.jit
+def advance(
+    r, x, f, mi, mf, u, o, projected, bias, cells, h_prev, outputs, gates, extra, episode_starts,
+    initial_h, initial_cell, batch_size, steps, beta, t, row, unit,
+    UNITS: tl.constexpr, WIDTH: tl.constexpr, X: tl.constexpr, F: tl.constexpr, U: tl.constexpr,
+    CELL: tl.constexpr, ACTIVATION: tl.constexpr, AUXILIARY: tl.constexpr, CHUNK: tl.constexpr,
+    HAS_STARTS: tl.constexpr, HAS_INITIAL: tl.constexpr, SAVE: tl.constexpr,
+):  # fmt: skip
+    """The state and the output after step t, from its products with h.
+
+    r, x, f, mi, mf, u, o  the products, tiles of the shape of row + unit; those of maps that a
+               layer lacks are not read
+    row, unit  (rows, 1) and (1, units), or (1, rows) and (units, 1)
+    The other tensors are those of `forward`.
+    """
+    AFTER: tl.constexpr = CELL == "gru_after"
+    size = batch_size.to(tl.int64) * UNITS
+    wide = row.to(tl.int64)
+    row_in = row < batch_size
+    inside = row_in & (unit < UNITS)
+    active = inside & (unit % CHUNK == 0)
+    place = wide * UNITS + unit
+    slot = wide * WIDTH + unit
+    old = t if SAVE else t % 2
+    new = t + 1 if SAVE else 1 - t % 2
+    before = state_before(
+        cells + old * size + place, initial_cell + place, episode_starts, t, row, inside,
+        batch_size, HAS_STARTS, HAS_INITIAL,
+    )  # fmt: skip
+    projected += t * (batch_size.to(tl.int64) * WIDTH) + slot
+    z_f = pre_activation(projected, f, bias, unit, F, inside, UNITS, AFTER)
+    z_x = z_f
+    z_mi = z_f
+    z_mf = z_f
+    if AUXILIARY != "tied":
+        z_x = pre_activation(projected, x, bias, unit, X, inside, UNITS, AFTER)
+    if AUXILIARY == "master":
+        z_mi = pre_activation(projected, mi, bias, unit, F + UNITS, inside, UNITS, AFTER)
+        z_mf = pre_activation(projected, mf, bias, unit, F + 2 * UNITS, inside, UNITS, AFTER)
+    forget, i = effective(z_f, z_x, z_mi, z_mf, active, ACTIVATION, AUXILIARY)
+    if CELL == "janet":
+        _, i = effective(z_f - beta, z_x, z_mi, z_mf, active, ACTIVATION, AUXILIARY)
+    if AFTER:
+        z_r = pre_activation(projected, r, bias, unit, 0, inside, UNITS, True)
+        u_h = u + tl.load(bias + U + unit, mask=unit < UNITS, other=0.0)
+        z_u = pre_activation(projected, sigmoid(z_r) * u_h, bias, unit, U, inside, UNITS, False)
+    else:
+        z_u = pre_activation(projected, u, bias, unit, U, inside, UNITS, False)
+    after = forget * before + i * tanh(z_u)
+    output = after
+    if CELL == "lstm":
+        z_o = pre_activation(projected, o, bias, unit, U + UNITS, inside, UNITS, False)
+        output = sigmoid(z_o) * tanh(after)
+    tl.store(outputs + t * size + place, output, mask=inside)
+    tl.store(cells + new * size + place, after, mask=inside)
+    # What the next step's product reads.
+    goes_on = row < tl.where(t == steps - 1, 0, batch_size)
+    following = continues_episode(episode_starts, t + 1, row, goes_on, batch_size, HAS_STARTS)
+    h_next = tl.where(following, output, 0.0)
+    if HAS_INITIAL:
+        starts = starts_episode(episode_starts, t + 1, row, goes_on, batch_size)
+        h_next += tl.load(initial_h + place, mask=inside & starts, other=0.0)
+    store_as(h_prev + new * size + place, h_next, inside & goes_on)
+    if SAVE:
+        gates += t * (batch_size.to(tl.int64) * WIDTH) + slot
+        tl.store(gates + U, z_u, mask=inside)
+        store_gate(gates, z_f, z_x, z_mi, z_mf, inside, F, X, UNITS, AUXILIARY)
+        if CELL == "lstm":
+            tl.store(gates + U + UNITS, z_o, mask=inside)
+        if AFTER:
+            tl.store(gates, z_r, mask=inside)
+            tl.store(extra + t * size + place, u_h, mask=inside)
+
+
+@triton.jit
+def retreat(
+    gates, cells, extra, d_outputs, d_product, d_state, d_gates, d_recurrent, episode_starts,
+    initial_cell, d_initial_h, d_initial_cell, batch_size, steps, beta, t, row, unit,
+    UNITS: tl.constexpr, WIDTH: tl.constexpr, X: tl.constexpr, F: tl.constexpr, U: tl.constexpr,
+    CELL: tl.constexpr, ACTIVATION: tl.constexpr, AUXILIARY: tl.constexpr, CHUNK: tl.constexpr,
+    HAS_STARTS: tl.constexpr, HAS_INITIAL: tl.constexpr,
+):  # fmt: skip
+    """The backward pass of `advance`.
+
+    Returns the gradients of its products r, x, f, mi, mf, u, o (undefined for maps that a layer
+    lacks); the tensors are those of `backward`.
+    """
+    size = batch_size.to(tl.int64) * UNITS
+    wide = row.to(tl.int64)
+    row_in = row < batch_size
+    inside = row_in & (unit < UNITS)
+    active = inside & (unit % CHUNK == 0)
+    place = wide * UNITS + unit
+    slot = t * (batch_size.to(tl.int64) * WIDTH) + wide * WIDTH + unit
+    gates += slot
+    d_gates += slot
+    before = state_before(
+        cells + t * size + place, initial_cell + place, episode_starts, t, row, inside,
+        batch_size, HAS_STARTS, HAS_INITIAL,
+    )  # fmt: skip
+    # The gradient of the final state comes from no product, and no episode start cuts it off.
+    final = t == steps - 1
+    later = row < tl.where(final, 0, batch_size)
+    carried = continues_episode(episode_starts, t + 1, row, later, batch_size, HAS_STARTS)
+    carried = carried | (row < tl.where(final, batch_size, 0))
+    newer = (1 - t % 2) * size + place
+    d_output = tl.load(d_product + newer, mask=inside & carried, other=0.0)
+    d_output += tl.load(d_outputs + t * size + place, mask=inside, other=0.0)
+    d_after = tl.load(d_state + newer, mask=inside, other=0.0)
+    z_f = tl.load(gates + F, mask=inside, other=0.0)
+    z_x = z_f
+    z_mi = z_f
+    z_mf = z_f
+    if AUXILIARY != "tied":
+        z_x = tl.load(gates + X, mask=inside, other=0.0)
+    if AUXILIARY == "master":
+        z_mi = tl.load(gates + F + UNITS, mask=inside, other=0.0)
+        z_mf = tl.load(gates + F + 2 * UNITS, mask=inside, other=0.0)
+    d_o = d_output
+    if CELL == "lstm":
+        squashed = tanh(tl.load(cells + (t + 1) * size + place, mask=inside, other=0.0))
+        o = sigmoid(tl.load(gates + U + UNITS, mask=inside, other=0.0))
+        d_o = d_output * squashed * (o * (1.0 - o))
+        store_as(d_gates + U + UNITS, d_o, inside)
+        d_after += d_output * o * (1.0 - squashed * squashed)
+    else:
+        d_after += d_output
+    u = tanh(tl.load(gates + U, mask=inside, other=0.0))
+    f, i = effective(z_f, z_x, z_mi, z_mf, active, ACTIVATION, AUXILIARY)
+    if HAS_INITIAL:
+        started = inside & starts_episode(episode_starts, t, row, row_in, batch_size)
+        add_to(d_initial_cell + place, d_after * f, started)
+        started = inside & starts_episode(episode_starts, t + 1, row, later, batch_size)
+        d_started = tl.load(d_product + newer, mask=started, other=0.0)
+        add_to(d_initial_h + place, d_started, started)
+    continues = continues_episode(episode_starts, t, row, row_in, batch_size, HAS_STARTS)
+    tl.store(d_state + t % 2 * size + place, tl.where(continues, d_after * f, 0.0), mask=inside)
+    d_f = d_after * before
+    d_i = d_after * u
+    if CELL == "janet":
+        low = z_f - beta
+        _, i = effective(low, z_x, z_mi, z_mf, active, ACTIVATION, AUXILIARY)
+        zero = tl.zeros_like(d_i)
+        d_low, d_low_x, _, _ = effective_backward(
+            zero, d_i, low, z_x, z_mi, z_mf, active, ACTIVATION, AUXILIARY
+        )  # fmt: skip
+        d_i = zero
+    d_f, d_x, d_mi, d_mf = effective_backward(
+        d_f, d_i, z_f, z_x, z_mi, z_mf, active, ACTIVATION, AUXILIARY
+    )  # fmt: skip
+    if CELL == "janet":
+        d_f += d_low
+        d_x += d_low_x
+    d_u = d_after * i * (1.0 - u * u)
+    d_r = d_u
+    store_as(d_gates + U, d_u, inside)
+    store_gate(d_gates, d_f, d_x, d_mi, d_mf, inside, F, X, UNITS, AUXILIARY)
+    if CELL == "gru_after":
+        reset = sigmoid(tl.load(gates, mask=inside, other=0.0))
+        u_h = tl.load(extra + t * size + place, mask=inside, other=0.0)
+        d_r = d_u * u_h * (reset * (1.0 - reset))
+        d_u *= reset
+        store_as(d_gates, d_r, inside)
+        d_recurrent += slot
+        store_as(d_recurrent, d_r, inside)
+        store_as(d_recurrent + U, d_u, inside)
+        store_gate(d_recurrent, d_f, d_x, d_mi, d_mf, inside, F, X, UNITS, AUXILIARY)
+    return d_r, d_x, d_f, d_mi, d_mf, d_u, d_o
 
 
 @triton.jit(do_not_specialize=["batch_size", "steps", "t"])
@@ -85,6 +277,10 @@ def forward(
     beta,
     t,
     UNITS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    X: tl.constexpr,
+    F: tl.constexpr,
+    U: tl.constexpr,
     CELL: tl.constexpr,
     ACTIVATION: tl.constexpr,
     AUXILIARY: tl.constexpr,
@@ -99,15 +295,15 @@ def forward(
 ):
     """Step t after its products; for "gru_before" two launches, the first with RESET_ONLY.
 
-    projected  (T, B, MAPS * UNITS), the products with x, float32 or half precision
-    recurrent  (B, MAPS * UNITS), the products with h
-    bias       (MAPS * UNITS), added to the products with h; for "gru_after" only
+    projected  (T, B, WIDTH), the products with x, float32 or half precision
+    recurrent  (B, WIDTH), the products with h
+    bias       (WIDTH), added to the products with h; for "gru_after" only
     cells      (T + 1, B, UNITS): c of an LSTM, else h, starting with the first state;
-               (1, B, UNITS) unless SAVE
+               (2, B, UNITS) unless SAVE, by turns
     h_prev     (T, B, UNITS): h as the products read it, at an episode start 0 or the initial
-               one; (1, B, UNITS) unless SAVE
+               one; (2, B, UNITS) unless SAVE, by turns
     outputs    (T, B, UNITS)
-    gates      (T, B, MAPS * UNITS): all pre-activations, if SAVE
+    gates      (T, B, WIDTH): all pre-activations, if SAVE
     extra      "gru_after": (T, B, UNITS), the recurrent part of the candidate, if SAVE;
                "gru_before": (B, UNITS), the reset state, for the second product
     episode_starts  (T, B), not 0 where an episode starts
@@ -115,99 +311,55 @@ def forward(
     first_row  of the tile, in a persistent kernel; else each program has its own tile
     """
     if first_row is None:
-        row = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
-        unit = tl.program_id(1) * BLOCK_UNITS + tl.arange(0, BLOCK_UNITS)
+        row = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]
+        unit = (tl.program_id(1) * BLOCK_UNITS + tl.arange(0, BLOCK_UNITS))[None, :]
     else:
-        row = first_row + tl.arange(0, BLOCK_ROWS)
-        unit = tl.arange(0, BLOCK_UNITS)
-    AFTER: tl.constexpr = CELL == "gru_after"
-    GATE_MAPS: tl.constexpr = 4 if AUXILIARY == "master" else 1 if AUXILIARY == "tied" else 2
-    X: tl.constexpr = UNITS if AFTER or CELL == "gru_before" else 0  # first map of the gate
-    F: tl.constexpr = X if AUXILIARY == "tied" else X + UNITS
-    U: tl.constexpr = X + GATE_MAPS * UNITS
-    MAPS: tl.constexpr = U // UNITS + (2 if CELL == "lstm" else 1)
-    size = batch_size.to(tl.int64) * UNITS
-    row_in = row < batch_size
-    inside = row_in[:, None] & (unit < UNITS)[None, :]
-    active = inside & (unit % CHUNK == 0)[None, :]
-    continues = (
-        inside & continues_episode(episode_starts, t, row, row_in, batch_size, HAS_STARTS)[:, None]
-    )
-    wide = row.to(tl.int64)[:, None]
-    place = wide * UNITS + unit[None, :]
-    slot = wide * (MAPS * UNITS) + unit[None, :]
-    projected += t * size * MAPS + slot
-    recurrent += slot
-    inner = tl.where(unit < UNITS, unit, -1)  # -1 where no bias may be read
-    cell = cells + place
-    if SAVE:
-        cell += t * size
-    # At an episode start the old state is not read: it may be NaN.
-    before = tl.load(cell, mask=continues, other=0.0)
-    if HAS_INITIAL:
-        starts = starts_episode(episode_starts, t, row, row_in, batch_size)
-        before += tl.load(initial_cell + place, mask=inside & starts[:, None], other=0.0)
+        row = (first_row + tl.arange(0, BLOCK_ROWS))[:, None]
+        unit = tl.arange(0, BLOCK_UNITS)[None, :]
+    inside = (row < batch_size) & (unit < UNITS)
+    recurrent += row.to(tl.int64) * WIDTH + unit
     if RESET_ONLY:
-        reset = sigmoid(pre_activation(projected, recurrent, bias, inner, 0, inside, False))
-        store_as(extra + place, reset * before, inside)
+        size = batch_size.to(tl.int64) * UNITS
+        place = row.to(tl.int64) * UNITS + unit
+        cell = cells + (t if SAVE else t % 2) * size + place
+        h = state_before(
+            cell, initial_cell + place, episode_starts, t, row, inside, batch_size,
+            HAS_STARTS, HAS_INITIAL,
+        )  # fmt: skip
+        slot = t * (batch_size.to(tl.int64) * WIDTH) + row.to(tl.int64) * WIDTH + unit
+        r = tl.load(recurrent, mask=inside, other=0.0)
+        z_r = pre_activation(projected + slot, r, bias, unit, 0, inside, UNITS, False)
+        store_as(extra + place, sigmoid(z_r) * h, inside)
+        if SAVE:
+            tl.store(gates + slot, z_r, mask=inside)
     else:
-        z_f = pre_activation(projected, recurrent, bias, inner, F, inside, AFTER)
-        z_x = z_f
-        z_mi = z_f
-        z_mf = z_f
+        f = tl.load(recurrent + F, mask=inside, other=0.0)
+        r = f
+        x = f
+        mi = f
+        mf = f
+        o = f
+        if CELL == "gru_after":
+            r = tl.load(recurrent, mask=inside, other=0.0)
         if AUXILIARY != "tied":
-            z_x = pre_activation(projected, recurrent, bias, inner, X, inside, AFTER)
+            x = tl.load(recurrent + X, mask=inside, other=0.0)
         if AUXILIARY == "master":
-            z_mi = pre_activation(projected, recurrent, bias, inner, F + UNITS, inside, AFTER)
-            z_mf = pre_activation(projected, recurrent, bias, inner, F + 2 * UNITS, inside, AFTER)
-        f, i = effective(z_f, z_x, z_mi, z_mf, active, ACTIVATION, AUXILIARY)
-        if CELL == "janet":
-            _, i = effective(z_f - beta, z_x, z_mi, z_mf, active, ACTIVATION, AUXILIARY)
-        if AFTER:
-            z_r = pre_activation(projected, recurrent, bias, inner, 0, inside, True)
-            u_h = tl.load(recurrent + U, mask=inside, other=0.0)
-            u_h += tl.load(bias + U + inner, mask=inner >= 0, other=0.0)[None, :]
-            z_u = tl.load(projected + U, mask=inside, other=0.0).to(tl.float32)
-            z_u += sigmoid(z_r) * u_h
-        else:
-            z_u = pre_activation(projected, recurrent, bias, inner, U, inside, False)
-        after = f * before + i * tanh(z_u)
-        output = after
+            mi = tl.load(recurrent + F + UNITS, mask=inside, other=0.0)
+            mf = tl.load(recurrent + F + 2 * UNITS, mask=inside, other=0.0)
+        u = tl.load(recurrent + U, mask=inside, other=0.0)
         if CELL == "lstm":
-            z_o = pre_activation(projected, recurrent, bias, inner, U + UNITS, inside, False)
-            output = sigmoid(z_o) * tanh(after)
-        tl.store(outputs + t * size + place, output, mask=inside)
-        # What the next step's product reads.
-        goes_on = row < tl.where(t == steps - 1, 0, batch_size)
-        following = continues_episode(episode_starts, t + 1, row, goes_on, batch_size, HAS_STARTS)
-        later = h_prev + place
-        if SAVE:
-            later += (t + 1) * size
-        h_next = tl.where(following[:, None], output, 0.0)
-        if HAS_INITIAL:
-            starts = starts_episode(episode_starts, t + 1, row, goes_on, batch_size)
-            h_next += tl.load(initial_h + place, mask=inside & starts[:, None], other=0.0)
-        store_as(later, h_next, inside & goes_on[:, None])
-        if SAVE:
-            tl.store(cell + size, after, mask=inside)
-            gates += t * size * MAPS + slot
-            tl.store(gates + U, z_u, mask=inside)
-            store_gate(gates, z_f, z_x, z_mi, z_mf, inside, F, X, UNITS, AUXILIARY)
-            if CELL == "lstm":
-                tl.store(gates + U + UNITS, z_o, mask=inside)
-            elif CELL == "gru_before":
-                z_r = pre_activation(projected, recurrent, bias, inner, 0, inside, False)
-            if CELL == "gru_before" or AFTER:
-                tl.store(gates, z_r, mask=inside)
-            if AFTER:
-                tl.store(extra + t * size + place, u_h, mask=inside)
-        else:
-            tl.debug_barrier()  # other threads may still read here
-            tl.store(cell, after, mask=inside)
+            o = tl.load(recurrent + U + UNITS, mask=inside, other=0.0)
+        advance(
+            r, x, f, mi, mf, u, o, projected, bias, cells, h_prev, outputs, gates, extra,
+            episode_starts, initial_h, initial_cell, batch_size, steps, beta, t, row, unit,
+            UNITS, WIDTH, X, F, U, CELL, ACTIVATION, AUXILIARY, CHUNK,
+            HAS_STARTS, HAS_INITIAL, SAVE,
+        )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["batch_size", "steps", "t"])
 def backward(
+    d_extra,
     gates,
     cells,
     extra,
@@ -216,7 +368,6 @@ def backward(
     d_state,
     d_gates,
     d_recurrent,
-    d_extra,
     episode_starts,
     initial_cell,
     d_initial_h,
@@ -226,6 +377,10 @@ def backward(
     beta,
     t,
     UNITS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    X: tl.constexpr,
+    F: tl.constexpr,
+    U: tl.constexpr,
     CELL: tl.constexpr,
     ACTIVATION: tl.constexpr,
     AUXILIARY: tl.constexpr,
@@ -241,115 +396,47 @@ def backward(
 
     gates, cells, extra  as `forward` saved them; `extra` for "gru_after" only
     d_outputs    (T, B, UNITS)
-    d_product    (B, UNITS): gradient of h through the product of step t + 1, or of the final h
-    d_state      (B, UNITS): all other gradients of the state after step t; becomes those of the
-                 state before it
-    d_gates      (T, B, MAPS * UNITS): of the projected inputs
-    d_recurrent  (T, B, MAPS * UNITS): of the products with h, which differ for "gru_after"
+    d_product    (2, B, UNITS): gradient of h through the product of step t in t % 2, or of the
+                 final h
+    d_state      (2, B, UNITS): all other gradients of the state before step t in t % 2, or of the
+                 final state
+    d_gates      (T, B, WIDTH): of the projected inputs
+    d_recurrent  (T, B, WIDTH): of the products with h, which differ for "gru_after"
     d_extra      (B, UNITS): of the reset state of "gru_before"
-    d_initial_h, d_initial_cell  (B, UNITS), sums over the steps, if HAS_INITIAL; they are the same
-                 tensor where h is what is in `cells`
+    d_initial_h, d_initial_cell  (B, UNITS), sums over the steps, if HAS_INITIAL; for a cell other
+                 than an LSTM the two add up
     """
     if first_row is None:
-        row = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
-        unit = tl.program_id(1) * BLOCK_UNITS + tl.arange(0, BLOCK_UNITS)
+        row = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]
+        unit = (tl.program_id(1) * BLOCK_UNITS + tl.arange(0, BLOCK_UNITS))[None, :]
     else:
-        row = first_row + tl.arange(0, BLOCK_ROWS)
-        unit = tl.arange(0, BLOCK_UNITS)
-    AFTER: tl.constexpr = CELL == "gru_after"
-    GATE_MAPS: tl.constexpr = 4 if AUXILIARY == "master" else 1 if AUXILIARY == "tied" else 2
-    X: tl.constexpr = UNITS if AFTER or CELL == "gru_before" else 0
-    F: tl.constexpr = X if AUXILIARY == "tied" else X + UNITS
-    U: tl.constexpr = X + GATE_MAPS * UNITS
-    MAPS: tl.constexpr = U // UNITS + (2 if CELL == "lstm" else 1)
-    size = batch_size.to(tl.int64) * UNITS
-    row_in = row < batch_size
-    inside = row_in[:, None] & (unit < UNITS)[None, :]
-    active = inside & (unit % CHUNK == 0)[None, :]
-    continues = (
-        inside & continues_episode(episode_starts, t, row, row_in, batch_size, HAS_STARTS)[:, None]
-    )
-    wide = row.to(tl.int64)[:, None]
-    place = wide * UNITS + unit[None, :]
-    slot = t * size * MAPS + wide * (MAPS * UNITS) + unit[None, :]
-    gates += slot
-    d_gates += slot
-    before = tl.load(cells + t * size + place, mask=continues, other=0.0)
-    if HAS_INITIAL:
-        begins = starts_episode(episode_starts, t, row, row_in, batch_size)[:, None] & inside
-        before += tl.load(initial_cell + place, mask=begins, other=0.0)
+        row = (first_row + tl.arange(0, BLOCK_ROWS))[:, None]
+        unit = tl.arange(0, BLOCK_UNITS)[None, :]
     if RESET_ONLY:
-        reset = sigmoid(tl.load(gates, mask=inside, other=0.0))
-        d_before = tl.load(d_extra + place, mask=inside, other=0.0)
-        store_as(d_gates, d_before * before * (reset * (1.0 - reset)), inside)
-        if HAS_INITIAL:
-            add_to(d_initial_cell + place, d_before * reset, begins)
-        d_before = tl.where(continues, d_before * reset, 0.0)
-        d_before += tl.load(d_state + place, mask=inside, other=0.0)
-        tl.debug_barrier()  # other threads may still read here
-        tl.store(d_state + place, d_before, mask=inside)
-    else:
-        # The gradient of the final state comes from no product, and no episode start cuts it off.
-        final = t == steps - 1
-        carried = continues_episode(
-            episode_starts, t + 1, row, row < tl.where(final, 0, batch_size), batch_size, HAS_STARTS
-        )
-        carried = carried | (row < tl.where(final, batch_size, 0))
-        if HAS_INITIAL:
-            later = row < tl.where(final, 0, batch_size)
-            later = starts_episode(episode_starts, t + 1, row, later, batch_size)[:, None] & inside
-            d_started = tl.load(d_product + place, mask=later, other=0.0)
-            add_to(d_initial_h + place, d_started, later)
-        d_output = tl.load(d_product + place, mask=inside & carried[:, None], other=0.0)
-        d_output += tl.load(d_outputs + t * size + place, mask=inside, other=0.0)
-        d_after = tl.load(d_state + place, mask=inside, other=0.0)
-        z_f = tl.load(gates + F, mask=inside, other=0.0)
-        z_x = z_f
-        z_mi = z_f
-        z_mf = z_f
-        if AUXILIARY != "tied":
-            z_x = tl.load(gates + X, mask=inside, other=0.0)
-        if AUXILIARY == "master":
-            z_mi = tl.load(gates + F + UNITS, mask=inside, other=0.0)
-            z_mf = tl.load(gates + F + 2 * UNITS, mask=inside, other=0.0)
-        if CELL == "lstm":
-            squashed = tanh(tl.load(cells + (t + 1) * size + place, mask=inside, other=0.0))
-            o = sigmoid(tl.load(gates + U + UNITS, mask=inside, other=0.0))
-            store_as(d_gates + U + UNITS, d_output * squashed * (o * (1.0 - o)), inside)
-            d_after += d_output * o * (1.0 - squashed * squashed)
-        else:
-            d_after += d_output
-        u = tanh(tl.load(gates + U, mask=inside, other=0.0))
-        f, i = effective(z_f, z_x, z_mi, z_mf, active, ACTIVATION, AUXILIARY)
-        d_f = d_after * before
-        d_i = d_after * u
-        if CELL == "janet":
-            low = z_f - beta
-            _, i = effective(low, z_x, z_mi, z_mf, active, ACTIVATION, AUXILIARY)
-            zero = tl.zeros_like(d_i)
-            d_low, d_low_x, _, _ = effective_backward(
-                zero, d_i, low, z_x, z_mi, z_mf, active, ACTIVATION, AUXILIARY
-            )  # fmt: skip
-            d_i = zero
-        d_f, d_x, d_mi, d_mf = effective_backward(
-            d_f, d_i, z_f, z_x, z_mi, z_mf, active, ACTIVATION, AUXILIARY
+        size = batch_size.to(tl.int64) * UNITS
+        place = row.to(tl.int64) * UNITS + unit
+        row_in = row < batch_size
+        inside = row_in & (unit < UNITS)
+        h = state_before(
+            cells + t * size + place, initial_cell + place, episode_starts, t, row, inside,
+            batch_size, HAS_STARTS, HAS_INITIAL,
         )  # fmt: skip
-        if CELL == "janet":
-            d_f += d_low
-            d_x += d_low_x
-        d_u = d_after * i * (1.0 - u * u)
-        store_as(d_gates + U, d_u, inside)
-        store_gate(d_gates, d_f, d_x, d_mi, d_mf, inside, F, X, UNITS, AUXILIARY)
-        if AFTER:
-            reset = sigmoid(tl.load(gates, mask=inside, other=0.0))
-            u_h = tl.load(extra + t * size + place, mask=inside, other=0.0)
-            d_r = d_u * u_h * (reset * (1.0 - reset))
-            store_as(d_gates, d_r, inside)
-            d_recurrent += slot
-            store_as(d_recurrent, d_r, inside)
-            store_as(d_recurrent + U, d_u * reset, inside)
-            store_gate(d_recurrent, d_f, d_x, d_mi, d_mf, inside, F, X, UNITS, AUXILIARY)
+        slot = t * (batch_size.to(tl.int64) * WIDTH) + row.to(tl.int64) * WIDTH + unit
+        reset = sigmoid(tl.load(gates + slot, mask=inside, other=0.0))
+        d_reset = tl.load(d_extra + place, mask=inside, other=0.0)
+        store_as(d_gates + slot, d_reset * h * (reset * (1.0 - reset)), inside)
         if HAS_INITIAL:
-            add_to(d_initial_cell + place, d_after * f, begins)
+            started = inside & starts_episode(episode_starts, t, row, row_in, batch_size)
+            add_to(d_initial_cell + place, d_reset * reset, started)
+        continues = continues_episode(episode_starts, t, row, row_in, batch_size, HAS_STARTS)
+        d_h = tl.where(continues, d_reset * reset, 0.0)
+        d_h += tl.load(d_state + t % 2 * size + place, mask=inside, other=0.0)
         tl.debug_barrier()  # other threads may still read here
-        tl.store(d_state + place, tl.where(continues, d_after * f, 0.0), mask=inside)
+        tl.store(d_state + t % 2 * size + place, d_h, mask=inside)
+    else:
+        retreat(
+            gates, cells, extra, d_outputs, d_product, d_state, d_gates, d_recurrent,
+            episode_starts, initial_cell, d_initial_h, d_initial_cell, batch_size, steps, beta, t,
+            row, unit, UNITS, WIDTH, X, F, U, CELL, ACTIVATION, AUXILIARY, CHUNK,
+            HAS_STARTS, HAS_INITIAL,
+        )  # fmt: skip

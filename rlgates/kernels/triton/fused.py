@@ -1,0 +1,188 @@
+"""Fused persistent kernels in Triton: one launch runs a gated layer over all steps in registers.
+
+A program owns some rows of the batch for all steps, so that programs never wait for each other. It
+reads the recurrent weights again at each step, from the L2 cache, in tiles that are loaded ahead;
+the steps of `rlgates.kernels.triton.step` run on the sums of the products, in registers. Products
+are transposed, weight times state: tensor cores want many rows on the left, and the weights have
+more than the batch of a program.
+
+Threads read what other threads of their program wrote one step before, behind a barrier. Within a
+step nothing is read that is written, so that the loop over tiles may be pipelined.
+"""
+
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from rlgates.kernels.triton.persistent import INTERPRETED
+from rlgates.kernels.triton.step import advance, retreat
+
+
+@triton.jit
+def add_product(total, weight, right, mask, PRECISION: tl.constexpr):
+    """total + weight right, with a tile of the weight at the pointers `weight`."""
+    left = tl.load(weight, mask=mask, other=0.0)
+    if INTERPRETED:  # the interpreter has no products of bfloat16
+        left = left.to(tl.float32)
+        right = right.to(tl.float32)
+    return tl.dot(left, right, total, input_precision=PRECISION)
+
+
+@triton.jit(do_not_specialize=["batch_size", "steps"])
+def forward_fused(
+    projected,
+    bias,
+    cells,
+    h_prev,
+    outputs,
+    gates,
+    extra,
+    episode_starts,
+    initial_h,
+    initial_cell,
+    weight,
+    batch_size,
+    steps,
+    beta,
+    UNITS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    X: tl.constexpr,
+    F: tl.constexpr,
+    U: tl.constexpr,
+    CELL: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    AUXILIARY: tl.constexpr,
+    CHUNK: tl.constexpr,
+    HAS_STARTS: tl.constexpr,
+    HAS_INITIAL: tl.constexpr,
+    SAVE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_BATCH: tl.constexpr,
+    BLOCK_UNITS: tl.constexpr,
+    BLOCK_INNER: tl.constexpr,
+):
+    """All steps, as `step.forward`, of BLOCK_BATCH rows; weight (WIDTH, UNITS).
+
+    A product of BLOCK_UNITS units adds up over blocks of BLOCK_INNER units before the step.
+    """
+    TILES: tl.constexpr = (UNITS + BLOCK_UNITS - 1) // BLOCK_UNITS
+    BLOCKS: tl.constexpr = (UNITS + BLOCK_INNER - 1) // BLOCK_INNER
+    row = (tl.program_id(0) * BLOCK_BATCH + tl.arange(0, BLOCK_BATCH))[None, :]
+    zero = tl.zeros((BLOCK_UNITS, BLOCK_BATCH), tl.float32)
+    for t in tl.range(0, steps, num_stages=1):
+        left = h_prev + (t if SAVE else t % 2) * (batch_size.to(tl.int64) * UNITS)
+        left += row.to(tl.int64) * UNITS
+        r = zero
+        x = zero
+        f = zero
+        mi = zero
+        mf = zero
+        u = zero
+        o = zero
+        for i in tl.range(0, TILES * BLOCKS):  # one loop, so that loads run ahead past a tile
+            unit = (i // BLOCKS * BLOCK_UNITS + tl.arange(0, BLOCK_UNITS))[:, None]
+            inner = i % BLOCKS * BLOCK_INNER + tl.arange(0, BLOCK_INNER)
+            h_mask = (inner < UNITS)[:, None] & (row < batch_size)
+            h = tl.load(left + inner[:, None], mask=h_mask, other=0.0)
+            w = weight + unit * UNITS + inner[None, :]
+            mask = (unit < UNITS) & (inner < UNITS)[None, :]
+            if CELL == "gru_after":
+                r = add_product(r, w, h, mask, PRECISION)
+            if AUXILIARY != "tied":
+                x = add_product(x, w + X * UNITS, h, mask, PRECISION)
+            f = add_product(f, w + F * UNITS, h, mask, PRECISION)
+            if AUXILIARY == "master":
+                mi = add_product(mi, w + (F + UNITS) * UNITS, h, mask, PRECISION)
+                mf = add_product(mf, w + (F + 2 * UNITS) * UNITS, h, mask, PRECISION)
+            u = add_product(u, w + U * UNITS, h, mask, PRECISION)
+            if CELL == "lstm":
+                o = add_product(o, w + (U + UNITS) * UNITS, h, mask, PRECISION)
+            if i % BLOCKS == BLOCKS - 1:
+                advance(
+                    r, x, f, mi, mf, u, o, projected, bias, cells, h_prev, outputs, gates, extra,
+                    episode_starts, initial_h, initial_cell, batch_size, steps, beta, t, row, unit,
+                    UNITS, WIDTH, X, F, U, CELL, ACTIVATION, AUXILIARY, CHUNK,
+                    HAS_STARTS, HAS_INITIAL, SAVE,
+                )  # fmt: skip
+                r = zero
+                x = zero
+                f = zero
+                mi = zero
+                mf = zero
+                u = zero
+                o = zero
+        tl.debug_barrier()
+
+
+@triton.jit(do_not_specialize=["batch_size", "steps"])
+def backward_fused(
+    gates,
+    cells,
+    extra,
+    d_outputs,
+    d_product,
+    d_state,
+    d_gates,
+    d_recurrent,
+    episode_starts,
+    initial_cell,
+    d_initial_h,
+    d_initial_cell,
+    weight,
+    batch_size,
+    steps,
+    beta,
+    UNITS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    X: tl.constexpr,
+    F: tl.constexpr,
+    U: tl.constexpr,
+    CELL: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    AUXILIARY: tl.constexpr,
+    CHUNK: tl.constexpr,
+    HAS_STARTS: tl.constexpr,
+    HAS_INITIAL: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_BATCH: tl.constexpr,
+    BLOCK_UNITS: tl.constexpr,
+    BLOCK_INNER: tl.constexpr,
+):
+    """All steps backward, as `step.backward`, of BLOCK_BATCH rows; BLOCK_INNER covers all units.
+
+    weight (UNITS, WIDTH) is transposed, because tensor cores read along the sum.
+    """
+    row = (tl.program_id(0) * BLOCK_BATCH + tl.arange(0, BLOCK_BATCH))[None, :]
+    inner = tl.arange(0, BLOCK_INNER)[:, None]
+    for back in tl.range(0, steps, num_stages=1):
+        t = steps - 1 - back
+        total = tl.zeros((BLOCK_INNER, BLOCK_BATCH), tl.float32)
+        for first in tl.range(0, UNITS, BLOCK_UNITS):
+            unit = first + tl.arange(0, BLOCK_UNITS)
+            d_r, d_x, d_f, d_mi, d_mf, d_u, d_o = retreat(
+                gates, cells, extra, d_outputs, d_product, d_state, d_gates, d_recurrent,
+                episode_starts, initial_cell, d_initial_h, d_initial_cell, batch_size, steps,
+                beta, t, row, unit[:, None], UNITS, WIDTH, X, F, U, CELL, ACTIVATION, AUXILIARY,
+                CHUNK, HAS_STARTS, HAS_INITIAL,
+            )  # fmt: skip
+            w = weight + inner * WIDTH + unit[None, :]
+            mask = (inner < UNITS) & (unit < UNITS)[None, :]
+            dtype = weight.dtype.element_ty
+            if CELL == "gru_after":
+                total = add_product(total, w, d_r.to(dtype), mask, PRECISION)
+            if AUXILIARY != "tied":
+                total = add_product(total, w + X, d_x.to(dtype), mask, PRECISION)
+            total = add_product(total, w + F, d_f.to(dtype), mask, PRECISION)
+            if AUXILIARY == "master":
+                total = add_product(total, w + F + UNITS, d_mi.to(dtype), mask, PRECISION)
+                total = add_product(total, w + F + 2 * UNITS, d_mf.to(dtype), mask, PRECISION)
+            total = add_product(total, w + U, d_u.to(dtype), mask, PRECISION)
+            if CELL == "lstm":
+                total = add_product(total, w + U + UNITS, d_o.to(dtype), mask, PRECISION)
+        result = d_product + t % 2 * (batch_size.to(tl.int64) * UNITS) + inner
+        result += row.to(tl.int64) * UNITS
+        tl.store(result, total, mask=(inner < UNITS) & (row < batch_size))
+        tl.debug_barrier()
