@@ -266,19 +266,20 @@ def milliseconds(run: Run, device: torch.device) -> float:
 def launch_modes(
     precision: str, T: int, B: int, H: int, device: torch.device, repeats: int
 ) -> Entry:
-    """Time a persistent kernel, and one launch per step."""
+    """Time one launch for all steps, and one launch or more per step."""
     from rlgates.kernels.triton import launch
 
     core = make_core("ur_lstm", H, H, backend="triton").to(device)
     x = torch.randn(T, B, H, device=device, requires_grad=True)
     run = training(core, x, lambda: [core(x)[0]])
 
-    def limited(persistent_bytes: int) -> Run:
+    def limited(fused_units: int) -> Run:
         def limited_run() -> None:
-            with patch.object(launch, "MAX_PERSISTENT_BYTES", persistent_bytes):
+            sizes = {"MAX_FUSED_UNITS": fused_units, "MAX_PERSISTENT_BYTES": 0}
+            with patch.multiple(launch, **sizes):
                 run()
 
         return limited_run
 
     with arithmetic(precision, device) as autocast, autocast:
-        return timed({"launches": limited(0), "walk": limited(2**40)}, repeats, device)
+        return timed({"launches": limited(0), "fused": limited(256)}, repeats, device)

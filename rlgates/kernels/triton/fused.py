@@ -22,9 +22,10 @@ from rlgates.kernels.triton.step import advance, retreat
 
 
 @triton.jit
-def add_product(total, weight, right, mask, PRECISION: tl.constexpr):
-    """total + weight right, with a tile of the weight at the pointers `weight`."""
+def add_product(total, weight, value, mask, PRECISION: tl.constexpr):
+    """total + weight value^T, with a tile of the weight at the pointers `weight`."""
     left = tl.load(weight, mask=mask, other=0.0)
+    right = tl.trans(value.to(left.dtype))
     if INTERPRETED:  # the interpreter has no products of bfloat16
         left = left.to(tl.float32)
         right = right.to(tl.float32)
@@ -70,7 +71,7 @@ def forward_fused(
     """
     TILES: tl.constexpr = (UNITS + BLOCK_UNITS - 1) // BLOCK_UNITS
     BLOCKS: tl.constexpr = (UNITS + BLOCK_INNER - 1) // BLOCK_INNER
-    row = (tl.program_id(0) * BLOCK_BATCH + tl.arange(0, BLOCK_BATCH))[None, :]
+    row = (tl.program_id(0) * BLOCK_BATCH + tl.arange(0, BLOCK_BATCH))[:, None]
     zero = tl.zeros((BLOCK_UNITS, BLOCK_BATCH), tl.float32)
     for t in tl.range(0, steps, num_stages=1):
         left = h_prev + (t if SAVE else t % 2) * (batch_size.to(tl.int64) * UNITS)
@@ -83,12 +84,11 @@ def forward_fused(
         u = zero
         o = zero
         for i in tl.range(0, TILES * BLOCKS):  # one loop, so that loads run ahead past a tile
-            unit = (i // BLOCKS * BLOCK_UNITS + tl.arange(0, BLOCK_UNITS))[:, None]
-            inner = i % BLOCKS * BLOCK_INNER + tl.arange(0, BLOCK_INNER)
-            h_mask = (inner < UNITS)[:, None] & (row < batch_size)
-            h = tl.load(left + inner[:, None], mask=h_mask, other=0.0)
-            w = weight + unit * UNITS + inner[None, :]
-            mask = (unit < UNITS) & (inner < UNITS)[None, :]
+            unit = i // BLOCKS * BLOCK_UNITS + tl.arange(0, BLOCK_UNITS)
+            inner = (i % BLOCKS * BLOCK_INNER + tl.arange(0, BLOCK_INNER))[None, :]
+            h = tl.load(left + inner, mask=(row < batch_size) & (inner < UNITS), other=0.0)
+            w = weight + unit[:, None] * UNITS + inner
+            mask = (unit < UNITS)[:, None] & (inner < UNITS)
             if CELL == "gru_after":
                 r = add_product(r, w, h, mask, PRECISION)
             if AUXILIARY != "tied":
@@ -102,9 +102,10 @@ def forward_fused(
                 o = add_product(o, w + (U + UNITS) * UNITS, h, mask, PRECISION)
             if i % BLOCKS == BLOCKS - 1:
                 advance(
-                    r, x, f, mi, mf, u, o, projected, bias, cells, h_prev, outputs, gates, extra,
-                    episode_starts, initial_h, initial_cell, batch_size, steps, beta, t, row, unit,
-                    UNITS, WIDTH, X, F, U, CELL, ACTIVATION, AUXILIARY, CHUNK,
+                    tl.trans(r), tl.trans(x), tl.trans(f), tl.trans(mi), tl.trans(mf),
+                    tl.trans(u), tl.trans(o), projected, bias, cells, h_prev, outputs, gates,
+                    extra, episode_starts, initial_h, initial_cell, batch_size, steps, beta, t,
+                    row, unit[None, :], UNITS, WIDTH, X, F, U, CELL, ACTIVATION, AUXILIARY, CHUNK,
                     HAS_STARTS, HAS_INITIAL, SAVE,
                 )  # fmt: skip
                 r = zero
@@ -155,8 +156,8 @@ def backward_fused(
 
     weight (UNITS, WIDTH) is transposed, because tensor cores read along the sum.
     """
-    row = (tl.program_id(0) * BLOCK_BATCH + tl.arange(0, BLOCK_BATCH))[None, :]
-    inner = tl.arange(0, BLOCK_INNER)[:, None]
+    row = (tl.program_id(0) * BLOCK_BATCH + tl.arange(0, BLOCK_BATCH))[:, None]
+    inner = tl.arange(0, BLOCK_INNER)
     for back in tl.range(0, steps, num_stages=1):
         t = steps - 1 - back
         total = tl.zeros((BLOCK_INNER, BLOCK_BATCH), tl.float32)
@@ -165,24 +166,23 @@ def backward_fused(
             d_r, d_x, d_f, d_mi, d_mf, d_u, d_o = retreat(
                 gates, cells, extra, d_outputs, d_product, d_state, d_gates, d_recurrent,
                 episode_starts, initial_cell, d_initial_h, d_initial_cell, batch_size, steps,
-                beta, t, row, unit[:, None], UNITS, WIDTH, X, F, U, CELL, ACTIVATION, AUXILIARY,
+                beta, t, row, unit[None, :], UNITS, WIDTH, X, F, U, CELL, ACTIVATION, AUXILIARY,
                 CHUNK, HAS_STARTS, HAS_INITIAL,
             )  # fmt: skip
-            w = weight + inner * WIDTH + unit[None, :]
-            mask = (inner < UNITS) & (unit < UNITS)[None, :]
-            dtype = weight.dtype.element_ty
+            w = weight + inner[:, None] * WIDTH + unit[None, :]
+            mask = (inner < UNITS)[:, None] & (unit < UNITS)[None, :]
             if CELL == "gru_after":
-                total = add_product(total, w, d_r.to(dtype), mask, PRECISION)
+                total = add_product(total, w, d_r, mask, PRECISION)
             if AUXILIARY != "tied":
-                total = add_product(total, w + X, d_x.to(dtype), mask, PRECISION)
-            total = add_product(total, w + F, d_f.to(dtype), mask, PRECISION)
+                total = add_product(total, w + X, d_x, mask, PRECISION)
+            total = add_product(total, w + F, d_f, mask, PRECISION)
             if AUXILIARY == "master":
-                total = add_product(total, w + F + UNITS, d_mi.to(dtype), mask, PRECISION)
-                total = add_product(total, w + F + 2 * UNITS, d_mf.to(dtype), mask, PRECISION)
-            total = add_product(total, w + U, d_u.to(dtype), mask, PRECISION)
+                total = add_product(total, w + F + UNITS, d_mi, mask, PRECISION)
+                total = add_product(total, w + F + 2 * UNITS, d_mf, mask, PRECISION)
+            total = add_product(total, w + U, d_u, mask, PRECISION)
             if CELL == "lstm":
-                total = add_product(total, w + U + UNITS, d_o.to(dtype), mask, PRECISION)
-        result = d_product + t % 2 * (batch_size.to(tl.int64) * UNITS) + inner
-        result += row.to(tl.int64) * UNITS
-        tl.store(result, total, mask=(inner < UNITS) & (row < batch_size))
+                total = add_product(total, w + U + UNITS, d_o, mask, PRECISION)
+        result = d_product + t % 2 * (batch_size.to(tl.int64) * UNITS)
+        result += row.to(tl.int64) * UNITS + inner[None, :]
+        tl.store(result, tl.trans(total), mask=(row < batch_size) & (inner[None, :] < UNITS))
         tl.debug_barrier()

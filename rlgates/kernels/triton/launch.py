@@ -21,6 +21,9 @@ MAX_FUSED_UNITS = 256
 # the shared memory of a multiprocessor. Products of larger ones are spread over the device.
 MAX_PERSISTENT_BYTES = 2**18
 
+# The largest tiles of weights in shared memory, which has some of the states too.
+MAX_STAGED_BYTES = 200 * 2**10
+
 INTERPRETED = bool(persistent.INTERPRETED.value)
 
 
@@ -134,19 +137,22 @@ def multiply(left: Tensor, right: Tensor, result: Tensor | None = None) -> Tenso
 
 
 def fused_tile(problem: GatedProblem, backward: bool) -> dict[str, int]:
-    """The tile of a fused kernel, its warps, and how many tiles of weights are loaded ahead."""
+    """The tile of a fused kernel, its warps, and how many tiles of weights are in shared memory."""
     units = max(16, triton.next_power_of_2(problem.units))
-    narrow = problem.precision == "bf16"
+    itemsize = problem.operand_dtype.itemsize
+    stages = 3
     if backward:
-        block, inner = 32 if narrow else 16, units
+        block, inner = 16, units
+        if stages * problem.width * block * itemsize > MAX_STAGED_BYTES:
+            stages = 2
     else:
-        block, inner = 64, 64 if narrow else 32
+        block, inner = 64, 128 // itemsize
     return {
         "BLOCK_BATCH": 16,
         "BLOCK_UNITS": min(units, block),
         "BLOCK_INNER": min(units, inner),
         "num_warps": 4,
-        "num_stages": 3,
+        "num_stages": stages,
     }
 
 

@@ -99,9 +99,8 @@ def advance(
 ):  # fmt: skip
     """The state and the output after step t, from its products with h.
 
-    r, x, f, mi, mf, u, o  the products, tiles of the shape of row + unit; those of maps that a
-               layer lacks are not read
-    row, unit  (rows, 1) and (1, units), or (1, rows) and (units, 1)
+    r, x, f, mi, mf, u, o  the products, (rows, units); those of maps a layer lacks are not read
+    row, unit  (rows, 1) and (1, units), of the tile
     The other tensors are those of `forward`.
     """
     AFTER: tl.constexpr = CELL == "gru_after"

@@ -1,4 +1,4 @@
-"""Kernels in Triton: the two ways to launch them, precision, and what they refuse.
+"""Kernels in Triton: the ways to launch them, precision, and what they refuse.
 
 Without a GPU they run in Triton's interpreter, which does not know what the compiler and the
 device make of them: `rlgates bench gpu` checks that where there is one.
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.equivalence import exact_results, run_with_gradients, weighted_loss
+from support.equivalence import exact_results, relative_errors, run_with_gradients, weighted_loss
 from support.interpreted import (
     DEVICE,
     REASON,
@@ -23,10 +23,11 @@ from support.interpreted import (
 from support.layers import CHUNKED, LAYERS, SOME
 from torch import Tensor
 
-from rlgates.gates import ACTIVATIONS, AUXILIARIES
+from rlgates.gates import ACTIVATIONS, AUXILIARIES, GATES
 from rlgates.kernels import layout
 from rlgates.kernels.triton import compiled
 from rlgates.kernels.triton import op as triton
+from rlgates.registry import core_names
 
 pytest.importorskip("triton", reason=REASON)
 
@@ -91,6 +92,44 @@ def test_wide_layers(name: str, options: dict[str, Any], h: int) -> None:
     """Several tiles of units, or a single wide one."""
     core = seeded_core(name, h, **options)
     check_against_loop(core, *random_sequence(core, 3, 2))
+
+
+# A few layers that a fused kernel runs, of each cell and auxiliary, then all others.
+FUSED_FIRST = ["ur_lstm", "um_lstm", "ff_lstm", "gru", "um_gru", "ur_janet"]
+FUSED = [
+    pytest.param(name, options, marks=[] if name in FUSED_FIRST else pytest.mark.slow)
+    for name, options in LAYERS
+    if options.get("reset") != "before" and GATES[core_names()[name][1]].activation != "cumax"
+]
+
+
+@pytest.mark.parametrize(("name", "options"), FUSED, ids=lambda v: str(v))
+def test_fused_tiles(name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several tiles of units and of the batch, the last of them not full."""
+    from rlgates.kernels.triton import launch
+
+    whole = launch.fused_tile
+
+    def tile(problem: Any, backward: bool) -> dict[str, int]:
+        inner = {} if backward else {"BLOCK_INNER": 16}
+        return {**whole(problem, backward), "BLOCK_UNITS": 16, **inner}
+
+    monkeypatch.setattr(launch, "fused_tile", tile)
+    core = seeded_core(name, 20, learned_state=True, **options)
+    x, state, episode_starts = random_sequence(core, 18, 3)
+    for starts in (episode_starts, None):
+        run_in_one_launch(monkeypatch, False)
+        steps = run_with_gradients(core, x, state, starts)
+        run_in_one_launch(monkeypatch, True)
+        assert triton.gated_problem(core.cells[0].recurrence(), 3, 18).fused
+        results = run_with_gradients(core, x, state, starts)
+        for expected in (steps, exact_results(core, x, state, starts)):
+            errors = relative_errors(results, expected)
+            assert max(errors.values()) < 1e-5, errors
+        with torch.no_grad():
+            outputs, final = core(x, state, starts)
+        torch.testing.assert_close(outputs, results["outputs"])
+        torch.testing.assert_close(final, results["final"])
 
 
 def test_layers() -> None:
