@@ -142,15 +142,18 @@ def fused_tile(problem: GatedProblem, backward: bool) -> dict[str, int]:
     itemsize = problem.operand_dtype.itemsize
     stages = 3
     if backward:
-        block, inner = 16, units
-        if stages * problem.width * block * itemsize > MAX_STAGED_BYTES:
+        maps = problem.width // problem.units
+        size = stages * maps * units * itemsize  # of the weights of one unit
+        block, inner = 32 if units >= 64 and 32 * size <= MAX_STAGED_BYTES // 2 else 16, units
+        if block * size > MAX_STAGED_BYTES:
             stages = 2
     else:
-        block, inner = 64, 128 // itemsize
+        # At least two blocks, since a single one would not be loaded ahead.
+        block, inner = 64, max(16, min(units // 2, 128 // itemsize))
     return {
         "BLOCK_BATCH": 16,
         "BLOCK_UNITS": min(units, block),
-        "BLOCK_INNER": min(units, inner),
+        "BLOCK_INNER": inner,
         "num_warps": 4,
         "num_stages": stages,
     }
@@ -344,7 +347,7 @@ def backward(
     d_c, d_initial_c = d_state, d_initial_cell
     if problem.cell != "lstm":
         d_product += d_state
-        if d_initial_h is not None:
+        if d_initial_h is not None and d_initial_cell is not None:
             d_initial_h += d_initial_cell
         d_c = d_initial_c = None
     d_weight = d_bias = None
