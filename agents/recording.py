@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+from rlgates.kernels.recording import recording
+
 _WARM_UPS = 2
 """Calls before the recording: in the first ones kernels are compiled, and libraries set up."""
 
@@ -57,10 +59,13 @@ class Recorded:
                     own.copy_(given)
         self._calls += 1
         if self._calls <= _WARM_UPS:
-            with aside(self.device):
+            with recording(), aside(self.device):
                 return self.function(*self._args)
         if self._replay is None:
-            self._replay, self._results = record(lambda: self.function(*self._args), self.device)
+            with recording():
+                self._replay, self._results = record(
+                    lambda: self.function(*self._args), self.device
+                )
         self._replay()
         return self._results
 

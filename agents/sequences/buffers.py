@@ -102,21 +102,17 @@ class SequenceBuffer:
         self.pos = 0
 
     def add(self, states: States, **step: Any) -> None:
-        """Add one step of all environments: `advance` and `write`."""
-        t = self.pos
-        self.advance(states)
-        self.write(t, **step)
-
-    def advance(self, states: States) -> None:
-        """Count one step.
-
-        Args:
-            states: before it; they are kept where a chunk, or its burn-in, begins.
-        """
-        chunk = self.pos + self.burn_in  # the first step of the chunk whose burn-in starts here
-        if self.pos == 0 or (chunk % self.chunk_len == 0 and chunk < self.n_steps):
+        """Add one step of all environments, with what `write` takes; `states` are before it."""
+        if self.keeps_states:
             self.states.append(states)
+        self.write(self.pos, **step)
         self.pos += 1
+
+    @property
+    def keeps_states(self) -> bool:
+        """Whether the states before the next step are kept: a chunk, or its burn-in, begins."""
+        chunk = self.pos + self.burn_in  # the first step of the chunk whose burn-in starts here
+        return self.pos == 0 or (chunk % self.chunk_len == 0 and chunk < self.n_steps)
 
     def write(
         self,

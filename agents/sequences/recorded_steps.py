@@ -87,11 +87,9 @@ class RecordedSteps:
             self._copy(observations, states, episode_starts)
 
     def __call__(self) -> RecordedStep:
-        """Take one step."""
-        kept = self._sequences.states
-        self._sequences.advance(self.states)
-        if kept[-1] is self.states:
-            kept[-1] = copied(self.states)
+        """Take one step, and write it into the rollout, which does not count it yet."""
+        if self._sequences.keeps_states:
+            self._sequences.states.append(copied(self.states))
         may_end = self._games.may_end
         step: RecordedStep
         if self._is_new:  # the rollout has no tensors yet

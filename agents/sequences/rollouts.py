@@ -356,7 +356,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
         callback.on_rollout_start()
         ranks.same_random(self.device)
         take_steps = self._take_recorded_steps if self._records_steps() else self._take_steps
-        ended = take_steps(env, callback, n_rollout_steps)
+        ended = take_steps(env, callback, rollout_buffer, n_rollout_steps)
         if ended is None:
             return False
         last = self._as_tensors(self._last_obs), self._last_lstm_states, self._episode_starts()
@@ -377,7 +377,11 @@ class SequenceRollouts(OnPolicyAlgorithm):
         return torch.as_tensor(self._last_episode_starts, dtype=torch.bool, device=self.device)
 
     def _take_steps(
-        self, env: VecEnv, callback: BaseCallback, n_rollout_steps: int
+        self,
+        env: VecEnv,
+        callback: BaseCallback,
+        rollout_buffer: RolloutArrays,
+        n_rollout_steps: int,
     ) -> list[tuple[int, dict[str, Any]]] | None:
         """Take the steps of a rollout.
 
@@ -385,7 +389,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
             with several ranks, the last infos of episodes, each with its step; None if the callback
             stopped the training.
         """
-        policy, sequences, ranks = self.policy, self.rollout_buffer.sequences, self.ranks
+        policy, sequences, ranks = self.policy, rollout_buffer.sequences, self.ranks
         act = self._acting()
         ended: list[tuple[int, dict[str, Any]]] = []
         obs_tensor = self._as_tensors(self._last_obs)
@@ -436,7 +440,11 @@ class SequenceRollouts(OnPolicyAlgorithm):
         return ended
 
     def _take_recorded_steps(
-        self, env: Any, callback: BaseCallback, n_rollout_steps: int
+        self,
+        env: Any,
+        callback: BaseCallback,
+        rollout_buffer: RolloutArrays,
+        n_rollout_steps: int,
     ) -> list[tuple[int, dict[str, Any]]] | None:
         """As `_take_steps`, each of them a CUDA graph."""
         steps, last = self._recorded_steps, self._last_lstm_states
@@ -446,7 +454,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
                 self.policy.act if self._compiles_steps() else self._graph(self.policy.act),
                 self._within_bounds,
                 env,
-                self.rollout_buffer.sequences,
+                rollout_buffer.sequences,
                 with_outputs=self.tvt is not None,
                 mode=mode,
             )
@@ -462,6 +470,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
             callback.update_locals({**locals(), **step._asdict(), "n_steps": n_steps})
             if not callback.on_step():
                 return None
+            rollout_buffer.sequences.pos += 1
         return []
 
     def _records_steps(self) -> bool:

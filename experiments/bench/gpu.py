@@ -270,11 +270,17 @@ def _compiled(short: Iterable[Measurement]) -> list[list[Measurement]]:
 
 
 def _agents(sizes: Sizes, device: torch.device) -> Iterator[Measurement]:
-    for compile in sizes.compiles:
-        for precision in PRECISIONS[1:]:
-            of = {"compile": compile, "precision": precision, **sizes.training._asdict()}
-            run = partial(end_to_end, compile, precision, device, sizes.training)
-            yield Measurement("end_to_end", of, run)
+    cases: list[tuple[bool | str, str, Training]] = [
+        (compile, precision, sizes.training)
+        for compile in sizes.compiles
+        for precision in PRECISIONS[1:]
+    ]
+    # Fewer steps one after the other, of more sequences.
+    cases.append((sizes.compiles[-1], "bf16", sizes.training._replace(minibatches=1)))
+    for compile, precision, training in cases:
+        of = {"compile": compile, "precision": precision, **training._asdict()}
+        run = partial(end_to_end, compile, precision, device, training)
+        yield Measurement("end_to_end", of, run)
 
 
 def _environments(sizes: Sizes, device: torch.device) -> list[Measurement]:

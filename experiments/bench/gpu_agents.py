@@ -18,7 +18,7 @@ from rlgates.experiments.bench.children import Entry
 from rlgates.experiments.bench.gpu_cores import arithmetic, milliseconds
 
 ENV, PHASES = "rlgates/PassiveMatch-v0", (15, 30, 15)
-EPOCHS, MINIBATCHES = 4, 4
+EPOCHS = 4
 WARM_UP = 3  # iterations; the first ones compile, record CUDA graphs and fill caches
 CHUNK = 16  # steps of environments for one look at the clock
 
@@ -30,12 +30,14 @@ class Training(NamedTuple):
         num_envs, steps: of a rollout.
         units: of the core.
         iterations: how many are timed.
+        minibatches: of an epoch.
     """
 
     num_envs: int
     steps: int
     units: int
     iterations: int
+    minibatches: int = 4
 
 
 class Clock(BaseCallback):
@@ -81,7 +83,7 @@ def end_to_end(
         "CnnLstmPolicy",
         env,
         n_steps=sizes.steps,
-        batch_size=frames // MINIBATCHES,
+        batch_size=frames // sizes.minibatches,
         n_epochs=EPOCHS,
         learning_rate=1e-3,
         gamma=0.95,
@@ -97,12 +99,14 @@ def end_to_end(
             "shared_lstm": True,
             "enable_critic_lstm": False,
             "shared_gradient": "both",
+            "amp": "bf16" if precision == "bf16" else None,
         },
     )
 
     def learn(iterations: int, first: bool = False) -> list[float]:
         clock = Clock(device)
-        with arithmetic(precision, device) as autocast, autocast, warnings.catch_warnings():
+        # The policy enters autocast by itself: around `learn`, casts of weights would be kept.
+        with arithmetic(precision, device), warnings.catch_warnings():
             # What is timed would be something else.
             warnings.filterwarnings("error", "compile=.* has no effect")
             model.learn(iterations * frames, callback=clock, reset_num_timesteps=first)
@@ -111,7 +115,8 @@ def end_to_end(
     first_s = learn(WARM_UP, first=True)[2] - begin
 
     def measure() -> Entry:
-        times = learn(sizes.iterations)
+        # Each call of `learn` records its graphs.
+        times = learn(WARM_UP + sizes.iterations)[2 * WARM_UP :]
         starts, rollouts_end, ends = (np.array(times[k:][::2]) for k in range(3))
         starts = starts[: len(rollouts_end)]
         rates = frames / (ends - starts) / 1e6

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from rlgates import Core, make_core
 from rlgates.experiments.bench.children import Entry
+from rlgates.kernels.recording import recording
 
 # Largest allowed error of any output or gradient, relative to max(1, its largest absolute value).
 TOLERANCES = {"float32": 1e-4, "tf32": 3e-2, "bf16": 1e-1}
@@ -211,13 +212,14 @@ def recorded(run: Run) -> Run:
     """Record a run as a CUDA graph, and return its replay."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):  # lazy initialization must not be part of the graph
-        for _ in range(2):
-            run()
-    torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        run()
+    with recording():
+        with torch.cuda.stream(stream):  # lazy initialization must not be part of the graph
+            for _ in range(2):
+                run()
+        torch.cuda.current_stream().wait_stream(stream)
+        with torch.cuda.graph(graph):
+            run()
     return graph.replay
 
 
@@ -275,8 +277,10 @@ def launch_modes(
 
     def limited(fused_units: int) -> Run:
         def limited_run() -> None:
-            sizes = {"MAX_FUSED_UNITS": fused_units, "MAX_PERSISTENT_BYTES": 0}
-            with patch.multiple(launch, **sizes):
+            with (
+                patch.object(launch, "MAX_FUSED_UNITS", fused_units),
+                patch.object(launch, "MAX_PERSISTENT_BYTES", 0),
+            ):
                 run()
 
         return limited_run

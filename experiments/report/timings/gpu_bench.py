@@ -74,6 +74,7 @@ def _agents(content: dict[str, Any]) -> Iterator[str]:
         (
             f"`{entry['compile']}`",
             entry["precision"],
+            str(entry["minibatches"]),
             _rate(entry),
             f"{entry['rollout_ms']:,.0f} ms",
             f"{entry['update_ms']:,.0f} ms",
@@ -83,7 +84,8 @@ def _agents(content: dict[str, Any]) -> Iterator[str]:
         for entry in content.get("end_to_end", [])
     ]
     heads = (
-        *("compile", "precision", "million steps a second", "rollout", "update", "MiB"),
+        *("compile", "precision", "minibatches", "million steps a second", "rollout", "update"),
+        "MiB",
         "first iteration after",
     )
     if lines:

@@ -6,23 +6,27 @@ thresholds are estimates, not yet measured on a GPU (`rlgates bench gpu` does th
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any, Literal, NamedTuple
 
 import torch
 import triton
 from torch import Tensor
 
 from rlgates.kernels.layout import AUXILIARIES, STACKED_CELLS
+from rlgates.kernels.recording import is_recording
 from rlgates.kernels.triton import fused, persistent, step
 
-# The widest layer for a fused kernel: a tile of its backward pass has all units in registers.
-MAX_FUSED_UNITS = 256
+# The widest layer for a fused kernel: a tile of its backward pass has all units in registers. In a
+# CUDA graph, products of wider layers that are spread over the device are faster (H100).
+MAX_FUSED_UNITS, MAX_FUSED_UNITS_IN_GRAPHS = 256, 128
 # The largest recurrent weights for a persistent kernel, which reads them again at each step: about
 # the shared memory of a multiprocessor. Products of larger ones are spread over the device.
 MAX_PERSISTENT_BYTES = 2**18
 
-# The largest tiles of weights in shared memory, which has some of the states too.
-MAX_STAGED_BYTES = 200 * 2**10
+
+Mode = Literal["fused", "persistent", "steps"]
+"""One launch for all steps, or several for each."""
 
 INTERPRETED = bool(persistent.INTERPRETED.value)
 
@@ -70,21 +74,6 @@ class GatedProblem(NamedTuple):
         forget = first + self.units * AUXILIARIES[self.auxiliary].index("f")
         candidate = first + self.units * len(AUXILIARIES[self.auxiliary])
         return {"X": first, "F": forget, "U": candidate}
-
-    @property
-    def fused(self) -> bool:
-        """Whether one launch of a fused kernel runs all steps.
-
-        It has no second product, and not all units of a row at once.
-        """
-        tiled = self.cell != "gru_before" and self.activation != "cumax"
-        return tiled and self.units <= MAX_FUSED_UNITS
-
-    @property
-    def persistent(self) -> bool:
-        """Whether one launch of a persistent kernel runs all steps."""
-        size = self.width * self.units * self.operand_dtype.itemsize
-        return not self.fused and size <= MAX_PERSISTENT_BYTES
 
 
 class Inputs(NamedTuple):
@@ -136,31 +125,73 @@ def multiply(left: Tensor, right: Tensor, result: Tensor | None = None) -> Tenso
     return torch.mm(left.float(), right.float(), out=result)
 
 
-def fused_tile(problem: GatedProblem, backward: bool) -> dict[str, int]:
-    """The tile of a fused kernel, its warps, and how many tiles of weights are in shared memory."""
+def launch_mode(problem: GatedProblem, device: torch.device) -> Mode:
+    """How to run the steps of a layer.
+
+    A fused kernel has no second product, and not all units of a row at once. From Python, launches
+    for each step take many times as long as the work of most layers.
+    """
+    most = MAX_FUSED_UNITS_IN_GRAPHS if is_recording() else MAX_FUSED_UNITS
+    tiled = problem.cell != "gru_before" and problem.activation != "cumax"
+    if tiled and problem.units <= most:
+        tiles = [fused_tile(problem, backward, device) for backward in (False, True)]
+        if None not in tiles:
+            return "fused"
+    size = problem.width * problem.units * problem.operand_dtype.itemsize
+    return "persistent" if size <= MAX_PERSISTENT_BYTES else "steps"
+
+
+def fused_tile(
+    problem: GatedProblem, backward: bool, device: torch.device
+) -> dict[str, int] | None:
+    """The tile of a fused kernel, its warps, and how many tiles of weights are loaded ahead.
+
+    They were the fastest of those tried on an H100, with a refine gate; None where none fits into
+    the shared memory of the device.
+    """
     units = max(16, triton.next_power_of_2(problem.units))
-    itemsize = problem.operand_dtype.itemsize
-    stages = 3
+    row = problem.operand_dtype.itemsize * (problem.width // problem.units)  # of all maps
     if backward:
-        maps = problem.width // problem.units
-        size = stages * maps * units * itemsize  # of the weights of one unit
-        block, inner = 32 if units >= 64 and 32 * size <= MAX_STAGED_BYTES // 2 else 16, units
-        if block * size > MAX_STAGED_BYTES:
-            stages = 2
+        inner, warps = units, 4
+        tiles = ((32, 3), (32, 2), (16, 3), (16, 2))
     else:
         # At least two blocks, since a single one would not be loaded ahead.
-        block, inner = 64, max(16, min(units // 2, 128 // itemsize))
-    return {
-        "BLOCK_BATCH": 16,
-        "BLOCK_UNITS": min(units, block),
-        "BLOCK_INNER": inner,
-        "num_warps": 4,
-        "num_stages": stages,
-    }
+        inner, warps = max(16, min(units // 2, 128 // problem.operand_dtype.itemsize)), 8
+        tiles = ((128, 3), (64, 3), (32, 3), (16, 3))
+    processors, memory = _processor(device)
+    for block, stages in tiles:
+        block = min(block, units)
+        # Gradients that wait for their products, or states.
+        other = block * 5 * 2**8 if backward else 2**14
+        if stages * block * inner * row + other > memory:
+            continue
+        # A program reads all weights: of more programs than processors, half read half as much.
+        many = not backward and block == 128 and problem.batch_size > 16 * processors
+        return {
+            "BLOCK_BATCH": 32 if many else 16,
+            "BLOCK_UNITS": block,
+            "BLOCK_INNER": inner,
+            "num_warps": warps,
+            "num_stages": stages,
+        }
+    return None
+
+
+@cache
+def _processor(device: torch.device) -> tuple[int, int]:
+    """The number of multiprocessors, and the shared memory of each in bytes."""
+    if device.type != "cuda":  # the interpreter
+        return 132, 227 * 2**10
+    properties: Any = torch.cuda.get_device_properties(device)
+    return properties.multi_processor_count, properties.shared_memory_per_block_optin
 
 
 def _settings(
-    problem: GatedProblem, inputs: Inputs, episode_starts: Tensor | None, backward: bool
+    problem: GatedProblem,
+    mode: Mode,
+    inputs: Inputs,
+    episode_starts: Tensor | None,
+    backward: bool,
 ) -> dict[str, Any]:
     """The constants of the kernels: the layer, the tile of a step, and warps."""
     settings = {
@@ -176,20 +207,20 @@ def _settings(
         "enable_fp_fusion": True,  # the default, but Triton 3.9 warns where it is not set
     }
     ieee = problem.precision == "ieee"
-    if problem.fused or problem.persistent:
+    if mode != "steps":
         settings["PRECISION"] = "ieee" if ieee else "tf32"  # only float32 has a choice
-    if problem.fused:
-        return settings | fused_tile(problem, backward)
+    if mode == "fused":
+        return settings | (fused_tile(problem, backward, inputs.weight.device) or {})
     all_units = triton.next_power_of_2(problem.units)
     units = max(16, all_units)
-    if problem.activation != "cumax" and not problem.persistent:
+    if problem.activation != "cumax" and mode == "steps":
         units = min(units, 256)
     settings |= {
         "BLOCK_ROWS": min(max(1, 1024 // units), 16),
         "BLOCK_UNITS": units,
         "num_warps": min(16, max(4, units // 256)),
     }
-    if problem.persistent:
+    if mode == "persistent":
         settings |= {
             "BLOCK_BATCH": 16,
             "BLOCK_OUTER": min(64, max(16, all_units)),
@@ -199,8 +230,8 @@ def _settings(
     return settings
 
 
-def _grid(problem: GatedProblem, settings: dict[str, Any]) -> tuple[int, ...]:
-    if problem.fused or problem.persistent:
+def _grid(problem: GatedProblem, mode: Mode, settings: dict[str, Any]) -> tuple[int, ...]:
+    if mode != "steps":
         return (triton.cdiv(problem.batch_size, settings["BLOCK_BATCH"]),)
     return (
         triton.cdiv(problem.batch_size, settings["BLOCK_ROWS"]),
@@ -247,15 +278,16 @@ def forward(
         unused if inputs.initial_cell is None else inputs.initial_cell,
     ]
     numbers = batch_size, steps, problem.beta
-    settings = {**_settings(problem, inputs, episode_starts, backward=False), "SAVE": save}
-    grid = _grid(problem, settings)
+    mode = launch_mode(problem, weight.device)
+    settings = _settings(problem, mode, inputs, episode_starts, backward=False) | {"SAVE": save}
+    grid = _grid(problem, mode, settings)
     recurrent = new(batch_size, problem.width)
     products = inputs.projected, recurrent
     if not batch_size:
         pass
-    elif problem.fused:
+    elif mode == "fused":
         fused.forward_fused[grid](inputs.projected, *tensors, weight, *numbers, **settings)
-    elif problem.persistent:
+    elif mode == "persistent":
         persistent.forward_persistent[grid](*products, *tensors, weight, *numbers, **settings)
     else:
         first = weight[: problem.first_columns].t()
@@ -321,14 +353,15 @@ def backward(
         gates if d_initial_cell is None else d_initial_cell,
     ]
     numbers = batch_size, steps, problem.beta
-    settings = _settings(problem, inputs, episode_starts, backward=True)
-    grid = _grid(problem, settings)
+    mode = launch_mode(problem, weight.device)
+    settings = _settings(problem, mode, inputs, episode_starts, backward=True)
+    grid = _grid(problem, mode, settings)
     first, second = weight[: problem.first_columns], weight[problem.first_columns :]
     if not batch_size:
         pass
-    elif problem.fused:
+    elif mode == "fused":
         fused.backward_fused[grid](*tensors, weight.t().contiguous(), *numbers, **settings)
-    elif problem.persistent:
+    elif mode == "persistent":
         transposed = weight.t().contiguous()
         persistent.backward_persistent[grid](d_extra, *tensors, transposed, *numbers, **settings)
     else:

@@ -55,7 +55,7 @@ def test_it_measures_all_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """But for those that need Triton."""
     monkeypatch.setattr(gpu_bench, "MAIN", ("ur_lstm",))
     monkeypatch.setattr(gpu_bench, "OTHERS", ("mingru",))
-    monkeypatch.setattr(gpu_bench, "launch_modes", lambda *_: {"walk_ms": 1.0})
+    monkeypatch.setattr(gpu_bench, "launch_modes", lambda *_: {"fused_ms": 1.0})
     found = bench(tmp_path, "--cores", "mingru")
     assert {"start", "end", "device", "versions", "git", "shapes"} <= found["about"].keys()
     assert [entry["core"] for entry in found["correct"]] == ["mingru"]
@@ -240,7 +240,7 @@ def test_kernels_are_checked() -> None:
 def test_kernels_are_timed_both_ways() -> None:
     for precision in ("tf32", "bf16"):
         found = gpu_cores.launch_modes(precision, 4, 2, 4, CPU, repeats=1)
-        for name in ("launches_ms", "walk_ms"):
+        for name in ("launches_ms", "fused_ms"):
             assert found[name] > 0
 
 

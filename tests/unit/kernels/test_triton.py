@@ -110,9 +110,9 @@ def test_fused_tiles(name: str, options: dict[str, Any], monkeypatch: pytest.Mon
 
     whole = launch.fused_tile
 
-    def tile(problem: Any, backward: bool) -> dict[str, int]:
+    def tile(problem: Any, backward: bool, device: torch.device) -> dict[str, int]:
         inner = {} if backward else {"BLOCK_INNER": 16}
-        return {**whole(problem, backward), "BLOCK_UNITS": 16, **inner}
+        return {**(whole(problem, backward, device) or {}), "BLOCK_UNITS": 16, **inner}
 
     monkeypatch.setattr(launch, "fused_tile", tile)
     core = seeded_core(name, 20, learned_state=True, **options)
@@ -121,7 +121,8 @@ def test_fused_tiles(name: str, options: dict[str, Any], monkeypatch: pytest.Mon
         run_in_one_launch(monkeypatch, False)
         steps = run_with_gradients(core, x, state, starts)
         run_in_one_launch(monkeypatch, True)
-        assert triton.gated_problem(core.cells[0].recurrence(), 3, 18).fused
+        problem = triton.gated_problem(core.cells[0].recurrence(), 3, 18)
+        assert launch.launch_mode(problem, x.device) == "fused"
         results = run_with_gradients(core, x, state, starts)
         for expected in (steps, exact_results(core, x, state, starts)):
             errors = relative_errors(results, expected)
@@ -282,3 +283,50 @@ def test_gradients_without_memory() -> None:
     outputs, _ = core(*random_sequence(core, 3, 2))
     outputs.sgn().sum().backward()
     assert all(not parameter.grad.any() for parameter in core.parameters())
+
+
+@pytest.mark.parametrize("precision", ["ieee", "tf32", "bf16"])
+@pytest.mark.parametrize("units", [1, 16, 33, 64, 128, 200, 256])
+@pytest.mark.parametrize(
+    ("cell", "auxiliary"), [("lstm", "refine"), ("lstm", "master"), ("gru_after", "tied")]
+)
+def test_tiles_fit_into_shared_memory(
+    cell: str, auxiliary: str, units: int, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of an H100, an A100 and a device for which there is no tile."""
+    from rlgates.kernels.triton import launch
+
+    problem = launch.GatedProblem(
+        cell, "sigmoid", auxiliary, 1, 0.0, precision, 9, 4096, units
+    )  # fmt: skip
+    maps, itemsize = problem.width // units, problem.operand_dtype.itemsize
+    for kilobytes in (227, 163):
+        monkeypatch.setattr(launch, "_processor", lambda _, size=kilobytes: (100, size * 2**10))
+        for backward in (False, True):
+            tile = launch.fused_tile(problem, backward, torch.device("cuda"))
+            if tile is None:
+                assert kilobytes == 163
+                continue
+            assert tile["BLOCK_UNITS"] >= 16
+            assert tile["BLOCK_INNER"] >= (units if backward else 16)
+            weights = tile["BLOCK_UNITS"] * tile["BLOCK_INNER"] * maps * itemsize
+            assert tile["num_stages"] * weights < kilobytes * 2**10
+    monkeypatch.setattr(launch, "_processor", lambda _: (100, 2**10))
+    assert launch.fused_tile(problem, True, torch.device("cuda")) is None
+    assert launch.launch_mode(problem, torch.device("cpu")) != "fused"
+
+
+def test_a_graph_has_steps_of_wide_layers() -> None:
+    from rlgates.kernels.recording import recording
+    from rlgates.kernels.triton import launch
+
+    problem, cpu = (
+        launch.GatedProblem("lstm", "sigmoid", "refine", 1, 0.0, "bf16", 9, 4, 256),
+        torch.device("cpu"),
+    )
+    with recording():
+        with recording():
+            assert launch.launch_mode(problem, cpu) == "steps"
+        assert launch.launch_mode(problem, cpu) == "steps"
+        assert launch.launch_mode(problem._replace(units=128), cpu) == "fused"
+    assert launch.launch_mode(problem, cpu) == "fused"
