@@ -65,8 +65,9 @@ def _cell(inputs: Sequence[Tensor], episode_starts: Tensor | None, *options: Any
     tensors = op.read_inputs(described, _all(problem[0], inputs), inputs[0].device)
     with torch.cuda.device_of(inputs[0]):
         outputs, cells, *saved = op.forward(described, saves, _starts(episode_starts), *tensors)
-    results = [outputs, cells[-1].clone()]
-    return [*results, *(t for t in (cells, *saved) if t is not None)] if saves else results
+    if not saves:
+        return [outputs, cells[-1]]
+    return [outputs, cells[-1].clone(), *(t for t in (cells, *saved) if t is not None)]
 
 
 @_cell.register_fake
@@ -78,10 +79,11 @@ def _(inputs: Sequence[Tensor], episode_starts: Tensor | None, *options: Any) ->
     results = [new(steps, batch_size, units), new(batch_size, units)]
     if not saves:
         return results
+    dtype = torch.bfloat16 if half else torch.float32
     results += [
         new(steps + 1, batch_size, units),
-        new(steps, batch_size, units, dtype=torch.bfloat16 if half else torch.float32),
-        new(steps, batch_size, width),
+        new(steps, batch_size, units, dtype=dtype),
+        new(steps, batch_size, width, dtype=dtype),
     ]
     return [*results, new(steps, batch_size, units)] if cell == "gru_after" else results
 

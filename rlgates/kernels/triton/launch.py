@@ -38,7 +38,8 @@ class GatedProblem(NamedTuple):
         cell, activation, auxiliary, chunk_size: as in `CellSpec`.
         beta: its `constant`.
         precision: of the operands of a product: "ieee" (float32), "tf32" or "bf16"; sums, gates
-            and states are float32.
+            and states are float32, except that those pre-activations that are saved for the
+            backward pass are as the operands.
         steps, batch_size, units: T, B and H.
     """
 
@@ -257,12 +258,12 @@ def forward(
     cells = new(steps + 1 if save else 2, batch_size, units)
     cells[0].copy_(inputs.h if inputs.c is None else inputs.c)
     h_prev = weight.new_empty(steps if save else 2, batch_size, units)
-    h_prev[0].copy_(inputs.h)
+    h = inputs.h
     if episode_starts is not None:
-        starts = episode_starts[0].bool().unsqueeze(-1)
-        begin = inputs.h.new_zeros(()) if inputs.initial_h is None else inputs.initial_h
-        h_prev[0].copy_(torch.where(starts, begin, inputs.h))
-    gates = new(steps, batch_size, problem.width) if save else None
+        starts = episode_starts[0].view(torch.bool).unsqueeze(-1)
+        h = torch.where(starts, 0.0 if inputs.initial_h is None else inputs.initial_h, h)
+    h_prev[0].copy_(h)
+    gates = weight.new_empty(steps, batch_size, problem.width) if save else None
     u_recurrent = new(steps, batch_size, units) if save and problem.cell == "gru_after" else None
     reset = weight.new_empty(batch_size, units) if problem.cell == "gru_before" else None
     unused = outputs  # a placeholder that is neither read nor written
@@ -322,15 +323,15 @@ def backward(
     steps, batch_size, units = problem.steps, problem.batch_size, problem.units
     _, cells, h_prev, gates, extra = results
     assert gates is not None
-    new = gates.new_empty
+    new = cells.new_empty
     after, before = problem.cell == "gru_after", problem.cell == "gru_before"
     d_outputs = (
-        gates.new_zeros(steps, batch_size, units) if d_outputs is None else d_outputs.contiguous()
+        cells.new_zeros(steps, batch_size, units) if d_outputs is None else d_outputs.contiguous()
     )
     d_products, d_states = (new(2, batch_size, units) for _ in range(2))
     for pair, gradient in ((d_products, d_h), (d_states, d_c)):
         pair[steps % 2] = 0 if gradient is None else gradient
-    d_gates = torch.empty_like(gates, dtype=problem.operand_dtype)
+    d_gates = torch.empty_like(gates)
     d_recurrent = torch.empty_like(d_gates) if after else d_gates
     d_extra = new(batch_size, units) if before else d_states  # a placeholder
     d_initial_h, d_initial_cell = (
@@ -373,7 +374,7 @@ def backward(
             multiply(d_recurrent[t, :, : problem.first_columns], first, d_products[t % 2])
     d_product, d_state = d_products[0], d_states[0]
     if episode_starts is not None:
-        starts = episode_starts[0].bool().unsqueeze(-1)
+        starts = episode_starts[0].view(torch.bool).unsqueeze(-1)
         if d_initial_h is not None:
             d_initial_h += torch.where(starts, d_product, 0)
         d_product.masked_fill_(starts, 0)
@@ -388,7 +389,7 @@ def backward(
         flat = d_recurrent.flatten(0, 1)
         d_weight = multiply(flat[:, : problem.first_columns].t(), h_prev.flatten(0, 1))
         if before:
-            reset = torch.sigmoid(gates[..., :units]) * h_prev
+            reset = torch.sigmoid(gates[..., :units].float()) * h_prev
             d_reset_product = flat[:, problem.first_columns :].t()
             second = multiply(d_reset_product, reset.to(problem.operand_dtype).flatten(0, 1))
             d_weight = torch.cat([d_weight, second])

@@ -4,7 +4,8 @@ Triton comes with PyTorch for CUDA and is imported when it is first needed. If T
 set by then, its interpreter runs the kernels on any device, slowly: for tests.
 
 Products follow torch: operands in float32, in tf32 where torch.backends.cuda.matmul allows it, or
-in bfloat16 under autocast to it. Sums, gates and states are always float32.
+in bfloat16 under autocast to it, and so is what is kept of the gates for the backward pass. Sums,
+gates and states are always float32.
 """
 
 from __future__ import annotations

@@ -43,6 +43,11 @@ def add_to(pointer, value, mask):
 
 
 @triton.jit
+def load_float(pointer, mask):
+    return tl.load(pointer, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
 def store_as(pointer, value, mask):
     tl.store(pointer, value.to(pointer.dtype.element_ty), mask=mask)
 
@@ -153,12 +158,12 @@ def advance(
     store_as(h_prev + new * size + place, h_next, inside & goes_on)
     if SAVE:
         gates += t * (batch_size.to(tl.int64) * WIDTH) + slot
-        tl.store(gates + U, z_u, mask=inside)
+        store_as(gates + U, z_u, inside)
         store_gate(gates, z_f, z_x, z_mi, z_mf, inside, F, X, UNITS, AUXILIARY)
         if CELL == "lstm":
-            tl.store(gates + U + UNITS, z_o, mask=inside)
+            store_as(gates + U + UNITS, z_o, inside)
         if AFTER:
-            tl.store(gates, z_r, mask=inside)
+            store_as(gates, z_r, inside)
             tl.store(extra + t * size + place, u_h, mask=inside)
 
 
@@ -197,25 +202,25 @@ def retreat(
     d_output = tl.load(d_product + newer, mask=inside & carried, other=0.0)
     d_output += tl.load(d_outputs + t * size + place, mask=inside, other=0.0)
     d_after = tl.load(d_state + newer, mask=inside, other=0.0)
-    z_f = tl.load(gates + F, mask=inside, other=0.0)
+    z_f = load_float(gates + F, inside)
     z_x = z_f
     z_mi = z_f
     z_mf = z_f
     if AUXILIARY != "tied":
-        z_x = tl.load(gates + X, mask=inside, other=0.0)
+        z_x = load_float(gates + X, inside)
     if AUXILIARY == "master":
-        z_mi = tl.load(gates + F + UNITS, mask=inside, other=0.0)
-        z_mf = tl.load(gates + F + 2 * UNITS, mask=inside, other=0.0)
+        z_mi = load_float(gates + F + UNITS, inside)
+        z_mf = load_float(gates + F + 2 * UNITS, inside)
     d_o = d_output
     if CELL == "lstm":
         squashed = tanh(tl.load(cells + (t + 1) * size + place, mask=inside, other=0.0))
-        o = sigmoid(tl.load(gates + U + UNITS, mask=inside, other=0.0))
+        o = sigmoid(load_float(gates + U + UNITS, inside))
         d_o = d_output * squashed * (o * (1.0 - o))
         store_as(d_gates + U + UNITS, d_o, inside)
         d_after += d_output * o * (1.0 - squashed * squashed)
     else:
         d_after += d_output
-    u = tanh(tl.load(gates + U, mask=inside, other=0.0))
+    u = tanh(load_float(gates + U, inside))
     f, i = effective(z_f, z_x, z_mi, z_mf, active, ACTIVATION, AUXILIARY)
     if HAS_INITIAL:
         started = inside & starts_episode(episode_starts, t, row, row_in, batch_size)
@@ -246,7 +251,7 @@ def retreat(
     store_as(d_gates + U, d_u, inside)
     store_gate(d_gates, d_f, d_x, d_mi, d_mf, inside, F, X, UNITS, AUXILIARY)
     if CELL == "gru_after":
-        reset = sigmoid(tl.load(gates, mask=inside, other=0.0))
+        reset = sigmoid(load_float(gates, inside))
         u_h = tl.load(extra + t * size + place, mask=inside, other=0.0)
         d_r = d_u * u_h * (reset * (1.0 - reset))
         d_u *= reset
@@ -302,7 +307,7 @@ def forward(
     h_prev     (T, B, UNITS): h as the products read it, at an episode start 0 or the initial
                one; (2, B, UNITS) unless SAVE, by turns
     outputs    (T, B, UNITS)
-    gates      (T, B, WIDTH): all pre-activations, if SAVE
+    gates      (T, B, WIDTH): all pre-activations in the dtype of products, if SAVE
     extra      "gru_after": (T, B, UNITS), the recurrent part of the candidate, if SAVE;
                "gru_before": (B, UNITS), the reset state, for the second product
     episode_starts  (T, B), not 0 where an episode starts
@@ -330,7 +335,7 @@ def forward(
         z_r = pre_activation(projected + slot, r, bias, unit, 0, inside, UNITS, False)
         store_as(extra + place, sigmoid(z_r) * h, inside)
         if SAVE:
-            tl.store(gates + slot, z_r, mask=inside)
+            store_as(gates + slot, z_r, inside)
     else:
         f = tl.load(recurrent + F, mask=inside, other=0.0)
         r = f
@@ -421,7 +426,7 @@ def backward(
             batch_size, HAS_STARTS, HAS_INITIAL,
         )  # fmt: skip
         slot = t * (batch_size.to(tl.int64) * WIDTH) + row.to(tl.int64) * WIDTH + unit
-        reset = sigmoid(tl.load(gates + slot, mask=inside, other=0.0))
+        reset = sigmoid(load_float(gates + slot, inside))
         d_reset = tl.load(d_extra + place, mask=inside, other=0.0)
         store_as(d_gates + slot, d_reset * h * (reset * (1.0 - reset)), inside)
         if HAS_INITIAL:
