@@ -67,19 +67,21 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
             `batch_size` and `total_timesteps` count the steps of all. The agent is the same as one
             process with all environments would train, up to the order of sums. It is not saved.
         compile: run the policy's steps, its evaluation of minibatches, the loss and the steps of
-            environments that are tensors through `torch.compile`; also one of its modes, such as
-            "reduce-overhead". This takes a minute at the start and computes the same up to
-            rounding. When it pays: see the guide "On a GPU". Where torch.compile does not work,
-            as without a C++ compiler, a warning says so and training goes on without.
+            environments that are tensors through `torch.compile`; also one of its modes, of which
+            "reduce-overhead" and "max-autotune" record CUDA graphs on a GPU: of whole steps of
+            policy and environments, and of minibatches with their gradients. This takes a minute
+            at the start and computes the same up to rounding. When it pays: see the guide "On a
+            GPU". Where torch.compile does not work, as without a C++ compiler, a warning says so
+            and training goes on without.
         sequences: deprecated, "whole" is the only behaviour.
 
     Raises:
         ValueError: an unknown core or option; a number out of range; a `chunk_len` or `burn_in`
             that does not fit (the message names the nearest that does); with `tvt`, a core without
             the memory of an RMA, or rollouts that cut episodes. An unknown mode of `compile`, or,
-            while learning, a policy that is not one graph. While learning: observations,
-            rewards or gradients that are not finite; the model is then restored as it was before
-            the update.
+            while learning, a policy that is not one graph, or waits for the GPU in a CUDA graph.
+            While learning: observations, rewards or gradients that are not finite; the model is
+            then restored as it was before the update.
         TypeError: a policy class that is not a `SequencePolicy`, or that overrides what only the
             algorithms of sb3-contrib call.
     """

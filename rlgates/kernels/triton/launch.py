@@ -1,7 +1,7 @@
 """Launches of the kernels: tile sizes, buffers, one launch for all steps or several for each.
 
 Nothing here waits for the device, so that a caller can record it in a CUDA graph. Tile sizes and
-thresholds are estimates, not yet measured on a GPU (`rlgates bench gpu` does that).
+thresholds are from an H100; those of the persistent kernel and of single steps are estimates.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from rlgates.kernels.recording import is_recording
 from rlgates.kernels.triton import fused, persistent, step
 
 # The widest layer for a fused kernel: a tile of its backward pass has all units in registers. In a
-# CUDA graph, products of wider layers that are spread over the device are faster (H100).
-MAX_FUSED_UNITS, MAX_FUSED_UNITS_IN_GRAPHS = 256, 128
+# CUDA graph, products of wider layers that are spread over the device are faster, and float32 ones,
+# which have no tensor cores, always.
+MAX_FUSED_UNITS, MAX_FUSED_UNITS_ELSE = 256, 128
 # The largest recurrent weights for a persistent kernel, which reads them again at each step: about
 # the shared memory of a multiprocessor. Products of larger ones are spread over the device.
 MAX_PERSISTENT_BYTES = 2**18
@@ -132,7 +133,9 @@ def launch_mode(problem: GatedProblem, device: torch.device) -> Mode:
     A fused kernel has no second product, and not all units of a row at once. From Python, launches
     for each step take many times as long as the work of most layers.
     """
-    most = MAX_FUSED_UNITS_IN_GRAPHS if is_recording() else MAX_FUSED_UNITS
+    most = MAX_FUSED_UNITS
+    if is_recording() or problem.precision == "ieee":
+        most = min(most, MAX_FUSED_UNITS_ELSE)
     tiled = problem.cell != "gru_before" and problem.activation != "cumax"
     if tiled and problem.units <= most:
         tiles = [fused_tile(problem, backward, device) for backward in (False, True)]

@@ -172,6 +172,11 @@ def test_a_worker_that_prints_or_hangs_says_so(
     assert "words" not in capfd.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["gato", "shm", "dnc"])
+def test_cores_that_draw_or_sort_are_compared(name: str) -> None:
+    assert gpu_cores.correct(name, "float32", CPU, (5, 2, 3, 33))["error"] < 1e-4
+
+
 def test_a_wrong_core_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     right = gpu_cores.correct("mingru", "float32", CPU, (3, 2, 3, 4))
     assert right["error"] < 1e-5
