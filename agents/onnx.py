@@ -361,8 +361,9 @@ def _exportable(policy: SequencePolicy, step: nn.Module) -> Iterator[None]:
     """Put the policy in evaluation mode, and its cores in the plain loop without checks."""
     cores = [module for module in policy.modules() if isinstance(module, Core)]
     before = [(core, core.backend, core.debug) for core in cores]
-    training = policy.training
+    training, amp = policy.training, policy.amp
     policy.set_training_mode(False)
+    policy.amp = None  # the runtime may have no products of bfloat16
     step.eval()
     for core in cores:
         core.backend, core.debug = "plain", False
@@ -370,6 +371,7 @@ def _exportable(policy: SequencePolicy, step: nn.Module) -> Iterator[None]:
         yield
     finally:
         policy.set_training_mode(training)
+        policy.amp = amp
         for core, backend, debug in before:
             core.backend, core.debug = backend, debug
 

@@ -55,7 +55,8 @@ class MlpLstmPolicy(SequencePolicy):
             gradient stops at the core) or "both".
         amp: "bf16" for matrix products of bfloat16 in encoders, cores and the layers behind them
             (`torch.autocast`), while weights, states, action logits, values and losses stay
-            float32: faster on GPUs with tensor cores. `predict` computes in float32.
+            float32: faster on GPUs with tensor cores. `predict` and the algorithms of sb3-contrib
+            compute in float32.
         enable_critic_lstm: the critic has its own core. With neither option, the critic has no
             memory.
         lstm_kwargs: further options of the core, under the name that sb3-contrib uses. A

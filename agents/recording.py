@@ -108,14 +108,21 @@ def aside(device: torch.device) -> Iterator[None]:
         return
     current, stream = torch.cuda.current_stream(device), _stream(device)
     stream.wait_stream(current)
-    with torch.cuda.stream(stream):
-        yield
-    current.wait_stream(stream)
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:
+        current.wait_stream(stream)
+
+
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    index: int | None = device.index
+    return _stream_of(torch.cuda.current_device() if index is None else index)
 
 
 @cache
-def _stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
+def _stream_of(index: int) -> torch.cuda.Stream:
+    return torch.cuda.Stream(index)
 
 
 def copied(value: Any) -> Any:

@@ -42,7 +42,8 @@ class TorchEnv(BatchedEnv):
     ) -> None:
         arrays = {"xp": array_api_compat.torch, "device": check_device(device)}
         super().__init__(spec, num_envs, seed, first_index, debug=debug, **arrays)
-        self._own: list[Tensor] | None = None
+
+    _own: list[Tensor] | None = None
 
     # The engine does not import torch: its annotations say NumPy arrays.
 
@@ -110,7 +111,12 @@ class TorchEnv(BatchedEnv):
         self._clock = 0 if ended else self._clock + 1
 
     def own_variables(self) -> None:
-        """Put the state into tensors of its own, always the same ones, for `step_in_place`."""
+        """Put the state into tensors of its own, always the same ones, for `step_in_place`.
+
+        It sets the clock, which an interrupted step may have left behind, and so waits for a GPU.
+        """
+        if self._length is not None:
+            self._clock = int(self.state["t"][0])
         if self._own is None:
             self._own = [
                 torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in self._variables()
@@ -121,14 +127,14 @@ class TorchEnv(BatchedEnv):
         self._set_variables(self._own)
 
     def _variables(self) -> list[Tensor]:
-        """All that a step replaces."""
+        """All that a step reads, but for the seed, and what it replaces."""
         state: Any = self._state  # the property stops torch.compile
         parts = [state[name] for name in sorted(state)]
-        return cast("list[Tensor]", [self._episode, self._return, *parts])
+        return cast("list[Tensor]", [self._index, self._episode, self._return, *parts])
 
     def _set_variables(self, tensors: list[Tensor]) -> None:
         variables: Any = tensors
-        self._episode, self._return, *parts = variables
+        self._index, self._episode, self._return, *parts = variables
         state: Any = self._state
         self._state = dict(zip(sorted(state), parts, strict=True))
 

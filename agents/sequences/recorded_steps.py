@@ -64,16 +64,24 @@ class RecordedSteps:
         self._about = self._games.seed, self._games.first_index
         self._slot = torch.zeros(1, dtype=torch.int64, device=self._games.device)
         # Where new episodes may begin, games compute what torch.compile cannot follow.
-        self._graphs = {
-            False: Recorded(Compiled(self._step_within, mode), self._games.device),
-            True: Recorded(self._step_to_end, self._games.device),
+        self._steps: dict[bool, Callable[..., Any]] = {
+            False: Compiled(self._step_within, mode),
+            True: self._step_to_end,
         }
+        self.forget()
         self._is_new = True
 
-    def is_of(self, env: TensorVecEnv) -> bool:
-        """Whether these are the environments that were recorded, with the same seed."""
+    def forget(self) -> None:
+        """Record anew, with what is compiled."""
+        self._graphs = {
+            may_end: Recorded(step, self._games.device) for may_end, step in self._steps.items()
+        }
+
+    def is_of(self, env: TensorVecEnv, sequences: SequenceBuffer, with_outputs: bool) -> bool:
+        """Whether these are the environments, with the same seed, and the rollout of the graphs."""
         about = self._games.seed, self._games.first_index
-        return self._env is env and self._about == about
+        same = self._env is env and self._sequences is sequences and self._about == about
+        return same and self._with_outputs == with_outputs
 
     def begin(self, observations: Observations, states: States, episode_starts: Tensor) -> None:
         """Begin a rollout."""

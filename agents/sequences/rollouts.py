@@ -130,12 +130,14 @@ class SequenceRollouts(OnPolicyAlgorithm):
     chunk_len: int | None
     burn_in: int
     tvt: TVT | None
+    normalize_advantage: bool
     distributed: bool = False
     ranks: Ranks = ALONE
     compile: bool | CompileMode = False  # which models of earlier versions do not have
     _compiled: dict[str, Compiled]
     _recorded: dict[str, Recorded]
     _recorded_steps: RecordedSteps | None
+    _bounds: dict[torch.device, Any]
     _clip_and_step: ClipAndStep
     _last_lstm_states: Any
     _last_warning = ""
@@ -261,7 +263,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
         if not self.ranks.is_first:  # which logs for all
             self.verbose, self.tensorboard_log = 0, None
         self._compiled, self._clip_and_step = {}, ClipAndStep()
-        self._forget_graphs()
+        self._recorded, self._recorded_steps, self._bounds = {}, None, {}
         # As `super()._setup_model()` without its buffer, which has the states of every step.
         get_obs_shape(self.observation_space)  # raises for spaces that SB3 does not support
         self._setup_lr_schedule()
@@ -306,11 +308,11 @@ class SequenceRollouts(OnPolicyAlgorithm):
                 self.ranks.broadcast(tensor)
         if self.compile and isinstance(self.env, TensorVecEnv) and not self._compiles_steps():
             self.env.compile(self.compile)
-        self._forget_graphs()  # weights or environments may be other tensors now
+        # Weights or environments may be other tensors now.
+        self._recorded = {}
+        if self._recorded_steps is not None:
+            self._recorded_steps.forget()
         return super()._setup_learn(total_timesteps, *args, **kwargs)
-
-    def _forget_graphs(self) -> None:
-        self._recorded, self._recorded_steps = {}, None
 
     def _join_ranks(self) -> None:
         """Find out which environments this rank has, and share the statistics of a VecNormalize.
@@ -342,7 +344,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
         """Fill the buffer with `n_rollout_steps` of all environments.
 
         Callbacks see the local variables under the names of sb3-contrib. With a batch of tensors
-        as environments, actions and observations are tensors.
+        as environments, actions and observations are tensors; in CUDA graphs there are those of
+        `RecordedStep`, which the next step overwrites.
 
         Returns:
             False if the callback stopped the training.
@@ -449,7 +452,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
         """As `_take_steps`, each of them a CUDA graph."""
         steps, last = self._recorded_steps, self._last_lstm_states
         mode: Any = self.compile
-        if steps is None or not steps.is_of(env):
+        if steps is None or not steps.is_of(env, rollout_buffer.sequences, self.tvt is not None):
             steps = self._recorded_steps = RecordedSteps(
                 self.policy.act if self._compiles_steps() else self._graph(self.policy.act),
                 self._within_bounds,
@@ -556,7 +559,10 @@ class SequenceRollouts(OnPolicyAlgorithm):
         low: Any = space.low
         high: Any = space.high
         if isinstance(actions, Tensor):
-            low, high = (torch.as_tensor(bound, device=actions.device) for bound in (low, high))
+            if actions.device not in self._bounds:  # copied once: a GPU is waited for
+                bounds = torch.as_tensor(low), torch.as_tensor(high)
+                self._bounds[actions.device] = tuple(x.to(actions.device) for x in bounds)
+            low, high = self._bounds[actions.device]
         if self.policy.squash_output:
             actions = low + 0.5 * (actions + 1.0) * (high - low)
         return actions.clip(low, high)
@@ -675,9 +681,11 @@ class SequenceRollouts(OnPolicyAlgorithm):
         if compiles:
             settings = as_tensors(settings, self.device)
         if self._records():
+            # What a graph cannot see: a callback may freeze weights, or give others to train.
+            options = tuple((id(p), p.requires_grad) for p in parameters), self.normalize_advantage
             compute = self._replayed("gradients", self._gradients) if compiles else self._gradients
             with aside(self.device):
-                metrics, gradients = compute(batch, settings)
+                metrics, gradients = compute(batch, settings, options)
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = gradient
             return copied(metrics)  # type: ignore[no-any-return]
@@ -686,16 +694,20 @@ class SequenceRollouts(OnPolicyAlgorithm):
         return self.ranks.reduce(parameters, metrics, batch.weight)
 
     def _gradients(
-        self, batch: Minibatch, settings: Any
+        self, batch: Minibatch, settings: Any, _: Any
     ) -> tuple[dict[str, Tensor], list[Tensor | None]]:
-        """The metrics of a minibatch and the gradients of all parameters."""
+        """The metrics of a minibatch and the gradients of all parameters; None of frozen ones."""
         objective, metrics = self._loss(batch, settings)
-        parameters = self._parameters()
-        gradients: Any = torch.autograd.grad(objective, parameters, allow_unused=True)
+        trained = [p for p in self._parameters() if p.requires_grad]
+        gradients: Any = torch.autograd.grad(objective, trained, allow_unused=True)
+        found = {
+            # With the strides of the parameter, as backward() would, and a fused optimizer needs.
+            id(p): torch.empty_like(p).copy_(g)
+            for p, g in zip(trained, gradients, strict=True)
+            if g is not None
+        }
         metrics = {name: value.detach() for name, value in metrics.items()}
-        # With the strides of the parameters, as backward() would, and a fused optimizer needs.
-        pairs = zip(parameters, gradients, strict=True)
-        return metrics, [None if g is None else torch.empty_like(p).copy_(g) for p, g in pairs]
+        return metrics, [found.get(id(p)) for p in self._parameters()]
 
     def _step_optimizer(self) -> Tensor:
         """Take a gradient step; returns the norm of the gradient before it was clipped."""
@@ -804,5 +816,5 @@ class SequenceRollouts(OnPolicyAlgorithm):
 
     def _excluded_save_params(self) -> list[str]:
         ours = ["_last_lstm_states", "_last_warning", "distributed", "ranks", "_compiled"]
-        ours += ["_clip_and_step", "_recorded", "_recorded_steps"]
+        ours += ["_clip_and_step", "_recorded", "_recorded_steps", "_bounds"]
         return [*super()._excluded_save_params(), *ours]

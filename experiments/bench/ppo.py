@@ -142,7 +142,7 @@ def profiled(model: RecurrentPPO) -> Iterator[Clock]:
         ("cores", layer, "forward"),
         ("cores", layer, "gradients"),
         ("loss", model, "_loss"),
-        ("step", model, "_backward"),
+        ("step", model, "_compute_gradients"),
         ("optimizer", model, "_step_optimizer"),
         ("train", model, "train"),
     ]

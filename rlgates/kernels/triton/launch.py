@@ -171,6 +171,7 @@ def fused_tile(
             continue
         # A program reads all weights: of more programs than processors, half read half as much.
         many = not backward and block == 128 and problem.batch_size > 16 * processors
+        many = many and stages * block * inner * row + 2 * other <= memory
         return {
             "BLOCK_BATCH": 32 if many else 16,
             "BLOCK_UNITS": block,

@@ -288,3 +288,18 @@ def test_own_methods_that_the_file_would_leave_out_are_refused(
     learner = model(policy=type("Own", (MlpLstmPolicy,), {name: own}))
     with pytest.raises(TypeError, match=f"cannot export Own: .* without its own {name}"):
         export_onnx(learner, tmp_path / "policy.onnx", value=value)
+
+
+def test_a_policy_with_amp_is_exported_in_float32(tmp_path: Path) -> None:
+    learner = agent()
+    expected = session(learner, tmp_path, value=True)
+    learner.policy.amp = "bf16"
+    run = session(learner, tmp_path, value=True)
+    assert learner.policy.amp == "bf16"
+    inputs = {
+        "observation": np.ones((2, 3), np.float32),
+        "state": np.array([metadata(run)["initial_state"]] * 2, np.float32),
+        "episode_start": np.array([True, False]),
+    }
+    for one, other in zip(run.run(None, inputs), expected.run(None, inputs), strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from stable_baselines3.common.callbacks import BaseCallback
 from support import tape
 from support.toys import CRITICS, IMAGE, collected, model, parameters, toy
 from torch import Tensor
@@ -119,6 +120,86 @@ def test_learning_goes_on_with_new_graphs() -> None:
                 agent.policy.lstm_actor.core.to(torch.float64).to(torch.float32)
             agent.learn(5 * 128, reset_num_timesteps=False)
     assert torch.equal(*(parameters(agent) for agent in agents))
+
+
+@pytest.mark.usefixtures("graphs")
+@pytest.mark.parametrize("name", ["tensors", "a smaller last minibatch"])
+@pytest.mark.filterwarnings("ignore:batch_size")
+def test_weights_may_be_frozen_before_and_while_they_learn(name: str) -> None:
+    class Freeze(BaseCallback):
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_start(self) -> None:
+            if self.n_calls == 5 * agent.n_steps:
+                agent.policy.value_net.requires_grad_(False)
+                self.before = [p.clone() for p in agent.policy.value_net.parameters()]
+
+    agents = []
+    for mode in ("reduce-overhead", False):
+        agent = AGENTS[name](compile=mode)
+        agent.policy.features_extractor.requires_grad_(False)
+        encoder = [p.clone() for p in agent.policy.features_extractor.parameters()]
+        callback = Freeze()
+        agent.learn(8 * agent.n_steps * agent.n_envs, callback)
+        for before, part in ((encoder, "features_extractor"), (callback.before, "value_net")):
+            weights = getattr(agent.policy, part).parameters()
+            assert all(torch.equal(*pair) for pair in zip(before, weights, strict=True))
+        agents.append(agent)
+    assert torch.equal(*map(parameters, agents))
+
+
+@pytest.mark.usefixtures("graphs")
+def test_an_interrupted_step_does_not_shift_the_clock() -> None:
+    agent = AGENTS["tensors"](compile="reduce-overhead")
+    agent.learn(5 * 128)
+    env = agent.env.env
+    tick, clocks = env.tick, []
+
+    def interrupted(ended: bool) -> None:
+        if env._state["t"][0] == 6:
+            raise KeyboardInterrupt
+        tick(ended)
+
+    env.tick = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(3 * 128, reset_num_timesteps=False)
+    env.tick = lambda ended: (tick(ended), clocks.append((env._clock, int(env._state["t"][0]))))
+    agent.learn(5 * 128, reset_num_timesteps=False)
+    assert len(clocks) == 5 * 16
+    assert all(clock == t for clock, t in clocks)
+
+
+@pytest.mark.usefixtures("graphs")
+def test_a_callback_may_restore_the_state_of_the_environments() -> None:
+    class Restore(BaseCallback):
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_start(self) -> None:
+            env = self.training_env.env
+            env.set_state(env.get_state())
+
+    agents = []
+    for mode in ("reduce-overhead", False):
+        agents.append(AGENTS["tensors"](compile=mode))
+        agents[-1].learn(8 * 128, Restore())
+    assert torch.equal(*map(parameters, agents))
+
+
+@pytest.mark.usefixtures("graphs")
+def test_steps_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+
+    def compile_it(function: Any, **_: Any) -> Any:
+        compiled.append(function.__name__)
+        return function
+
+    monkeypatch.setattr(compilation.torch, "compile", compile_it)  # type: ignore[attr-defined]
+    agent = AGENTS["tensors"](compile="reduce-overhead")
+    for _ in range(3):
+        agent.learn(4 * 128, reset_num_timesteps=False)
+    assert sorted(compiled) == ["_step_within", "evaluate", "ppo_loss"]
 
 
 def test_a_recording_begins_anew_with_other_shapes_and_numbers(

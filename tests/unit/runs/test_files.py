@@ -101,7 +101,7 @@ WRITERS: dict[str, Callable[[Path], Any]] = {
     "tasks": bench_tasks,
     "envs": bench_envs,
     "cores": bench_cores,
-    "gpu": lambda results: Report(results / "gpu.json", 1.0).write(),
+    "gpu": lambda results: Report(results / "gpu.json").write(),
     "ledger": ledger.write_ledger,
     "figures": lambda results: list(outputs.redraw(results, results / "README.md")),
     "output": lambda results: outputs.redraw_output("task_speed", results),
