@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -146,7 +147,8 @@ def draw_gates(
     heights = [4.5] * lines + [3.2] * bool(growth)
     size = max(columns * 2.9, 6.2) + 0.3, sum(heights) + 0.4
     with new_figure(path, size, font_size=10, title_size=11) as figure:
-        figure.suptitle(title, fontsize=12, x=0.01, ha="left")
+        letters = int(size[0] / 0.085)  # of 12 points
+        figure.suptitle(textwrap.fill(title, letters), fontsize=12, x=0.01, ha="left")
         blocks = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
         cores = in_core_order(panels)
         for k, block in enumerate(blocks[:lines]):
