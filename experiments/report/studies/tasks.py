@@ -16,6 +16,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from rlgates.experiments.plots.curves import (
     ALARM,
+    CHARACTERS,
+    HANDLE,
     label_all,
     new_figure,
     say_diverged,
@@ -319,7 +321,18 @@ def plot_losses(
             if any(line.end == end for line in lines):
                 color, marker = (ALARM, "x") if end == "diverged" else (INK, END_MARKERS[end])
                 handles.append(Line2D([], [], ls="", color=color, marker=marker, label=words))
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), columns))
+        columns = _legend_columns([str(handle.get_label()) for handle in handles], columns, size[0])
+        figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+
+
+def _legend_columns(labels: Sequence[str], most: int, width: float) -> int:
+    """The most columns, in which a legend is read downwards, that fit a width in inches."""
+    for columns in range(min(len(labels), most), 1, -1):
+        lines = -(-len(labels) // columns)
+        widest = [max(map(len, labels[k : k + lines])) for k in range(0, len(labels), lines)]
+        if sum(widest) + len(widest) * HANDLE <= width * CHARACTERS:
+            return columns
+    return 1
 
 
 def _plot_runs(axes: Axes, core: str, runs: Sequence[Line]) -> None:
