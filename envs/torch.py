@@ -43,7 +43,7 @@ class TorchEnv(BatchedEnv):
         arrays = {"xp": array_api_compat.torch, "device": check_device(device)}
         super().__init__(spec, num_envs, seed, first_index, debug=debug, **arrays)
 
-    _own: list[Tensor] | None = None
+    _static_variables: list[Tensor] | None = None
 
     # The engine does not import torch: its annotations say NumPy arrays.
 
@@ -110,21 +110,21 @@ class TorchEnv(BatchedEnv):
         """Advance the clock by a step that `step_in_place` took, or a replay of it."""
         self._clock = 0 if ended else self._clock + 1
 
-    def own_variables(self) -> None:
+    def make_variables_static(self) -> None:
         """Put the state into tensors of its own, always the same ones, for `step_in_place`.
 
         It sets the clock, which an interrupted step may have left behind, and so waits for a GPU.
         """
         if self._length is not None:
             self._clock = int(self.state["t"][0])
-        if self._own is None:
-            self._own = [
+        if self._static_variables is None:
+            self._static_variables = [
                 torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in self._variables()
             ]
-        for tensor, value in zip(self._own, self._variables(), strict=True):
+        for tensor, value in zip(self._static_variables, self._variables(), strict=True):
             if tensor is not value:
                 tensor.copy_(value)
-        self._set_variables(self._own)
+        self._set_variables(self._static_variables)
 
     def _variables(self) -> list[Tensor]:
         """All that a step reads, but for the seed, and what it replaces."""

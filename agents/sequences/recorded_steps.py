@@ -85,7 +85,7 @@ class RecordedSteps:
 
     def begin(self, observations: Observations, states: States, episode_starts: Tensor) -> None:
         """Begin a rollout."""
-        self._games.own_variables()
+        self._games.make_variables_static()
         self._slot.zero_()
         if not hasattr(self, "observations"):
             self.observations = copied(observations)

@@ -166,12 +166,12 @@ def fused_tile(
     for block, stages in tiles:
         block = min(block, units)
         # Gradients that wait for their products, or states.
-        other = block * 5 * 2**8 if backward else 2**14
-        if stages * block * inner * row + other > memory:
+        scratch = block * 5 * 2**8 if backward else 2**14
+        if stages * block * inner * row + scratch > memory:
             continue
         # A program reads all weights: of more programs than processors, half read half as much.
         many = not backward and block == 128 and problem.batch_size > 16 * processors
-        many = many and stages * block * inner * row + 2 * other <= memory
+        many = many and stages * block * inner * row + 2 * scratch <= memory
         return {
             "BLOCK_BATCH": 32 if many else 16,
             "BLOCK_UNITS": block,

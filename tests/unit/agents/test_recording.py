@@ -247,7 +247,7 @@ def test_steps_in_place_are_steps(name: str) -> None:
     envs = [tensor_env(name, **settings) for _ in range(2)]
     firsts = [env.reset()[0] for env in envs]
     assert torch.equal(*firsts)
-    envs[1].own_variables()
+    envs[1].make_variables_static()
     own = envs[1]._variables()
     generator = torch.Generator().manual_seed(0)
     for _ in range(40):
