@@ -69,8 +69,9 @@ def correct(name: str, precision: str, device: torch.device, size: Any) -> Entry
     steps, batch_size, input_size, hidden_size = size
     if name == "gato":
         hidden_size += hidden_size % 2  # it has two halves
-    # A DNC sorts its slots: rounding would change the order of equal ones, at the start all.
-    dtype = torch.float64 if name.endswith("dnc") else torch.float32
+    # Rounding would change the order in which a DNC sorts equal slots, at the start all, and on
+    # which side of a ReLU's kink a number of an RMC is, where gradients jump.
+    dtype = torch.float64 if name.endswith(("dnc", "rmc")) else torch.float32
     generator = torch.Generator().manual_seed(0)
     core = make_core(name, input_size, hidden_size, generator=generator, **SMALL.get(name, {}))
     core = core.to(device, dtype)
