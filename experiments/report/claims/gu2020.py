@@ -233,7 +233,12 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "figure 7",
         "On Active Match UR gates learn sooner than the plain LSTM.",
-        Sooner(_active("ur_lstm"), _active("lstm")),
+        Sooner(
+            *(
+                RunGroup("active_match", "ActiveMatch 15/30/15", core)
+                for core in ("ur_lstm", "lstm")
+            )
+        ),
         _ACTIVE,
     ),
     Claim(
