@@ -260,7 +260,7 @@ class MlpLstmPolicy(SequencePolicy):
 
         Raises:
             ValueError: an observation or a state is not finite, or the weights are not; a state of
-                another number of environments; a pair of observation and info.
+                another form or number of environments; a pair of observation and info.
         """
         if isinstance(observation, tuple):
             raise ValueError(
@@ -408,10 +408,14 @@ def _count(observation: Any, space: spaces.Space[Any]) -> int | None:
 
 
 def _check_state(state: Any, count: int | None) -> None:
-    """Raise unless both halves, (num_layers, B, ...), are of `count` environments."""
-    for half in state:
-        if count is not None and np.ndim(half) > 1 and (given := np.shape(half)[1]) != count:
-            raise ValueError(f"state must be for {count} environments, got {given}.")
+    """Raise unless it is a pair of arrays, (num_layers, B, ...), of `count` environments."""
+    shapes = [np.shape(half) for half in state]
+    if len(shapes) != 2 or min(map(len, shapes)) < 2:
+        given = ", ".join(map(str, shapes))
+        raise ValueError(f"state must be two arrays, (num_layers, B, ...), got {given}.")
+    for _, batch_size, *_ in shapes:
+        if count is not None and batch_size != count:
+            raise ValueError(f"state must be for {count} environments, got {batch_size}.")
 
 
 def _check_finite(name: str, values: Any) -> None:

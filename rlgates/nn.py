@@ -128,7 +128,7 @@ class Recurrent(nn.Module):
 
         Raises:
             ValueError: a shape or dtype that does not fit, with what is expected.
-            TypeError: x or a part of hx is not a tensor.
+            TypeError: x, episode_starts or a part of hx is not a tensor.
         """
         if isinstance(x, PackedSequence):
             if episode_starts is not None:
@@ -145,7 +145,7 @@ class Recurrent(nn.Module):
         if episode_starts is not None:
             if self.bidirectional:
                 raise ValueError("episode_starts are for one direction, this has two.")
-            if episode_starts.shape != x.shape[:-1]:
+            if check_tensor("episode_starts", episode_starts).shape != x.shape[:-1]:
                 raise ValueError(
                     f"episode_starts must be {tuple(x.shape[:-1])} as x is, "
                     f"got {tuple(episode_starts.shape)}."
@@ -208,6 +208,8 @@ class Recurrent(nn.Module):
         """The packed state of each core; None for its initial state."""
         if hx is None:
             return [None] * len(self.cores)
+        if not isinstance(hx, Tensor | tuple | list):
+            raise TypeError(f"hx must be a tuple of tensors or None, got {hx!r}.")
         given = (hx,) if isinstance(hx, Tensor) else tuple(hx)
         if len(given) != len(self.parts):
             raise ValueError(
