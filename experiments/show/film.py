@@ -55,7 +55,7 @@ def film(
 
     Raises:
         ValueError: no finished run, an unsupported file type, no ffmpeg, an environment without
-            images, or a folder that cannot be written to.
+            images or without the package that draws them, or a folder that cannot be written to.
     """
     out = folder / "film.gif" if out is None else out
     write = writer(out)
@@ -149,7 +149,10 @@ def _record_episode(
 
 def _image(env: Any) -> Pixels:
     """The rendered environment, at least `MIN_WIDTH` pixels wide."""
-    image = env.render()
+    try:
+        image = env.render()
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise ValueError(f"{env.unwrapped} has no images here: {error}") from error
     if not (isinstance(image, np.ndarray) and image.ndim == 3):
         raise ValueError(f"{env} has no images: it does not render 'rgb_array'.")
     factor = -(-MIN_WIDTH // image.shape[1])

@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -88,6 +89,17 @@ def test_what_is_recorded_is_what_happened() -> None:
         channels_first = np.stack(seen).transpose(0, 1, 4, 2, 3)
         (expected,) = trace_gates(model.policy, channels_first).forget  # type: ignore[arg-type]
         np.testing.assert_allclose(one.forget, expected[:, 0], rtol=1e-5)
+
+
+def test_without_the_package_that_draws_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def render(_: object) -> None:
+        raise gymnasium.error.DependencyNotInstalled("pygame is not installed")
+
+    config = AgentConfig(env_settings=SETTINGS)
+    env = type(gymnasium.make(config.env).unwrapped)
+    monkeypatch.setattr(env, "render", render)
+    with pytest.raises(ValueError, match="has no images here: pygame is not installed"):
+        record(LoadedRun(config, 4, Path(), agent(config)), 1)
 
 
 def test_the_agent_remembers_while_it_is_filmed() -> None:
