@@ -254,7 +254,7 @@ def _overall(ranking: Ranking, rows: pd.DataFrame, costs: pd.DataFrame) -> str:
     games = "; ".join(map(title_words, titles))
     timed = f"of {provenance(costs)}" if len(costs) else "of these runs"
     note = (
-        f"\nMean over {len(titles)} games ({games}), "
+        f"\nMean over {len(titles)} game{'s' * (len(titles) > 1)} ({games}), "
         + (f"seeds {seeds[0]} to {seeds[-1]} or as many as there are" if seeds[1:] else "one seed")
         + f", {steps} steps a run. Return at the end: of "
         f"{rows.iloc[0]['episodes']} fresh episodes with sampled actions, with a 95 % bootstrap "

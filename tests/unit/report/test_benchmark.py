@@ -103,7 +103,7 @@ def test_games_that_few_memories_have_are_ranked_apart(tmp_path: Path, rows: pd.
     (most,) = rankings(rows[rows["core"] != "lru"], read_costs(tmp_path, "popgym"))
     assert most.titles == ["RepeatFirst, easy"]
     text = benchmark_tables(tmp_path, "popgym", rows)
-    assert "Mean over 1 games (Repeat First, easy)" in text
+    assert "Mean over 1 game (Repeat First, easy)" in text
     assert "Mean over 2 games (Repeat First, easy; Stateless Cart-Pole, easy)" in text
 
 
