@@ -61,7 +61,8 @@ def read_config_file(path: Path) -> RunConfig:
     if path.suffix not in (".toml", ".json"):
         raise ValueError(f"a config is a .toml or a run's manifest.json, got {str(path)!r}.")
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}; `rlgates init` writes one.")
+        hint = "; `rlgates init` writes one" if path.suffix == ".toml" else ""
+        raise FileNotFoundError(f"there is no file {path}{hint}.")
     if path.suffix == ".json":
         if path.name != "manifest.json":
             raise ValueError(f"the only .json is a run's manifest.json, got {str(path)!r}.")

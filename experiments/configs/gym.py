@@ -296,13 +296,16 @@ def select_observations(
         indices: of the numbers that are kept.
 
     Raises:
-        ValueError: the observation is of another kind, or has fewer numbers.
+        ValueError: the observation is of another kind or has fewer numbers; an index twice.
     """
     space = env.observation_space
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:
         raise ValueError(f"observation_indices needs an observation of numbers, (n,); got {space}.")
-    if not all(0 <= index < space.shape[0] for index in indices):
-        raise ValueError(f"observation_indices must be below {space.shape[0]}, got {indices}.")
+    (size,) = space.shape
+    if not set(indices) <= set(range(size)) or len(set(indices)) < len(indices):
+        raise ValueError(
+            f"observation_indices must be different numbers from 0 to {size - 1}, got {indices}."
+        )
     kept = list(indices)
     part = spaces.Box(space.low[kept], space.high[kept], dtype=space.dtype.type)
     return gymnasium.wrappers.TransformObservation(env, lambda obs: obs[kept], part)

@@ -93,6 +93,8 @@ def study_conditions(name: str, study: Study, sweep: SweepConfig) -> list[Condit
             conditions that cannot be told apart.
     """
     check_choice("tier", sweep.tier, TIERS)
+    if "" in sweep.tasks:
+        raise ValueError("tasks must be titles or beginnings of titles, got ''.")
     smoke = sweep.tier == "smoke"
     cores = tuple(dict.fromkeys(sweep.cores))
     tier: Literal["laptop", "full"] = "full" if sweep.tier == "full" else "laptop"

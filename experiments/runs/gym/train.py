@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,15 @@ AGENTS: Mapping[str, type[OnPolicyAlgorithm]] = {
     "a2c": RecurrentA2C,
     "sb3-contrib": sb3_contrib.RecurrentPPO,
 }
+OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "algo_kwargs": {item.name: item.name for item in fields(GymConfig)} | {"seed": "seeds"},
+    "policy_kwargs": {
+        "core": "core",
+        "core_kwargs": "core_options",
+        "lstm_hidden_size": "hidden_size",
+    },
+}
+"""Arguments of the algorithm and the policy that are fields of the config, with its names."""
 RETURN, SUCCESS = "eval/mean_reward", "eval/success_rate"
 """Columns of `progress.csv`, named as in SB3."""
 
@@ -85,8 +95,17 @@ def build(
         seed: of all random numbers.
         env: its environments; None: new ones.
         ranks: that train it together.
+
+    Raises:
+        ValueError, TypeError: an argument that the algorithm or the policy does not have, that is a
+            field of the config, or that is out of range.
     """
     config = config.resolved()
+    agent: Any = AGENTS[config.algo]
+    policy = agent.policy_aliases.get(config.policy)
+    _check_arguments("algo_kwargs", config.algo_kwargs, agent, agent.__name__)
+    if policy is not None:
+        _check_arguments("policy_kwargs", config.policy_kwargs, policy, str(config.policy))
     policy_kwargs: dict[str, Any] = {"lstm_hidden_size": config.hidden_size}
     if config.policy != "RMAPolicy":  # which has networks of its own
         policy_kwargs |= {
@@ -109,7 +128,6 @@ def build(
     if not ranks.is_alone:
         options["distributed"] = True
     rate: Any = config.learning_rate
-    agent: Any = AGENTS[config.algo]
     model: OnPolicyAlgorithm = agent(
         config.policy,
         make_envs(config, seed, training=True) if env is None else env,
@@ -127,6 +145,19 @@ def build(
         **{**options, **_with_classes(config.algo_kwargs)},
     )
     return model
+
+
+def _check_arguments(kind: str, arguments: Iterable[str], taker: type, title: str) -> None:
+    """Raise ValueError for an argument that `taker` does not have, or that is an option."""
+    parameters = signature(taker).parameters.values()
+    optional = [item.name for item in parameters if item.default is not item.empty]
+    for name in arguments:
+        if name in OPTIONS[kind]:
+            option = OPTIONS[kind][name].replace("_", "-")
+            raise ValueError(f"{kind} must be without {name}: --{option} is the option for it.")
+        check_choice(
+            f"argument of {title}", name, [item for item in optional if item not in OPTIONS[kind]]
+        )
 
 
 def _with_classes(algo_kwargs: Mapping[str, Any]) -> dict[str, Any]:
