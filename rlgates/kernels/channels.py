@@ -186,7 +186,7 @@ def backward(
     kernel: ChannelKernel,
     inputs: Inputs,
     episode_starts: Tensor | None,
-    kept: Kept,
+    kept: Sequence[Tensor],
     d_outputs: Tensor | None,
     d_last: Tensor | None,
 ) -> list[Tensor | None]:
@@ -201,7 +201,7 @@ def backward(
     if d_last is not None:
         d_carry.copy_(read("the gradient of the last state", d_last, h_0.shape))
     shapes = (tensor.shape for tensor in new_kept(problem.inputs))
-    kept = Kept(*(read("what was kept", *pair) for pair in zip(kept, shapes, strict=True)))
+    checked = Kept(*(read("what was kept", *pair) for pair in zip(kept, shapes, strict=True)))
     selective = step is not None
 
     def like(tensor: Tensor | None) -> Tensor | None:
@@ -214,7 +214,7 @@ def backward(
         *(like(step), like(gate), like(b), like(c)),
         None if initial is None else initial.new_zeros(initial.shape),
     )
-    of_all = kernel.backward(problem, kept, d).sum(0).float().split(problem.sums)
+    of_all = kernel.backward(problem, checked, d).sum(0).float().split(problem.sums)
     if selective:
         d_a, d_skip, d_step_bias = of_all
         return [d.u, d.step, d_step_bias, d.gate, d_a, d.b, d.c, d_skip, d.carry, d.initial]
@@ -272,7 +272,7 @@ class _ChannelsBackward(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kernel: ChannelKernel, *tensors: Any) -> tuple[Tensor | None, ...]:
         episode_starts, states, y, *inputs, d_outputs, d_last = tensors
-        kept = Kept(states, y)
+        kept = states, y
         return tuple(backward(kernel, inputs, episode_starts, kept, d_outputs, d_last))
 
     backward = staticmethod(raise_second_derivative)

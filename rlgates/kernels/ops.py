@@ -10,7 +10,8 @@ what the backward pass reads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,8 +34,8 @@ _SCHEMA += "float[] zoneout, bool training, float constant"
 _SCHEMA_SIZE = _SCHEMA.count(",") + 1
 
 
-def _needs_grad(tensors: Sequence[Tensor]) -> bool:
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+def _needs_grad(tensors: Sequence[Tensor | None]) -> bool:
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
 def _spread(gradients: Sequence[Tensor], needs: Sequence[bool]) -> list[Tensor | None]:
@@ -253,7 +254,93 @@ _scan.register_autograd(_scan_gradients, setup_context=_scan_setup)
 _scan_backward.register_autograd(_raise)
 
 
-# ---- channels with a linear system each --------------------------------------------------------
+# ---- channels with a linear system each, and memories of keys and values -----------------------
+
+
+def _operator(
+    name: str,
+    schema: str,
+    like: tuple[int, int],
+    new_kept: Callable[..., Sequence[Tensor]],
+    run: Callable[..., tuple[Tensor, Tensor]],
+    run_backward: Callable[..., list[Tensor | None]],
+) -> Any:
+    """The operator of a kernel, and one for its backward pass.
+
+    Args:
+        name: "rlgates::" goes in front.
+        schema: of the inputs.
+        like: which of the inputs have the shapes of the outputs and of the last state.
+        new_kept, run, run_backward: as those of `rlgates.kernels.cpu.memories`.
+
+    Returns:
+        a function of the inputs, the episode starts and whether there will be a backward pass,
+        which gives the outputs, the last state and, if so, what is kept for it.
+    """
+    schema += ", Tensor? episode_starts"
+
+    @custom_op(f"rlgates::{name}", mutates_args=(), schema=f"({schema}, bool saves) -> Tensor[]")
+    def forward(*args: Any) -> list[Tensor]:
+        *inputs, episode_starts, saves = args
+        kept = new_kept(inputs) if saves else None
+        return [*run(inputs, episode_starts, kept), *(kept or ())]
+
+    @forward.register_fake
+    def _(*args: Any) -> list[Tensor]:
+        *inputs, _, saves = args
+        results = [inputs[place].new_empty(inputs[place].shape) for place in like]
+        return [*results, *new_kept(inputs)] if saves else results
+
+    @custom_op(
+        f"rlgates::{name}_backward",
+        mutates_args=(),
+        schema=f"({schema}, Tensor[] kept, Tensor d_outputs, Tensor d_last) -> Tensor[]",
+    )
+    def backward(*args: Any) -> list[Tensor]:
+        *inputs, episode_starts, kept, d_outputs, d_last = args
+        gradients = run_backward(inputs, episode_starts, kept, d_outputs, d_last)
+        # Some may be views of one tensor, and results of an operator may not share memory.
+        return [d.clone() if d._is_view() else d for d in gradients if d is not None]
+
+    @backward.register_fake
+    def _(*args: Any) -> list[Tensor]:
+        *inputs, _, _, _, _ = args
+        return [tensor.new_empty(tensor.shape) for tensor in inputs if tensor is not None]
+
+    def setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+        *inputs_and_starts, _ = inputs
+        ctx.count = len(inputs_and_starts)
+        ctx.save_for_backward(*inputs_and_starts, *output[2:])
+
+    def d_inputs(ctx: Any, gradients: Sequence[Tensor]) -> tuple[Any, ...]:
+        *inputs, episode_starts = ctx.saved_tensors[: ctx.count]
+        kept = ctx.saved_tensors[ctx.count :]
+        result = backward(*inputs, episode_starts, kept, *gradients[:2])
+        return *_spread(result, [tensor is not None for tensor in inputs]), None, None
+
+    forward.register_autograd(d_inputs, setup_context=setup)
+    backward.register_autograd(_raise)
+    return forward
+
+
+_channels = _operator(
+    "channels",
+    "Tensor u, Tensor? step, Tensor? step_bias, Tensor? gate, Tensor a, Tensor b, Tensor c, "
+    "Tensor skip, Tensor h_0, Tensor? initial",
+    (0, 8),
+    channel_kernels.new_kept,
+    partial(channel_kernels.forward, cpu_channels),
+    partial(channel_kernels.backward, cpu_channels),
+)
+_memories = _operator(
+    "memories",
+    "Tensor q, Tensor k, Tensor v, Tensor? decay, Tensor? removal, Tensor? rate, Tensor before, "
+    "Tensor? initial",
+    (2, 6),
+    cpu_memories.new_kept,
+    cpu_memories.forward,
+    cpu_memories.backward,
+)
 
 
 def channels(
@@ -261,65 +348,8 @@ def channels(
 ) -> tuple[Tensor, Tensor]:
     """As `rlgates.kernels.channels.run` on the CPU."""
     inputs = *systems, h_0, initial
-    given = [tensor for tensor in inputs if tensor is not None]
-    outputs, last, *_ = _channels(*inputs, episode_starts, _needs_grad(given))
+    outputs, last, *_ = _channels(*inputs, episode_starts, _needs_grad(inputs))
     return outputs, last
-
-
-_CHANNELS = "Tensor u, Tensor? step, Tensor? step_bias, Tensor? gate, Tensor a, Tensor b, "
-_CHANNELS += "Tensor c, Tensor skip, Tensor h_0, Tensor? initial, Tensor? episode_starts"
-
-
-@custom_op("rlgates::channels", mutates_args=(), schema=f"({_CHANNELS}, bool saves) -> Tensor[]")
-def _channels(u: Tensor, *others: Any) -> list[Tensor]:
-    *inputs, episode_starts, saves = u, *others
-    kept = channel_kernels.new_kept(inputs) if saves else None
-    return [*channel_kernels.forward(cpu_channels, inputs, episode_starts, kept), *(kept or ())]
-
-
-@_channels.register_fake
-def _(u: Tensor, *others: Any) -> list[Tensor]:
-    h_0, saves = others[7], others[-1]
-    results = [u.new_empty(u.shape), h_0.new_empty(h_0.shape)]
-    return [*results, *channel_kernels.new_kept((u, *others))] if saves else results
-
-
-@custom_op(
-    "rlgates::channels_backward",
-    mutates_args=(),
-    schema=f"({_CHANNELS}, Tensor states, Tensor y, Tensor d_outputs, Tensor d_last) -> Tensor[]",
-)
-def _channels_backward(u: Tensor, *others: Any) -> list[Tensor]:
-    *inputs, episode_starts, states, y, d_outputs, d_last = u, *others
-    kept = channel_kernels.Kept(states, y)
-    gradients = channel_kernels.backward(
-        cpu_channels, inputs, episode_starts, kept, d_outputs, d_last
-    )
-    # Sums are views of one tensor, and results of an operator may not share memory.
-    return [d.clone() if d._is_view() else d for d in gradients if d is not None]
-
-
-@_channels_backward.register_fake
-def _(u: Tensor, *others: Any) -> list[Tensor]:
-    inputs = u, *others[:9]
-    return [tensor.new_empty(tensor.shape) for tensor in inputs if tensor is not None]
-
-
-def _channels_setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    ctx.save_for_backward(*inputs[:-1], *output[2:])
-
-
-def _channels_gradients(ctx: Any, gradients: Sequence[Tensor]) -> tuple[Any, ...]:
-    *inputs, episode_starts, states, y = ctx.saved_tensors
-    result = _channels_backward(*inputs, episode_starts, states, y, *gradients[:2])
-    return *_spread(result, [tensor is not None for tensor in inputs]), None, None
-
-
-_channels.register_autograd(_channels_gradients, setup_context=_channels_setup)
-_channels_backward.register_autograd(_raise)
-
-
-# ---- memories of keys and values ---------------------------------------------------------------
 
 
 def memories(
@@ -327,59 +357,8 @@ def memories(
 ) -> tuple[Tensor, Tensor]:
     """As `rlgates.kernels.cpu.memories.run`."""
     inputs = *steps, before, initial
-    given = [tensor for tensor in inputs if tensor is not None]
-    y, last, *_ = _memories(*inputs, episode_starts, _needs_grad(given))
+    y, last, *_ = _memories(*inputs, episode_starts, _needs_grad(inputs))
     return y, last
-
-
-_MEMORIES = "Tensor q, Tensor k, Tensor v, Tensor? decay, Tensor? removal, Tensor? rate, "
-_MEMORIES += "Tensor before, Tensor? initial, Tensor? episode_starts"
-
-
-@custom_op("rlgates::memories", mutates_args=(), schema=f"({_MEMORIES}, bool saves) -> Tensor[]")
-def _memories(q: Tensor, *others: Any) -> list[Tensor]:
-    *inputs, episode_starts, saves = q, *others
-    kept = cpu_memories.new_kept(inputs) if saves else None
-    results = cpu_memories.forward(inputs, episode_starts, kept)
-    return [*results, *([] if kept is None else [kept])]
-
-
-@_memories.register_fake
-def _(q: Tensor, *others: Any) -> list[Tensor]:
-    v, before, saves = others[1], others[5], others[-1]
-    results = [v.new_empty(v.shape), before.new_empty(before.shape)]
-    return [*results, cpu_memories.new_kept((q, *others))] if saves else results
-
-
-@custom_op(
-    "rlgates::memories_backward",
-    mutates_args=(),
-    schema=f"({_MEMORIES}, Tensor kept, Tensor d_y, Tensor d_last) -> Tensor[]",
-)
-def _memories_backward(q: Tensor, *others: Any) -> list[Tensor]:
-    *inputs, episode_starts, kept, d_y, d_last = q, *others
-    gradients = cpu_memories.backward(inputs, episode_starts, kept, d_y, d_last)
-    return [gradient for gradient in gradients if gradient is not None]
-
-
-@_memories_backward.register_fake
-def _(q: Tensor, *others: Any) -> list[Tensor]:
-    inputs = q, *others[:7]
-    return [tensor.new_empty(tensor.shape) for tensor in inputs if tensor is not None]
-
-
-def _memories_setup(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    ctx.save_for_backward(*inputs[:-1], *output[2:])
-
-
-def _memories_gradients(ctx: Any, gradients: Sequence[Tensor]) -> tuple[Any, ...]:
-    *inputs, episode_starts, kept = ctx.saved_tensors
-    result = _memories_backward(*inputs, episode_starts, kept, *gradients[:2])
-    return *_spread(result, [tensor is not None for tensor in inputs]), None, None
-
-
-_memories.register_autograd(_memories_gradients, setup_context=_memories_setup)
-_memories_backward.register_autograd(_raise)
 
 
 # ---- small images ------------------------------------------------------------------------------

@@ -92,16 +92,16 @@ def check(inputs: Inputs, episode_starts: Tensor | None) -> MemoryProblem:
     )
 
 
-def new_kept(inputs: Inputs) -> Tensor:
+def new_kept(inputs: Inputs) -> tuple[Tensor]:
     """For the memories that the forward pass keeps for the backward pass."""
     q, before = inputs[0], inputs[6]
     assert q is not None
     assert before is not None
-    return q.new_empty(-(-len(q) // layout.CHUNK) - 1, *before.shape)
+    return (q.new_empty(-(-len(q) // layout.CHUNK) - 1, *before.shape),)
 
 
 def forward(
-    inputs: Inputs, episode_starts: Tensor | None, kept: Tensor | None
+    inputs: Inputs, episode_starts: Tensor | None, kept: Sequence[Tensor] | None
 ) -> tuple[Tensor, Tensor]:
     """y and the memories after the last step; fills in `kept`, if given."""
     problem = check(inputs, episode_starts)
@@ -109,14 +109,14 @@ def forward(
     assert v is not None
     assert before is not None
     y, last = v.new_empty(v.shape), before.new_empty(before.shape)
-    abi._native.memories_forward(problem.pack(y, last, kept))
+    abi._native.memories_forward(problem.pack(y, last, *(kept or ())))
     return y, last
 
 
 def backward(
     inputs: Inputs,
     episode_starts: Tensor | None,
-    kept: Tensor,
+    kept: Sequence[Tensor],
     d_y: Tensor | None,
     d_last: Tensor | None,
 ) -> list[Tensor | None]:
@@ -129,10 +129,10 @@ def backward(
     d_carry = before.new_zeros(before.shape)
     if d_last is not None:
         d_carry.copy_(readable("the gradient of the last memory", d_last, before.shape))
-    kept = readable("what was kept", kept, new_kept(inputs).shape)
+    states = readable("what was kept", kept[0], new_kept(inputs)[0].shape)
     d_steps = [None if tensor is None else tensor.new_empty(tensor.shape) for tensor in inputs[:6]]
     d_initial = None if initial is None else initial.new_zeros(initial.shape)
-    packed = problem.pack(None, None, kept, d_y, *d_steps, d_carry, d_initial)
+    packed = problem.pack(None, None, states, d_y, *d_steps, d_carry, d_initial)
     abi._native.memories_backward(packed)
     return [*d_steps, d_carry, d_initial]
 
@@ -160,7 +160,7 @@ class _Memories(torch.autograd.Function):
         results = forward(inputs, episode_starts, kept)
         ctx.set_materialize_grads(False)
         # Saving the episode starts too lets autograd detect a change in place.
-        ctx.save_for_backward(episode_starts, kept, *inputs)
+        ctx.save_for_backward(episode_starts, *kept, *inputs)
         return results
 
     @staticmethod
@@ -175,6 +175,6 @@ class _MemoriesBackward(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *tensors: Any) -> tuple[Tensor | None, ...]:
         episode_starts, kept, *inputs, d_y, d_last = tensors
-        return tuple(backward(inputs, episode_starts, kept, d_y, d_last))
+        return tuple(backward(inputs, episode_starts, [kept], d_y, d_last))
 
     backward = staticmethod(raise_second_derivative)
