@@ -11,11 +11,17 @@ def import_here(module: str) -> None:
     """Import a module that is installed or in the current folder.
 
     Raises:
-        ImportError: there is none, or it fails.
+        ValueError: it cannot be imported.
     """
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
-    importlib.import_module(module)
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        raise ValueError(
+            f"{module} cannot be imported ({error}). Install it, or run the command in the folder "
+            f"of {module.partition('.')[0]}.py."
+        ) from error
 
 
 def without_module(text: str) -> str:
@@ -26,11 +32,5 @@ def without_module(text: str) -> str:
     """
     module, colon, name = text.rpartition(":")
     if colon:
-        try:
-            import_here(module)
-        except ImportError as error:
-            raise ValueError(
-                f"{text}: {module} cannot be imported ({error}). Install it, or run the command "
-                f"in the folder of {module.partition('.')[0]}.py."
-            ) from error
+        import_here(module)
     return name

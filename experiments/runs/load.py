@@ -13,7 +13,7 @@ from rlgates.errors import check_size
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.gym_env import find_env_id
-from rlgates.experiments.configs.modules import without_module
+from rlgates.experiments.configs.modules import import_here
 from rlgates.experiments.runs.agent.build import AGENTS, Agent, agent_file
 from rlgates.experiments.runs.agent.evaluate import MAX_ENVS, evaluation_seed, fresh_env
 from rlgates.experiments.runs.folder import read_config, read_modules
@@ -95,7 +95,7 @@ def load_run(folder: Path, best: bool = False) -> LoadedRun:
     if isinstance(config, GymConfig) and not config.is_batched:
         find_env_id(config.env)  # its module may register the core
     for module in read_modules(folder):
-        without_module(f"{module}:")
+        import_here(module)
     with warnings.catch_warnings():
         # Of statistics, with which `LoadedRun.normalized` wraps environments.
         warnings.filterwarnings("ignore", "the agent was trained in a VecNormalize")

@@ -362,7 +362,7 @@ def test_a_core_of_a_users_module_joins_the_table() -> None:
     line[line.index("my_memory:leaky")] = "no_such:leaky"
     failed = subprocess.run(line, capture_output=True, text=True)
     assert failed.returncode == 2
-    assert "no_such:leaky: no_such cannot be imported" in failed.stderr
+    assert "no_such cannot be imported" in failed.stderr
 
 
 def test_the_list_of_studies(capsys: pytest.CaptureFixture[str]) -> None:
