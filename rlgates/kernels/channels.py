@@ -81,6 +81,8 @@ def check(inputs: Inputs, episode_starts: Tensor | None) -> ChannelProblem:
     assert u is not None
     assert a is not None
     assert h_0 is not None
+    if episode_starts is not None and initial is None:
+        raise ValueError("episodes that start need an initial state.")
     steps, batch_size, channels = shape = u.shape
     selective, width, device = step is not None, h_0.shape[-1], u.device
     size = width // channels if selective else width // 2 // channels

@@ -292,6 +292,11 @@ def test_invalid_sizes_are_refused(kernel: ChannelKernel, kind: int) -> None:
                 run(problem_of(inputs, problem.episode_starts), kernel)
 
 
+def test_episode_starts_without_an_initial_state_are_refused(kernel: ChannelKernel) -> None:
+    with pytest.raises(ValueError, match="episodes that start need an initial state"):
+        run(draw(SELECTIVE)._replace(initial=None), kernel)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @each_kind
