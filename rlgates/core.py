@@ -374,13 +374,16 @@ class Core(nn.Module):
 
         Raises:
             ValueError: other names or shapes, or layers whose states have different parts.
+            TypeError: a part that is no tensor.
         """
         names, *others = (cell.state_shapes for cell in self._layers())
         if any(other != names for other in others):
             raise ValueError("the layers differ in the parts of their states: join it by hand.")
         if set(parts) != set(names):
             raise ValueError(f"the parts must be {', '.join(names)}, got {', '.join(parts)}.")
-        batch_size = next(iter(parts.values())).shape[1] if parts else 0
+        for name, part in parts.items():
+            check_tensor(name, part)
+        batch_size = next((part.shape[1] for part in parts.values() if part.ndim > 1), 0)
         for name, shape in names.items():
             if parts[name].shape != (self.num_layers, batch_size, *shape):
                 raise ValueError(
@@ -416,15 +419,8 @@ class Core(nn.Module):
             ValueError: a layer that does not exist.
         """
         weights = self.gate_weights(layer)
-        parameters = {
-            parameter.untyped_storage().data_ptr(): parameter
-            for parameter in self._layers()[layer].parameters()
-        }
-        owners = {
-            name: parameters[weight.untyped_storage().data_ptr()]
-            for name, weight in weights.items()
-        }
-        return {name: _same_view(weight, owners[name]) for name, weight in weights.items()}
+        parameters = [*self._layers()[layer].parameters()]
+        return {name: _same_view(view, _owner(view, parameters)) for name, view in weights.items()}
 
     def _check(self, x: Tensor, state: Tensor | None, episode_starts: Tensor | None) -> None:
         check_tensor("x", x)
@@ -511,6 +507,13 @@ def layer_requests(
         core._check(x, state, episode_starts)
         requests.append(core._request(0, x, state, episode_starts))
     return requests
+
+
+def _owner(view: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+    """The parameter of which `view` is a part; several may share a storage."""
+    storage, offset = view.untyped_storage().data_ptr(), view.storage_offset()
+    candidates = [p for p in parameters if p.untyped_storage().data_ptr() == storage]
+    return max((p for p in candidates if p.storage_offset() <= offset), key=Tensor.storage_offset)
 
 
 def _same_view(view: Tensor, parameter: Tensor) -> Tensor | None:

@@ -289,6 +289,24 @@ def test_gradients_by_gate_name(name: str) -> None:
         assert gradient is None or torch.equal(gradient, weights[key])
 
 
+@pytest.mark.parametrize("name", ["ur_lstm", "mamba2", "rru"])
+def test_parameters_may_share_their_memory(name: str) -> None:
+    """As those that optimizers without gradients set from one vector."""
+    core = build(name)
+    x = random_inputs(core)
+
+    def gradients() -> dict[str, Tensor | None]:
+        core.zero_grad()
+        core(x)[0].sum().backward()
+        return core.gate_gradients()
+
+    expected = gradients()
+    vector = nn.utils.parameters_to_vector(core.parameters()).detach()
+    nn.utils.vector_to_parameters(vector, core.parameters())
+    for key, gradient in gradients().items():
+        torch.testing.assert_close(gradient, expected[key])
+
+
 @every_core
 def test_reset_parameters_samples_them_again(name: str) -> None:
     core = build(name, learned_state=True, seed=3)
