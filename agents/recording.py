@@ -39,7 +39,7 @@ class Recorded:
 
     def __init__(self, function: Callable[..., Any], device: torch.device) -> None:
         self.function, self.device = function, device
-        self._about: Any = None
+        self._signature: Any = None
         self._calls = 0
         self._inputs: list[Any] = []
         self._args: Any = ()
@@ -48,9 +48,10 @@ class Recorded:
 
     def __call__(self, *args: Any) -> Any:
         leaves, structure = tree_flatten(args)
-        about = structure, [_about(leaf) for leaf in leaves]
-        if about != self._about:
-            self._about, self._calls, self._replay, self._results = about, 0, None, None
+        signature = structure, [_signature(leaf) for leaf in leaves]
+        if signature != self._signature:
+            self._signature, self._calls = signature, 0
+            self._replay = self._results = None
             self._inputs = copied(leaves)
             self._args = tree_unflatten(self._inputs, structure)
         else:
@@ -70,7 +71,8 @@ class Recorded:
         return self._results
 
 
-def _about(leaf: Any) -> Any:
+def _signature(leaf: Any) -> Any:
+    """What a recording fixes of an argument: all but the numbers of a tensor."""
     return (leaf.shape, leaf.dtype, leaf.device) if isinstance(leaf, Tensor) else leaf
 
 
@@ -87,6 +89,8 @@ def record(function: Callable[[], Any], device: torch.device) -> tuple[Callable[
     try:
         with torch.cuda.device(device), torch.cuda.graph(graph, stream=_stream(device)):
             results = function()
+    except torch.OutOfMemoryError:
+        raise
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0].removesuffix(".")
         raise ValueError(

@@ -61,7 +61,7 @@ class RecordedSteps:
         self._env, self._sequences, self._with_outputs = env, sequences, with_outputs
         self._games: Any = env.env
         # A graph has the seed of the episodes that it begins.
-        self._about = self._games.seed, self._games.first_index
+        self._seeds = self._games.seed, self._games.first_index
         self._slot = torch.zeros(1, dtype=torch.int64, device=self._games.device)
         # Where new episodes may begin, games compute what torch.compile cannot follow.
         self._steps: dict[bool, Callable[..., Any]] = {
@@ -79,8 +79,8 @@ class RecordedSteps:
 
     def is_of(self, env: TensorVecEnv, sequences: SequenceBuffer, with_outputs: bool) -> bool:
         """Whether these are the environments, with the same seed, and the rollout of the graphs."""
-        about = self._games.seed, self._games.first_index
-        same = self._env is env and self._sequences is sequences and self._about == about
+        seeds = self._games.seed, self._games.first_index
+        same = self._env is env and self._sequences is sequences and self._seeds == seeds
         return same and self._with_outputs == with_outputs
 
     def begin(self, observations: Observations, states: States, episode_starts: Tensor) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -230,6 +231,20 @@ def test_results_are_overwritten_by_the_next_call(monkeypatch: pytest.MonkeyPatc
     recorded(torch.ones(2))
     assert torch.equal(kept, torch.ones(2))
     assert torch.equal(result, torch.full((2,), 2.0))
+
+
+def test_a_lack_of_memory_is_not_taken_for_another_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CUDAGraph", "device", "graph"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_, **__: nullcontext())
+    monkeypatch.setattr(recording, "_stream", lambda device: None)
+
+    def fails(error: RuntimeError) -> None:
+        raise error
+
+    with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
+        recording.record(lambda: fails(torch.OutOfMemoryError("CUDA out of memory.")), CPU)
+    with pytest.raises(ValueError, match=r"never waits for the GPU: it waits\. Take"):
+        recording.record(lambda: fails(RuntimeError("it waits.")), CPU)
 
 
 def test_graphs_are_not_saved(tmp_path: Any, graphs: None) -> None:
