@@ -595,7 +595,7 @@ HEADS_TENSORS: Fields = (
     ("old_values", 1),
     ("advantages", 1),
     ("returns", 1),
-    ("losses", 1),  # (6), see `rlgates.kernels.cpu.heads.PPOLosses`
+    ("losses", 1),  # (6), see `rlgates.kernels.cpu.heads.ppo_losses`
     ("d_x", 2),
     ("d_weights", 2 * HEAD_LAYERS + 2),
     ("d_biases", 2 * HEAD_LAYERS + 2),
@@ -662,82 +662,62 @@ def header() -> str:
     return f"{_contract()}enum {{ LAYOUT_DIGEST = {digest()} }};\n"
 
 
+def _arguments(
+    name: str,
+    call: Fields,
+    tensors: Fields,
+    *,
+    numbers: Fields = (),
+    has_starts: bool = False,
+    constants: str = "",
+) -> list[str]:
+    """The arguments of one function as a struct."""
+    size = sum(map(length, (call, numbers, tensors))) + has_starts
+    return [
+        f"struct {name} {{",
+        *([f"  enum {{ {constants} }};"] if constants else []),
+        *_declarations("int64_t ", call),
+        *_declarations("double ", numbers),
+        *([_STARTS] if has_starts else []),
+        *_tensors(tensors),
+        "};",
+        f"static_assert(sizeof({name}) == 8 * {size});",
+    ]
+
+
 def _contract() -> str:
-    layer_length = sum(map(length, (CALL, LAYER, PROBABILITIES, TENSORS))) + 1
-    scan_length = length(SCAN_CALL) + length(SCAN_TENSORS) + 1
-    channels_length = length(CHANNELS_CALL) + length(CHANNELS_TENSORS) + 1
-    memories_length = length(MEMORIES_CALL) + length(MEMORIES_TENSORS) + 1
-    conv_length = length(CONV_CALL) + length(CONV_TENSORS) + 1
-    attention_length = length(ATTENTION_CALL) + length(ATTENTION_TENSORS)
-    heads_length = sum(map(length, (HEADS_CALL, HEADS_NUMBERS, HEADS_TENSORS)))
-    adam_length = sum(map(length, (ADAM_CALL, ADAM_NUMBERS, ADAM_TENSORS)))
+    of_layers = f"SIZES = {SIZES}, PARTS = {PARTS}, WEIGHTS = {WEIGHTS}, SAVED = {SAVED}"
+    chunk, colours, layers = f"CHUNK = {CHUNK}", f"COLOURS = {COLOURS}", f"LAYERS = {HEAD_LAYERS}"
     lines = [
         "// Written by rlgates/kernels/layout.py, which explains it.",
         "// The function `use` names the chosen instructions when it is given none.",
         _enumeration("Activation", ACTIVATIONS),
         _enumeration("Auxiliary", [*AUXILIARIES]),
         _enumeration("CellId", [*CELLS]),
-        "struct LayerArgs {",
-        f"  enum {{ SIZES = {SIZES}, PARTS = {PARTS}, WEIGHTS = {WEIGHTS}, SAVED = {SAVED} }};",
-        *_declarations("int64_t ", [*CALL, *LAYER]),
-        *_declarations("double ", PROBABILITIES),
-        _STARTS,
-        *_tensors(TENSORS),
-        "};",
-        f"static_assert(sizeof(LayerArgs) == 8 * {layer_length});",
-        "struct ScanArgs {",
-        *_declarations("int64_t ", SCAN_CALL),
-        _STARTS,
-        *_tensors(SCAN_TENSORS),
-        "};",
-        f"static_assert(sizeof(ScanArgs) == 8 * {scan_length});",
-        "struct ChannelArgs {",
-        f"  enum {{ CHUNK = {CHUNK} }};",
-        *_declarations("int64_t ", CHANNELS_CALL),
-        _STARTS,
-        *_tensors(CHANNELS_TENSORS),
-        "};",
-        f"static_assert(sizeof(ChannelArgs) == 8 * {channels_length});",
-        "struct MemoryArgs {",
-        *_declarations("int64_t ", MEMORIES_CALL),
-        _STARTS,
-        *_tensors(MEMORIES_TENSORS),
-        "};",
-        f"static_assert(sizeof(MemoryArgs) == 8 * {memories_length});",
-        "struct ConvArgs {",
-        *_declarations("int64_t ", CONV_CALL),
-        _STARTS,
-        *_tensors(CONV_TENSORS),
-        "};",
-        f"static_assert(sizeof(ConvArgs) == 8 * {conv_length});",
-        "struct AttentionArgs {",
-        *_declarations("int64_t ", ATTENTION_CALL),
-        *_tensors(ATTENTION_TENSORS),
-        "};",
-        f"static_assert(sizeof(AttentionArgs) == 8 * {attention_length});",
-        "struct GridArgs {",
-        f"  enum {{ COLOURS = {COLOURS} }};",
-        *_declarations("int64_t ", GRID_CALL),
-        *_tensors(GRID_TENSORS),
-        "};",
-        f"static_assert(sizeof(GridArgs) == 8 * {length(GRID_CALL) + length(GRID_TENSORS)});",
-        "struct HeadsArgs {",
-        f"  enum {{ LAYERS = {HEAD_LAYERS} }};",
-        *_declarations("int64_t ", HEADS_CALL),
-        *_declarations("double ", HEADS_NUMBERS),
-        *_tensors(HEADS_TENSORS),
-        "};",
-        f"static_assert(sizeof(HeadsArgs) == 8 * {heads_length});",
+        *_arguments(
+            "LayerArgs",
+            [*CALL, *LAYER],
+            TENSORS,
+            numbers=PROBABILITIES,
+            has_starts=True,
+            constants=of_layers,
+        ),
+        *_arguments("ScanArgs", SCAN_CALL, SCAN_TENSORS, has_starts=True),
+        *_arguments(
+            "ChannelArgs", CHANNELS_CALL, CHANNELS_TENSORS, has_starts=True, constants=chunk
+        ),
+        *_arguments("MemoryArgs", MEMORIES_CALL, MEMORIES_TENSORS, has_starts=True),
+        *_arguments("ConvArgs", CONV_CALL, CONV_TENSORS, has_starts=True),
+        *_arguments("AttentionArgs", ATTENTION_CALL, ATTENTION_TENSORS),
+        *_arguments("GridArgs", GRID_CALL, GRID_TENSORS, constants=colours),
+        *_arguments(
+            "HeadsArgs", HEADS_CALL, HEADS_TENSORS, numbers=HEADS_NUMBERS, constants=layers
+        ),
         "struct AdamTensor {",
         "  int64_t numel;",
         *_tensors(ADAM_TABLE),
         "};",
-        "struct AdamArgs {",
-        *_declarations("int64_t ", ADAM_CALL),
-        *_declarations("double ", ADAM_NUMBERS),
-        *_tensors(ADAM_TENSORS),
-        "};",
-        f"static_assert(sizeof(AdamArgs) == 8 * {adam_length});",
+        *_arguments("AdamArgs", ADAM_CALL, ADAM_TENSORS, numbers=ADAM_NUMBERS),
     ]
     return "\n".join(lines) + "\n"
 
