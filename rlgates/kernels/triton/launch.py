@@ -127,8 +127,8 @@ def multiply(left: Tensor, right: Tensor, result: Tensor | None = None) -> Tenso
     return torch.mm(left.float(), right.float(), out=result)
 
 
-def launch_mode(problem: GatedProblem, device: torch.device) -> Mode:
-    """How to run the steps of a layer.
+def launch_mode(problem: GatedProblem, fits: bool) -> Mode:
+    """How to run the steps of a layer, if there is a `fused_tile` that fits or none.
 
     A fused kernel has no second product, and not all units of a row at once. From Python, launches
     for each step take many times as long as the work of most layers.
@@ -136,11 +136,9 @@ def launch_mode(problem: GatedProblem, device: torch.device) -> Mode:
     most = MAX_FUSED_UNITS
     if is_recording() or problem.precision == "ieee":
         most = min(most, MAX_FUSED_UNITS_ELSE)
-    tiled = problem.cell != "gru_before" and problem.activation != "cumax"
+    tiled = fits and problem.cell != "gru_before" and problem.activation != "cumax"
     if tiled and problem.units <= most:
-        tiles = [fused_tile(problem, backward, device) for backward in (False, True)]
-        if None not in tiles:
-            return "fused"
+        return "fused"
     size = problem.width * problem.units * problem.operand_dtype.itemsize
     return "persistent" if size <= MAX_PERSISTENT_BYTES else "steps"
 
@@ -194,11 +192,11 @@ def _processor(device: torch.device) -> tuple[int, int]:
 def _settings(
     problem: GatedProblem,
     mode: Mode,
+    fused: dict[str, int] | None,
     inputs: Inputs,
     episode_starts: Tensor | None,
-    backward: bool,
 ) -> dict[str, Any]:
-    """The constants of the kernels: the layer, the tile of a step, and warps."""
+    """The constants of the kernels: the layer, the tile (`fused` in that mode), and warps."""
     settings = {
         "UNITS": problem.units,
         "WIDTH": problem.width,
@@ -215,7 +213,7 @@ def _settings(
     if mode != "steps":
         settings["PRECISION"] = "ieee" if ieee else "tf32"  # only float32 has a choice
     if mode == "fused":
-        return settings | (fused_tile(problem, backward, inputs.weight.device) or {})
+        return settings | (fused or {})
     all_units = triton.next_power_of_2(problem.units)
     units = max(16, all_units)
     if problem.activation != "cumax" and mode == "steps":
@@ -283,8 +281,9 @@ def forward(
         unused if inputs.initial_cell is None else inputs.initial_cell,
     ]
     numbers = batch_size, steps, problem.beta
-    mode = launch_mode(problem, weight.device)
-    settings = _settings(problem, mode, inputs, episode_starts, backward=False) | {"SAVE": save}
+    tile = fused_tile(problem, False, weight.device)
+    mode = launch_mode(problem, tile is not None)
+    settings = _settings(problem, mode, tile, inputs, episode_starts) | {"SAVE": save}
     grid = _grid(problem, mode, settings)
     recurrent = new(batch_size, problem.width)
     products = inputs.projected, recurrent
@@ -358,8 +357,9 @@ def backward(
         gates if d_initial_cell is None else d_initial_cell,
     ]
     numbers = batch_size, steps, problem.beta
-    mode = launch_mode(problem, weight.device)
-    settings = _settings(problem, mode, inputs, episode_starts, backward=True)
+    tile = fused_tile(problem, True, weight.device)
+    mode = launch_mode(problem, tile is not None)
+    settings = _settings(problem, mode, tile, inputs, episode_starts)
     grid = _grid(problem, mode, settings)
     first, second = weight[: problem.first_columns], weight[problem.first_columns :]
     if not batch_size:

@@ -122,7 +122,7 @@ def test_fused_tiles(name: str, options: dict[str, Any], monkeypatch: pytest.Mon
         steps = run_with_gradients(core, x, state, starts)
         run_in_one_launch(monkeypatch, True)
         problem = triton.gated_problem(core.cells[0].recurrence(), 3, 18)
-        assert launch.launch_mode(problem, x.device) == "fused"
+        assert launch.launch_mode(problem, fits=True) == "fused"
         results = run_with_gradients(core, x, state, starts)
         for expected in (steps, exact_results(core, x, state, starts)):
             errors = relative_errors(results, expected)
@@ -313,20 +313,17 @@ def test_tiles_fit_into_shared_memory(
             assert tile["num_stages"] * weights < kilobytes * 2**10
     monkeypatch.setattr(launch, "_processor", lambda _: (100, 2**10))
     assert launch.fused_tile(problem, True, torch.device("cuda")) is None
-    assert launch.launch_mode(problem, torch.device("cpu")) != "fused"
+    assert launch.launch_mode(problem, fits=False) != "fused"
 
 
 def test_a_graph_has_steps_of_wide_layers() -> None:
     from rlgates.kernels.recording import recording
     from rlgates.kernels.triton import launch
 
-    problem, cpu = (
-        launch.GatedProblem("lstm", "sigmoid", "refine", 1, 0.0, "bf16", 9, 4, 256),
-        torch.device("cpu"),
-    )
+    problem = launch.GatedProblem("lstm", "sigmoid", "refine", 1, 0.0, "bf16", 9, 4, 256)
     with recording():
         with recording():
-            assert launch.launch_mode(problem, cpu) == "steps"
-        assert launch.launch_mode(problem, cpu) == "steps"
-        assert launch.launch_mode(problem._replace(units=128), cpu) == "fused"
-    assert launch.launch_mode(problem, cpu) == "fused"
+            assert launch.launch_mode(problem, fits=True) == "steps"
+        assert launch.launch_mode(problem, fits=True) == "steps"
+        assert launch.launch_mode(problem._replace(units=128), fits=True) == "fused"
+    assert launch.launch_mode(problem, fits=True) == "fused"
