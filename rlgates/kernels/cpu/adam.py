@@ -12,6 +12,7 @@ from torch.optim import optimizer as torch_optimizer
 
 from rlgates.kernels import layout
 from rlgates.kernels.cpu import abi
+from rlgates.kernels.memory import CPU
 
 _CALL, _NUMBERS = abi.integers(layout.ADAM_CALL), abi.numbers(layout.ADAM_NUMBERS)
 _TENSORS = abi.integers(layout.ADAM_TENSORS)
@@ -63,8 +64,8 @@ class ClipAndStep:
                 return None
             of_weight, *rest = addresses[4 * i : 4 * i + 4]
             table.extend((weight.numel(), of_weight, gradient.data_ptr(), *rest))
-        norm, (beta1, beta2) = torch.empty(()), group["betas"]
-        numbers = group["lr"], beta1, beta2, group["eps"], max_norm
+        norm = torch.empty((), dtype=torch.float32, device=CPU)
+        numbers = group["lr"], *group["betas"], group["eps"], max_norm
         places = norm.data_ptr(), table.buffer_info()[0]
         call = _CALL.pack(abi.num_threads(), len(gradients))
         abi._native.adam_step(call + _NUMBERS.pack(*numbers) + _TENSORS.pack(*places))

@@ -14,7 +14,7 @@ from torch import Tensor
 from rlgates.kernels import layout
 from rlgates.kernels.cpu import abi
 from rlgates.kernels.layout import NO_GATE, Shapes, shapes_of
-from rlgates.kernels.memory import readable
+from rlgates.kernels.memory import CPU, readable
 from rlgates.kernels.spec import CellSpec
 
 NOT_TWICE_DIFFERENTIABLE = (
@@ -177,7 +177,8 @@ def prepare(
     plan = plan_of(spec, input_size)
     noise = None
     if plan.noise_width:
-        noise = torch.rand(steps, batch_size, plan.noise_width)
+        size = steps, batch_size, plan.noise_width
+        noise = torch.rand(size, dtype=torch.float32, device=CPU)
     problem = Problem(plan, steps, batch_size, threads, episode_starts, noise)
     return check(problem, Inputs(x, state, initial, spec.weights))
 

@@ -404,8 +404,8 @@ def backward(
 def launch_error(problem: GatedProblem, device: torch.device) -> str | None:
     """Why the kernels of a problem cannot be built and run on a device; None if they can."""
     problem = problem._replace(steps=2, batch_size=1)
-    state = torch.zeros(1, problem.units, device=device)
-    projected = torch.zeros(2, 1, problem.width, device=device)
+    state = torch.zeros(1, problem.units, dtype=torch.float32, device=device)
+    projected = state.new_zeros(2, 1, problem.width)
     bias = projected.new_zeros(problem.width)
     inputs = Inputs(projected, state, state, state.new_zeros(problem.width, problem.units), bias)
     episode_starts = torch.zeros(2, 1, dtype=torch.uint8, device=device)

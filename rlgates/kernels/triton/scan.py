@@ -213,6 +213,6 @@ def _launch(kernel: Any, problem: ScanProblem, like: Tensor, *tensors: Tensor | 
 
 def run_one_step() -> None:
     """Run one step on a GPU; raises what fails where Triton does not work."""
-    one = torch.ones(1, 1, 1, device="cuda")
+    one = torch.ones(1, 1, 1, dtype=torch.float32, device="cuda")
     problem = ScanProblem(one, one[0], None, None, is_complex=False)
     forward(problem, one, torch.empty_like(one))

@@ -72,6 +72,17 @@ def test_steps_are_those_of_torch(threads: int) -> None:
             torch.testing.assert_close(*(s[name] for s in states), rtol=1e-5, atol=1e-9)
 
 
+def test_the_default_dtype_and_device_do_not_matter() -> None:
+    (_, native), (_, plain) = begun(), begun()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            norm = ClipAndStep()(native, 0.5)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    torch.testing.assert_close(norm, in_torch(plain, 0.5), rtol=1e-6, atol=0.0)
+
+
 def test_steps_do_not_depend_on_threads() -> None:
     results, before = [], torch.get_num_threads()
     for threads in (1, 2, 3):

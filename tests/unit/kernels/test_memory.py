@@ -7,6 +7,7 @@ whose memory was freed; and hooks may replace what is saved for the backward pas
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -122,6 +123,34 @@ def test_gradients_without_memory_of_their_numbers(
         loss = results[0].sin().sum() + results[1].square().sum()
         gradients.append(torch.autograd.grad(loss, list(core.parameters())))
     torch.testing.assert_close(*gradients[1:], rtol=0, atol=0)
+
+
+@contextmanager
+def other_defaults() -> Iterator[None]:
+    """float64 and a device without memory."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("rru", {"dropout": 0.5}), ("ur_lstm", {"zoneout_cell": 0.2}), *OTHERS, ("mamba", {})],
+    ids=str,
+)
+def test_the_default_dtype_and_device_do_not_matter(name: str, options: dict[str, Any]) -> None:
+    core, sequence = problem((name, options))
+    results = []
+    for defaults in (nullcontext, other_defaults):
+        torch.manual_seed(3)
+        with defaults():
+            results.append(
+                run_with_gradients(core, *sequence, loss=lambda y, h: y.sin().sum() + h.sum())
+            )
+    torch.testing.assert_close(*results, rtol=0, atol=0)
 
 
 def test_the_gradient_of_a_sign() -> None:
