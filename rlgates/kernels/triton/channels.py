@@ -21,6 +21,7 @@ from rlgates.kernels import layout
 from rlgates.kernels.channels import FIXED, SHARED, ChannelGradients, ChannelProblem, Kept
 from rlgates.kernels.triton.gates import sigmoid
 from rlgates.kernels.triton.scan import get, put, times_conj
+from rlgates.kernels.triton.step import add_to
 
 # Numbers of the state of a program, for each of its warps: estimates, not yet measured on a GPU.
 _NUMBERS = 128
@@ -75,11 +76,6 @@ def _dot(x_re, x_im, y_re, y_im, COMPLEX: tl.constexpr):
     if COMPLEX:
         products += x_im * y_im
     return tl.sum(products, axis=1)
-
-
-@triton.jit
-def _add(pointer, value, mask):
-    tl.store(pointer, tl.load(pointer, mask=mask, other=0.0) + value, mask=mask)
 
 
 @triton.jit(do_not_specialize=["steps", "batch_size"])
@@ -344,19 +340,19 @@ def _backward(
                 d_re = tl.where(start, 0.0, d_re)
                 d_im = tl.where(start, 0.0, d_im)
         if COMPLEX:
-            _add(d_sums + unit, d_a_re, inside)
-            _add(d_sums + unit + units, d_a_im, inside)
-            _add(d_sums + unit + width, d_b_re, inside)
-            _add(d_sums + unit + width + units, d_b_im, inside)
-            _add(d_sums + unit + 2 * width, d_c_re, inside)
-            _add(d_sums + unit + 2 * width + units, d_c_im, inside)
+            add_to(d_sums + unit, d_a_re, inside)
+            add_to(d_sums + unit + units, d_a_im, inside)
+            add_to(d_sums + unit + width, d_b_re, inside)
+            add_to(d_sums + unit + width + units, d_b_im, inside)
+            add_to(d_sums + unit + 2 * width, d_c_re, inside)
+            add_to(d_sums + unit + 2 * width + units, d_c_im, inside)
         else:
             if SHARED:
-                _add(d_sums + channel, d_rate, here)
+                add_to(d_sums + channel, d_rate, here)
             else:
-                _add(d_sums + unit, d_a_re, inside)
-            _add(d_skip + channels, bias_sum, here)
-        _add(d_skip, skip_sum, here)
+                add_to(d_sums + unit, d_a_re, inside)
+            add_to(d_skip + channels, bias_sum, here)
+        add_to(d_skip, skip_sum, here)
         tl.debug_barrier()
         chunk -= 1
     put(d_carry + row * width + unit, d_re, d_im, units, inside, COMPLEX)
