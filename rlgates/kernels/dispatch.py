@@ -134,18 +134,15 @@ def _cpu_cell(call: LayerCall) -> tuple[Tensor, Tensor]:
 
 
 def _triton_cell_unsupported_reason(call: LayerCall) -> str | None:
-    return triton.unsupported_reason(
-        call.x, call.state, call.episode_starts, call.spec, call.initial
-    )
+    return triton.unsupported_reason(call.spec, *_inputs(call))
 
 
 def _triton_cell(call: LayerCall) -> tuple[Tensor, Tensor]:
-    arguments = call.x, call.state, call.episode_starts, call.spec, call.initial
     if torch.compiler.is_compiling():
         from rlgates.kernels.triton import compiled
 
-        return compiled.run(*arguments)
-    return triton.run(*arguments)
+        return compiled.run(call.spec, *_inputs(call))
+    return triton.run(call.spec, *_inputs(call))
 
 
 # ---- layers that are linear in their state -----------------------------------------------------

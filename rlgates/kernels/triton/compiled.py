@@ -21,14 +21,14 @@ _PROBLEM = "str cell, str activation, str auxiliary, int chunk_size, float beta,
 
 
 def run(
+    spec: CellSpec,
     x: Tensor,
     state: Tensor,
     episode_starts: Tensor | None,
-    spec: CellSpec,
     initial: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """As `op.run`."""
-    inputs = [tensor for tensor in op.prepare(x, state, spec, initial) if tensor is not None]
+    inputs = [tensor for tensor in op.prepare(spec, x, state, initial) if tensor is not None]
     half = torch.is_autocast_enabled(inputs[0].device.type)
     saves = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
     gate = spec.gate or NO_GATE

@@ -42,10 +42,10 @@ def launcher() -> Any:
 
 
 def unsupported_reason(
+    spec: CellSpec,
     x: Tensor,
     state: Tensor,
     episode_starts: Tensor | None,
-    spec: CellSpec,
     initial: Tensor | None = None,
 ) -> str | None:
     """Why the kernels cannot run this layer on its inputs `x`; None if they can."""
@@ -134,19 +134,19 @@ def gated_problem(spec: CellSpec, steps: int, batch_size: int) -> GatedProblem:
 
 
 def run(
+    spec: CellSpec,
     x: Tensor,
     state: Tensor,
     episode_starts: Tensor | None,
-    spec: CellSpec,
     initial: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Run a layer over a sequence, all on one device.
 
     Args:
+        spec: the cell, its gate and its weights, float32.
         x: its inputs (T, B, I), float32 or what autocast takes.
         state: h, then c of an LSTM, (B, S) float32.
         episode_starts: (T, B) bool, true where an episode starts.
-        spec: the cell, its gate and its weights, float32.
         initial: the state there, (B, S) float32; None for zeros.
 
     Returns:
@@ -156,7 +156,7 @@ def run(
         ValueError: shapes do not fit together, or memory was freed.
     """
     problem = gated_problem(spec, *x.shape[:2])
-    tensors = read_inputs(problem, prepare(x, state, spec, initial), x.device)
+    tensors = read_inputs(problem, prepare(spec, x, state, initial), x.device)
     assert tensors[0] is not None
     starts = None
     if episode_starts is not None:
@@ -174,7 +174,7 @@ def run(
         return outputs, torch.cat(final, dim=-1)
 
 
-def prepare(x: Tensor, state: Tensor, spec: CellSpec, initial: Tensor | None) -> Tensors:
+def prepare(spec: CellSpec, x: Tensor, state: Tensor, initial: Tensor | None) -> Tensors:
     """The tensors of `launch.Inputs`, from the arguments of `run`."""
     weight_ih, bias_ih, weight_hh, bias_hh = spec.weights
     after = spec.cell == "gru_after"  # its reset gate acts on the recurrent bias too
