@@ -463,7 +463,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
             )
         observations: Any = self._last_obs
         steps.begin(observations, last, self._episode_starts())
-        # Which follow the steps.
+        # The tensors that each step writes to.
         self._last_obs, self._last_lstm_states = steps.observations, steps.states  # type: ignore[assignment]
         self._last_episode_starts = steps.episode_starts  # type: ignore[assignment]
         infos: list[Any] = []
