@@ -83,7 +83,8 @@ def ledger(judged: Judged) -> str:
         "bootstrap intervals. Losses and success are those at the end of a run; the best of its "
         "learning curve stands beside them, since it may fall again. Test figures are those of the "
         "weights that were best on held-out sequences; of tasks that make their sequences (Copy, "
-        "Learning to Execute) they are on those same held-out sequences, in all runs so far. "
+        "Learning to Execute) they are on those same held-out sequences, but for runs from commit "
+        "3f6440e on. "
         "`rlgates ledger` writes this page from the tables beside it.\n",
     ]
     heads = ("claim", "place", "the paper's", "ours", "our test", "found", "verdict", "made by")
