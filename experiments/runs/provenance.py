@@ -81,13 +81,18 @@ def git_state() -> dict[str, Any] | None:
 
 
 def cpu_model() -> str:
-    """The model of the processor, such as "Intel(R) Xeon(R) Platinum 8488C"."""
+    """The processor, such as "AMD EPYC (family 26, model 2)": names alone cover generations."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
+    # Backwards: of the processors the first one stays.
+    facts = {
+        key.strip(): value.strip() for key, _, value in (x.partition(":") for x in lines[::-1])
+    }
+    name = facts.get("model name") or platform.processor() or platform.machine()
+    numbers = [f"{key.split()[-1]} {facts[key]}" for key in ("cpu family", "model") if key in facts]
+    return f"{name} ({', '.join(numbers)})" if numbers else name
 
 
 def blas() -> str:
