@@ -30,6 +30,7 @@ from rlgates.agents.sequences.distributions import unchecked
 from rlgates.agents.sequences.policy import SequencePolicy
 from rlgates.errors import (
     MAX_WIDTH,
+    TrainingDiverged,
     check_choice,
     check_flag,
     check_fraction,
@@ -259,8 +260,9 @@ class MlpLstmPolicy(SequencePolicy):
         """As in sb3-contrib; without a `state`, start from the core's initial state.
 
         Raises:
-            ValueError: an observation or a state is not finite, or the weights are not; a state of
-                another form or number of environments; a pair of observation and info.
+            TrainingDiverged: a state is not finite, or the weights are not.
+            ValueError: an observation is not finite; a state of another form or number of
+                environments; a pair of observation and info.
         """
         if isinstance(observation, tuple):
             raise ValueError(
@@ -273,7 +275,7 @@ class MlpLstmPolicy(SequencePolicy):
         if not isinstance(state, tuple | list | None):
             raise TypeError(f"state must be a tuple of arrays or None, got {state!r}.")
         for half in state or ():
-            _check_finite("state", half)
+            _check_finite("state", half, TrainingDiverged)  # where the policy itself gave it
         if state is None:
             tensors = self.obs_to_tensor(observation)[0]
             first = next(iter(tensors.values())) if isinstance(tensors, dict) else tensors
@@ -298,7 +300,9 @@ class MlpLstmPolicy(SequencePolicy):
         distribution, states = self.get_distribution(observation, lstm_states, episode_starts)
         actions = distribution.get_actions(deterministic)
         if not distribution.log_prob(actions).isfinite().all():
-            raise ValueError("the policy's probabilities are not finite, like some of its weights.")
+            raise TrainingDiverged(
+                "the policy's probabilities are not finite, like some of its weights."
+            )
         return actions, states
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
@@ -418,13 +422,13 @@ def _check_state(state: Any, count: int | None) -> None:
             raise ValueError(f"state must be for {count} environments, got {batch_size}.")
 
 
-def _check_finite(name: str, values: Any) -> None:
+def _check_finite(name: str, values: Any, error: type[ValueError] = ValueError) -> None:
     if (
         isinstance(values, np.ndarray)
         and values.dtype.kind == "f"
         and not np.isfinite(values).all()
     ):
-        raise ValueError(f"the {name} is not finite: {values}.")
+        raise error(f"the {name} is not finite: {values}.")
 
 
 class CnnLstmPolicy(MlpLstmPolicy):

@@ -80,8 +80,10 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
             that does not fit (the message names the nearest that does); with `tvt`, a core without
             the memory of an RMA, or rollouts that cut episodes. An unknown mode of `compile`, or,
             while learning, a policy that is not one graph, or waits for the GPU in a CUDA graph.
-            While learning: observations, rewards or gradients that are not finite; the model is
-            then restored as it was before the update.
+            While learning: observations or rewards that are not finite.
+        TrainingDiverged (a ValueError): while learning, gradients that are not finite; the model is
+            then restored as it was before the update. Or actions, values or probabilities that
+            are not.
         TypeError: a policy class that is not a `SequencePolicy`, or that overrides what only the
             algorithms of sb3-contrib call.
     """

@@ -10,7 +10,7 @@ from typing import Any, SupportsFloat, SupportsIndex, TypeVar
 
 
 class TrainingDiverged(ValueError):
-    """Training diverged: a gradient or a loss is not finite."""
+    """Training diverged: a gradient, a loss, or what the network gives is not finite."""
 
 
 class UnknownCore(ValueError):

@@ -63,6 +63,7 @@ from rlgates.agents.tvt import (
 from rlgates.cell import check_device
 from rlgates.errors import (
     MAX_LENGTH,
+    TrainingDiverged,
     check_choice,
     check_flag,
     check_fraction,
@@ -552,10 +553,16 @@ class SequenceRollouts(OnPolicyAlgorithm):
         return None
 
     def _within_bounds(self, actions: Any) -> Any:
-        """Actions, an array or a tensor, rescaled or clipped to the bounds of the action space."""
+        """Actions, an array or a tensor, rescaled or clipped to the bounds of the action space.
+
+        Raises:
+            TrainingDiverged: an array is not finite. Tensors are checked after the rollout.
+        """
         space = self.action_space
         if not isinstance(space, spaces.Box):
             return actions
+        if isinstance(actions, np.ndarray) and not np.isfinite(actions).all():
+            raise TrainingDiverged("the policy's actions are not finite, like some of its weights.")
         low: Any = space.low
         high: Any = space.high
         if isinstance(actions, Tensor):
@@ -611,7 +618,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
         counts = torch.stack([(~part.isfinite()).sum() for part in parts])
         for name, count in zip(names, counts.tolist(), strict=True):  # one look at all of them
             if count:
-                raise ValueError(
+                error = ValueError if name == "rewards" else TrainingDiverged
+                raise error(
                     f"the {name} of a rollout must be finite, got {count} numbers that are not."
                 )
 

@@ -92,6 +92,12 @@ def numbers(rows: pd.DataFrame, column: str) -> Floats:
     return np.array([float(text or "nan") for text in rows[column]])
 
 
+def final_returns(rows: pd.DataFrame) -> Floats:
+    """The mean returns at the end; of agents that could no longer act the environment's worst."""
+    returns, worst = numbers(rows, "mean_return"), numbers(rows, "worst_return")
+    return np.where(np.isnan(returns), np.nan_to_num(worst), returns)
+
+
 def seed_numbers(rows: pd.DataFrame) -> list[int]:
     """List the seeds in ascending order."""
     return sorted({int(seed) for seed in rows["seed"]})

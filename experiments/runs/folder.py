@@ -51,7 +51,8 @@ class RunResult:
 
     Attributes:
         ended: why training ended: "budget", "goal" (it was good enough), "time", "patience" (no
-            longer improving) or "diverged" (the loss or a gradient was not finite).
+            longer improving) or "diverged" (the loss, a gradient or what the network gave was not
+            finite).
         seconds: training time.
         steps: training steps of the environments, or updates of a network on a task.
         best_step: when the evaluation during training was best; None: there was none.

@@ -15,7 +15,7 @@ from rlgates.agents import TVT, RecurrentPPO, RMAPolicy
 from rlgates.experiments.cli.main import main
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.identity import identity
-from rlgates.experiments.report.rows import to_frame, with_best
+from rlgates.experiments.report.rows import final_returns, to_frame, with_best
 from rlgates.experiments.report.studies.returns import read_return_curves, return_table
 from rlgates.experiments.runs.files import read_json, read_table, write_table
 from rlgates.experiments.runs.folder import RunFolder, read_config
@@ -72,6 +72,24 @@ def test_what_a_run_leaves(config: GymConfig) -> None:
     assert read_config(folder) == (replace(config, seeds=(0,)), 3)
     with pytest.raises(ValueError, match=r"gamma was 0\.99 and is now 0\.9"):
         RunFolder(replace(config, gamma=0.9), 3).result(GymResult)
+
+
+def test_an_agent_that_can_no_longer_act_has_no_return(
+    config: GymConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # One minibatch an update: a second one would have gradients that are not finite.
+    size = config.n_envs * config.n_steps
+    config = replace(config, learning_rate=1e37, batch_size=size, n_epochs=1)
+    config = replace(config, core="nru")
+    result = train(config, 0, bar=False)
+    assert result.ended == "diverged"
+    assert np.isnan([result.mean_return, result.low, result.high]).all()
+    assert (result.steps, result.steps_to_goal) == (config.total_steps, None)
+    assert "seed 0 diverged: " in capsys.readouterr().out
+    assert np.isnan(RunFolder(config, 0).result(GymResult).mean_return)
+    job = Job(config, 0)
+    row = to_frame([runner_for(config).row(job, result)])
+    assert final_returns(row) == config.worst_return == 0
 
 
 def test_the_curve_has_one_evaluation_at_a_step(

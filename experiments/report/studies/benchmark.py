@@ -37,6 +37,7 @@ from rlgates.experiments.plots.styles import Style, in_core_order, split_label, 
 from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.rows import (
     LABEL,
+    final_returns,
     markdown,
     numbers,
     provenance,
@@ -181,7 +182,7 @@ def _memory(core: str, titles: Sequence[str], rows: pd.DataFrame, seconds: float
     by_seed = rows[rows["title"].isin(titles)].groupby("seed")["title"].nunique()
     seeds = frozenset(by_seed.index[by_seed == len(titles)])
     runs = {title: rows[(rows["title"] == title) & rows["seed"].isin(seeds)] for title in titles}
-    ends = {title: numbers(run, "mean_return") for title, run in runs.items()}
+    ends = {title: final_returns(run) for title, run in runs.items()}
     scores = {title: return_share(run.iloc[0], ends[title]) for title, run in runs.items()}
     return Memory(
         core=core,
@@ -293,7 +294,7 @@ def _gains(memories: Sequence[Memory]) -> dict[str, str]:
 def _ends(rows: pd.DataFrame) -> dict[tuple[str, str], float]:
     """The mean return at the end by game and core, to the decimals of the tables."""
     groups = rows.groupby(["title", "core"], sort=False)
-    return {key: round(float(numbers(group, "mean_return").mean()), 2) for key, group in groups}
+    return {key: round(float(final_returns(group).mean()), 2) for key, group in groups}
 
 
 def _highest(ends: Mapping[tuple[str, str], float]) -> dict[str, float]:
@@ -305,14 +306,19 @@ def _highest(ends: Mapping[tuple[str, str], float]) -> dict[str, float]:
 
 
 def _diverged(rows: pd.DataFrame) -> str:
-    """Name the runs that ended because they diverged; they count with what they had then."""
+    """Name the runs that ended because they diverged, and what they count with."""
     groups = rows[rows["ended"] == "diverged"].groupby(["core", "title"], sort=False)
     words = [
         f"`{core}` on {title_words(title)} (seed{'s' * (len(group) > 1)} "
         f"{', '.join(map(str, seed_numbers(group)))})"
         for (core, title), group in groups
     ]
-    return f" Diverged, and counted with what they had then: {'; '.join(words)}." if words else ""
+    if not words:
+        return ""
+    return (
+        " Diverged, and counted with what they had then, or, where the agent could no longer act, "
+        f"with the worst return: {'; '.join(words)}."
+    )
 
 
 def _by_game(rows: pd.DataFrame) -> str:

@@ -11,6 +11,7 @@ from rlgates.experiments.analysis.stats import Floats, iqm, iqm_interval, median
 from rlgates.experiments.plots.curves import Curve, draw_panels
 from rlgates.experiments.report.rows import (
     LABEL,
+    final_returns,
     markdown,
     numbers,
     provenance,
@@ -37,9 +38,9 @@ def read_return_curves(rows: pd.DataFrame, path: Path) -> dict[str, list[Curve]]
 
 
 def return_share(row: pd.Series, returns: Floats) -> Floats:
-    """Returns in the environment of a row, 0 for its worst and 1 for its best."""
+    """Returns in the environment of a row, 0 for its worst and 1 for its best; 0 for nan."""
     best, worst = float(row["best_return"]), float(row.get("worst_return") or 0.0)
-    return (returns - worst) / (best - worst)
+    return np.nan_to_num((returns - worst) / (best - worst))
 
 
 def return_table(rows: pd.DataFrame) -> str:
@@ -54,7 +55,7 @@ def return_table(rows: pd.DataFrame) -> str:
     heads += ["learned", "first there", "CPU time a run"]
     lines = []
     for (title, agent), group in rows.groupby(["title", LABEL], sort=False):
-        ends = numbers(group, "mean_return")
+        ends = final_returns(group)
         learned = (ends >= numbers(group, "success_return")).sum()
         when = _first_there(group)
         seconds = float(np.median(numbers(group, "seconds")))

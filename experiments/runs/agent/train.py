@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.agent import snapshot
 from rlgates.experiments.runs.agent.build import AGENT_FILE, BEST_FILE, Agent, build
 from rlgates.experiments.runs.agent.callbacks import Boundary, Measure, RolloutProgress, Stop
-from rlgates.experiments.runs.agent.evaluate import evaluate, evaluation_seed
+from rlgates.experiments.runs.agent.evaluate import Evaluation, evaluate, evaluation_seed
 from rlgates.experiments.runs.agent.gates import draw_runs
 from rlgates.experiments.runs.files import write_atomically
 from rlgates.experiments.runs.folder import EndReason, RunFolder, RunResult
@@ -33,7 +34,8 @@ from rlgates.experiments.runs.stopping import InterruptedRun
 class AgentResult(RunResult):
     """What a finished run of an agent reached.
 
-    If training diverged, the evaluation uses the weights from before the failed update.
+    If training diverged, the evaluation uses the weights from before the failed update; an agent
+    whose states or probabilities are not finite never succeeds, and has no `last_phase_reward`.
 
     Attributes:
         success, low, high: share of successful fresh episodes and its 95 % interval.
@@ -161,18 +163,21 @@ def _measure(
     ended: EndReason,
     best_step: int | None,
 ) -> AgentResult:
-    """Save and evaluate the agent, and draw its learning curve and its gates."""
+    """Save and evaluate the agent, and draw its learning curve and, if it can act, its gates."""
     agent = io.BytesIO()
     model.save(agent, format="safe")
     write_atomically(folder.path / AGENT_FILE, agent.getvalue())
     seed = evaluation_seed(folder.seed, final=True)
-    evaluation = evaluate(model, config, config.final_episodes, seed)
+    try:
+        evaluation = evaluate(model, config, config.final_episodes, seed)
+        draw_runs([folder.path], folder.path / "gates.png")
+    except TrainingDiverged:
+        ended, evaluation = "diverged", Evaluation(config.final_episodes, 0.0, 0.0, 0.0, math.nan)
     rows = logs.read_rows(folder.path / "progress.csv")
     steps, success = logs.column(rows, logs.STEPS), logs.column(rows, "rollout/success_rate")
     above = np.flatnonzero(success >= SUCCESS_THRESHOLD)
     curve = Curve(config.core, folder.seed, steps, success)
     draw_curves([curve], folder.path / "curve.png", config.title, config.chance)
-    draw_runs([folder.path], folder.path / "gates.png")
     return AgentResult(
         **evaluation._asdict(),
         steps=model.num_timesteps,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
@@ -73,8 +74,9 @@ class GymResult(RunResult):
     """What a finished run reached; `seconds` are those of the CPU, evaluations included.
 
     Attributes:
-        mean_return, low, high: of fresh episodes after training, with a 95 % interval.
-        success: share of them that succeeded; None where the environment does not say so.
+        mean_return, low, high: of fresh episodes after training, with a 95 % interval; nan if the
+            agent's states or probabilities are no longer finite, so that it cannot act.
+        success: share of them that succeeded; None where the environment does not say so, or then.
         steps_to_goal: of training, until an evaluation reached `success_return`; None: never.
     """
 
@@ -298,8 +300,11 @@ def _measure(
     """Save and evaluate the agent, and draw its learning curve."""
     save(model, folder.path / "model")
     seed = evaluation_seed(folder.seed, final=True)
-    final = evaluate(model, config, eval_env, config.final_episodes, seed)
-    returns, success = final.estimate("return"), success_of(final)
+    try:
+        final = evaluate(model, config, eval_env, config.final_episodes, seed)
+        returns, success = final.estimate("return"), success_of(final)
+    except TrainingDiverged:
+        ended, returns, success = "diverged", Estimate(math.nan, math.nan, math.nan, 0), None
     steps, means = read_evaluations(folder.path)
     reached = steps[means >= config.success_return].tolist()
     if returns.mean >= config.success_return:

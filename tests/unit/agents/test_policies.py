@@ -33,6 +33,7 @@ from rlgates import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy, Recurren
 from rlgates.agents import MaskableRecurrentPPO
 from rlgates.agents.encoders import GridEncoder
 from rlgates.agents.sequences.policy import CONTRIB_METHODS, Latents
+from rlgates.errors import TrainingDiverged
 
 POLICIES: dict[str, type[BasePolicy]] = {
     "MlpLstmPolicy": MlpLstmPolicy,
@@ -401,13 +402,13 @@ def test_predict_refuses_what_is_not_finite(name: str, action: spaces.Space[Any]
         agent.predict(bad)
     for half in state:
         half[:, 1] = np.inf
-        with pytest.raises(ValueError, match="the state is not finite"):
+        with pytest.raises(TrainingDiverged, match="the state is not finite"):
             agent.predict(obs, state)
         half[:, 1] = 0
     agent.predict(obs, state)
     with torch.no_grad():
         agent.policy.action_net.weight[0, 0] = np.nan
-    with pytest.raises(ValueError, match="probabilities are not finite"):
+    with pytest.raises(TrainingDiverged, match="probabilities are not finite"):
         agent.predict(obs, deterministic=True)
 
 

@@ -19,6 +19,7 @@ from rlgates import RecurrentA2C, RecurrentPPO
 from rlgates.agents import MlpLstmPolicy
 from rlgates.agents.sequences.buffers import SequenceBuffer
 from rlgates.agents.sequences.policy import States
+from rlgates.errors import TrainingDiverged
 
 
 def contrib_model(env: Any, **kwargs: Any) -> Any:
@@ -397,6 +398,24 @@ def test_trouble_leaves_the_model_as_it_was(trouble: str, message: str) -> None:
     for state, old in zip(after["state"].values(), optimizer["state"].values(), strict=True):
         for name, value in old.items():
             assert torch.equal(state[name], value)
+
+
+@pytest.mark.parametrize(
+    ("action", "layer", "message"),
+    [
+        (spaces.Discrete(3), "value_net", "the values of a rollout must be finite, got 64 numbers"),
+        (spaces.Box(-1.0, 1.0, (2,)), "action_net", "the policy's actions are not finite"),
+    ],
+    ids=str,
+)
+def test_outputs_that_are_not_finite_are_a_divergence(
+    action: spaces.Space[Any], layer: str, message: str
+) -> None:
+    agent = model(toy(action=action))
+    with torch.no_grad():
+        agent.policy.get_submodule(layer).bias.fill_(np.nan)
+    with pytest.raises(TrainingDiverged, match=message):
+        agent.learn(64)
 
 
 def test_an_interrupted_update_is_undone() -> None:

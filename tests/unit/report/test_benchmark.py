@@ -146,7 +146,20 @@ def test_ties_are_first_together_and_diverged_runs_are_named(
     assert {name: row[3] for name, row in cells.items()} == {"| `gru`": "2", "| `none`": "1"}
     assert "**0.60 / 0.50**" in text
     assert "**0.60 / 0.70**" in text
-    assert "with what they had then: `gru` on Stateless Cart-Pole, easy (seed 1)." in text
+    assert "with the worst return: `gru` on Stateless Cart-Pole, easy (seed 1)." in text
+
+
+def test_an_agent_that_could_not_act_counts_with_the_worst_return(
+    tmp_path: Path, rows: pd.DataFrame
+) -> None:
+    lost = (rows["title"] == "RepeatFirst, easy") & (rows["core"] == "gru") & (rows["seed"] == "1")
+    tables = []
+    for end in ("nan", "-1.0"):
+        rows.loc[lost, "mean_return"] = end
+        tables.append(benchmark_tables(tmp_path, "popgym", rows))
+    assert tables[0] == tables[1]
+    assert "**-0.25 / 0.80**" not in tables[0]
+    assert "-0.25 / 0.80" in tables[0]
 
 
 def test_runs_that_a_ranking_leaves_out_are_in_no_column_of_it(

@@ -52,6 +52,15 @@ def test_same_seed_same_run(finished: AgentConfig, tmp_path: Path) -> None:
     assert not equal(agent(other, 4)["policy"], agent(finished, 3)["policy"])
 
 
+def test_an_agent_that_can_no_longer_act_never_succeeds(tmp_path: Path) -> None:
+    # One minibatch an update: a second one would have gradients that are not finite.
+    config = tiny(tmp_path, learning_rate=1e37, n_minibatches=1, n_epochs=1)
+    result = train(config, 3, bar=False)
+    assert (result.ended, result.success, result.high) == ("diverged", 0.0, 0.0)
+    assert math.isnan(result.last_phase_reward)
+    assert result.episodes == config.final_episodes
+
+
 def test_evaluation_does_not_change_the_training(finished: AgentConfig, tmp_path: Path) -> None:
     config = tiny(tmp_path, eval_every=None)
     train(config, 3, bar=False)
