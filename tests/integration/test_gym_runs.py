@@ -88,6 +88,8 @@ def test_an_agent_that_can_no_longer_act_has_no_return(
     assert "seed 0 diverged: " in capsys.readouterr().out
     assert np.isnan(RunFolder(config, 0).result(GymResult).mean_return)
     job = Job(config, 0)
+    (line,) = runner_for(config).describe(job, result)
+    assert "its outputs are no longer finite after" in line
     row = to_frame([runner_for(config).row(job, result)])
     assert final_returns(row) == config.worst_return == 0
 

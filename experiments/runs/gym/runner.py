@@ -59,9 +59,14 @@ class GymRunner(Runner[GymConfig, GymResult]):
     def describe(self, job: Job, result: GymResult) -> list[str]:
         config = self.config(job)
         success = "" if result.success is None else f"success {result.success:.2f}, "
+        reached = (
+            "its outputs are no longer finite"
+            if math.isnan(result.mean_return)
+            else f"{success}return {result.mean_return:.4g} [{result.low:.4g}, {result.high:.4g}] "
+            f"over {config.final_episodes} fresh episodes"
+        )
         return [
-            f"{self.label(job)}: {success}return {result.mean_return:.4g} [{result.low:.4g}, "
-            f"{result.high:.4g}] over {config.final_episodes} fresh episodes after "
+            f"{self.label(job)}: {reached} after "
             f"{steps_text(result.steps)} steps in {time_text(result.seconds)}"
             f"{', diverged' if result.ended == 'diverged' else ''} "
             f"-> {job.folder.path / 'curve.png'}"
