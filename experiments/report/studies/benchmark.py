@@ -106,7 +106,7 @@ def mean_over_games(*groups: Floats, axis: int = 0) -> Floats:
 
 
 def rankings(rows: pd.DataFrame, costs: pd.DataFrame) -> list[Ranking]:
-    """One or two rankings: over the games that many memories have, and over the most games.
+    """One or two rankings: over the games with the most runs, and over the most games.
 
     Args:
         rows: the runs.
@@ -128,9 +128,14 @@ def rankings(rows: pd.DataFrame, costs: pd.DataFrame) -> list[Ranking]:
             core for core in in_core_order(games) if any(map(titles.issubset, games[core].values()))
         ]
 
+    def runs(titles: set[str]) -> int:
+        return len(titles) * sum(
+            titles <= seed for seeds in games.values() for seed in seeds.values()
+        )
+
     every = [titles for seeds in games.values() for titles in seeds.values()]
     sets = sorted(every, key=lambda titles: (-len(titles), sorted(titles)))
-    first = max(sets, key=lambda titles: len(titles) * len(members(titles)))
+    first = max(sets, key=runs)
     wider = [titles for titles in sets if len(titles) > len(first)]
     chosen = [first, next((one for one in wider if len(members(one)) >= FEWEST), first)]
     result = []

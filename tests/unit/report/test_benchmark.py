@@ -90,7 +90,11 @@ def test_memories_are_ranked_by_their_return_over_all_games(rows: pd.DataFrame) 
 
 
 def test_games_that_few_memories_have_are_ranked_apart(tmp_path: Path, rows: pd.DataFrame) -> None:
-    others = [run(core, "RepeatFirst, easy", 0, 0.1, 0.2) for core in ("lstm", "lru", "s5", "rtu")]
+    others = [
+        run(core, "RepeatFirst, easy", seed, 0.1, 0.2)
+        for core in ("lstm", "lru", "s5", "rtu")
+        for seed in (0, 1)
+    ]
     others.append(run("lru", "StatelessCartPole, easy", 0, 0.1, 0.2))
     rows = pd.concat([rows, to_frame(others)], ignore_index=True)
     most, widest = rankings(rows, read_costs(tmp_path, "popgym"))
@@ -105,6 +109,24 @@ def test_games_that_few_memories_have_are_ranked_apart(tmp_path: Path, rows: pd.
     text = benchmark_tables(tmp_path, "popgym", rows)
     assert "Mean over 1 game (Repeat First, easy)" in text
     assert "Mean over 2 games (Repeat First, easy; Stateless Cart-Pole, easy)" in text
+
+
+def test_games_with_more_seeds_are_ranked_first(tmp_path: Path, rows: pd.DataFrame) -> None:
+    first = rows[(rows["title"] == "RepeatFirst, easy") | (rows["seed"] == "0")]
+    others = [
+        run("lmu", "StatelessCartPole, easy", 0, 0.1, 0.2),
+        run("lstm", "RepeatFirst, easy", 0, 0.1, 0.2),
+    ]
+    rows = pd.concat([first, to_frame(others)], ignore_index=True)
+    most, widest = rankings(rows, read_costs(tmp_path, "popgym"))
+    assert {one.core: len(one.by_seed) for one in most.memories} == {
+        "lmu": 2, "gru": 2, "lstm": 1, "none": 2,
+    }  # fmt: skip
+    assert {one.core: len(one.by_seed) for one in widest.memories} == {
+        "gru": 1,
+        "none": 1,
+        "lmu": 1,
+    }
 
 
 def test_times_are_of_the_runs_that_were_made_for_them(tmp_path: Path, rows: pd.DataFrame) -> None:
