@@ -92,10 +92,11 @@ def numbers(rows: pd.DataFrame, column: str) -> Floats:
     return np.array([float(text or "nan") for text in rows[column]])
 
 
-def final_returns(rows: pd.DataFrame) -> Floats:
-    """The mean returns at the end; of agents that could no longer act the environment's worst."""
-    returns, worst = numbers(rows, "mean_return"), numbers(rows, "worst_return")
-    return np.where(np.isnan(returns), np.nan_to_num(worst), returns)
+def returns_of(rows: pd.DataFrame, column: str = "mean_return") -> Floats:
+    """Mean returns; the environment's worst where a run diverged before it had one."""
+    returns, worst = numbers(rows, column), numbers(rows, "worst_return")
+    diverged = rows["ended"] == "diverged" if "ended" in rows else np.zeros(len(rows), dtype=bool)
+    return np.where(np.isnan(returns) & diverged, worst, returns)
 
 
 def seed_numbers(rows: pd.DataFrame) -> list[int]:

@@ -15,7 +15,7 @@ from rlgates.agents import TVT, RecurrentPPO, RMAPolicy
 from rlgates.experiments.cli.main import main
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.identity import identity
-from rlgates.experiments.report.rows import final_returns, to_frame, with_best
+from rlgates.experiments.report.rows import returns_of, to_frame, with_best
 from rlgates.experiments.report.studies.returns import read_return_curves, return_table
 from rlgates.experiments.runs.files import read_json, read_table, write_table
 from rlgates.experiments.runs.folder import RunFolder, read_config
@@ -90,8 +90,9 @@ def test_an_agent_that_can_no_longer_act_has_no_return(
     job = Job(config, 0)
     (line,) = runner_for(config).describe(job, result)
     assert "its outputs are no longer finite after" in line
-    row = to_frame([runner_for(config).row(job, result)])
-    assert final_returns(row) == config.worst_return == 0
+    row = runner_for(config).row(job, result)
+    read = to_frame([{name: str(value) for name, value in row.items()}])
+    assert returns_of(read) == config.worst_return == 0
 
 
 def test_the_curve_has_one_evaluation_at_a_step(

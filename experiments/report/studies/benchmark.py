@@ -37,11 +37,11 @@ from rlgates.experiments.plots.styles import Style, in_core_order, split_label, 
 from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.rows import (
     LABEL,
-    final_returns,
     markdown,
     numbers,
     provenance,
     read_frame,
+    returns_of,
     seed_numbers,
 )
 from rlgates.experiments.report.studies.costs import time_ticks
@@ -187,7 +187,7 @@ def _memory(core: str, titles: Sequence[str], rows: pd.DataFrame, seconds: float
     by_seed = rows[rows["title"].isin(titles)].groupby("seed")["title"].nunique()
     seeds = frozenset(by_seed.index[by_seed == len(titles)])
     runs = {title: rows[(rows["title"] == title) & rows["seed"].isin(seeds)] for title in titles}
-    ends = {title: final_returns(run) for title, run in runs.items()}
+    ends = {title: returns_of(run) for title, run in runs.items()}
     scores = {title: return_share(run.iloc[0], ends[title]) for title, run in runs.items()}
     return Memory(
         core=core,
@@ -299,7 +299,7 @@ def _gains(memories: Sequence[Memory]) -> dict[str, str]:
 def _ends(rows: pd.DataFrame) -> dict[tuple[str, str], float]:
     """The mean return at the end by game and core, to the decimals of the tables."""
     groups = rows.groupby(["title", "core"], sort=False)
-    return {key: round(float(final_returns(group).mean()), 2) for key, group in groups}
+    return {key: round(float(returns_of(group).mean()), 2) for key, group in groups}
 
 
 def _highest(ends: Mapping[tuple[str, str], float]) -> dict[str, float]:
@@ -346,7 +346,7 @@ def _by_game(rows: pd.DataFrame) -> str:
 
 
 def _best(rows: pd.DataFrame) -> float:
-    return float(numbers(rows, "max_mean_return").mean())
+    return float(returns_of(rows, "max_mean_return").mean())
 
 
 def _published(rows: pd.DataFrame) -> Iterator[str]:

@@ -11,11 +11,11 @@ from rlgates.experiments.analysis.stats import Floats, iqm, iqm_interval, median
 from rlgates.experiments.plots.curves import Curve, draw_panels
 from rlgates.experiments.report.rows import (
     LABEL,
-    final_returns,
     markdown,
     numbers,
     provenance,
     read_frame,
+    returns_of,
     seed_numbers,
 )
 from rlgates.experiments.runs.text import steps_text, time_text
@@ -55,7 +55,7 @@ def return_table(rows: pd.DataFrame) -> str:
     heads += ["learned", "first there", "CPU time a run"]
     lines = []
     for (title, agent), group in rows.groupby(["title", LABEL], sort=False):
-        ends = final_returns(group)
+        ends = returns_of(group)
         learned = (ends >= numbers(group, "success_return")).sum()
         when = _first_there(group)
         seconds = float(np.median(numbers(group, "seconds")))
