@@ -29,6 +29,8 @@ class TorchEnv(BatchedEnv):
         device: of all tensors. The others are those of `BatchedEnv`.
     """
 
+    _static_variables: list[Tensor] | None = None
+
     @renamed_arguments(task="spec")
     def __init__(
         self,
@@ -42,8 +44,6 @@ class TorchEnv(BatchedEnv):
     ) -> None:
         arrays = {"xp": array_api_compat.torch, "device": check_device(device)}
         super().__init__(spec, num_envs, seed, first_index, debug=debug, **arrays)
-
-    _static_variables: list[Tensor] | None = None
 
     # The engine does not import torch: its annotations say NumPy arrays.
 

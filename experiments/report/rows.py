@@ -95,8 +95,7 @@ def numbers(rows: pd.DataFrame, column: str) -> Floats:
 def returns_of(rows: pd.DataFrame, column: str = "mean_return") -> Floats:
     """Mean returns; the environment's worst where a run diverged before it had one."""
     returns, worst = numbers(rows, column), numbers(rows, "worst_return")
-    diverged = rows["ended"] == "diverged" if "ended" in rows else np.zeros(len(rows), dtype=bool)
-    return np.where(np.isnan(returns) & diverged, worst, returns)
+    return np.where(np.isnan(returns) & (rows["ended"] == "diverged"), worst, returns)
 
 
 def seed_numbers(rows: pd.DataFrame) -> list[int]:

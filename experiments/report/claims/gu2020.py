@@ -20,6 +20,7 @@ from rlgates.experiments.report.claims.training import (
 
 CHANGED = ("c", "o", "u", "r", "om", "or", "um", "ur")
 COPY, ADDING = "copy, delay 500", "adding, steps 750"
+ACTIVE = "ActiveMatch 15/30/15"
 CHANCE = 0.385  # on Active Match: 0.05 above what an agent without memory reaches
 _COPY = Setting(
     "500 blanks, 256 units, Adam at 1e-3; the number of updates is not given",
@@ -66,14 +67,12 @@ def _at_baseline(core: str) -> Learns:
 
 
 def _active(core: str) -> RunGroup:
-    return RunGroup("match", "ActiveMatch 15/30/15", core)
+    return RunGroup("match", ACTIVE, core)
 
 
-def _sooner_with_apples(study: str, *cores: str) -> All:
-    """UR gates are sooner in each of the cores; success saturates where runs are stopped."""
-    title = "ActiveMatch 15/30/15"
-    pairs = ((RunGroup(study, title, f"ur_{core}"), RunGroup(study, title, core)) for core in cores)
-    return All(tuple(Sooner(*pair) for pair in pairs))
+def _ur_sooner(study: str, title: str, core: str = "lstm") -> Sooner:
+    """UR gates are sooner than plain ones; success saturates where runs are stopped."""
+    return Sooner(RunGroup(study, title, f"ur_{core}"), RunGroup(study, title, core))
 
 
 def _forgetting(core: str) -> RunGroup:
@@ -222,23 +221,13 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "figure 7",
         "UR gates learn Passive Match sooner than the plain LSTM.",
-        Sooner(
-            *(
-                RunGroup("passive_match", "PassiveMatch 15/90/15", core)
-                for core in ("ur_lstm", "lstm")
-            )
-        ),
+        _ur_sooner("passive_match", "PassiveMatch 15/90/15"),
         _PASSIVE,
     ),
     Claim(
         "figure 7",
         "On Active Match UR gates learn sooner than the plain LSTM.",
-        Sooner(
-            *(
-                RunGroup("active_match", "ActiveMatch 15/30/15", core)
-                for core in ("ur_lstm", "lstm")
-            )
-        ),
+        _ur_sooner("active_match", ACTIVE),
         _ACTIVE,
     ),
     Claim(
@@ -257,13 +246,13 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "figure 8",
         "With small apples on the way UR gates are sooner on Active Match, in an LSTM and in RMA.",
-        _sooner_with_apples("match_small_apples", "lstm", "rma"),
+        All(tuple(_ur_sooner("match_small_apples", ACTIVE, core) for core in ("lstm", "rma"))),
         _APPLES,
     ),
     Claim(
         "figure 10",
         "With large apples UR gates are sooner on Active Match, in an LSTM and in a DNC.",
-        _sooner_with_apples("match_large_apples", "lstm", "dnc"),
+        All(tuple(_ur_sooner("match_large_apples", ACTIVE, core) for core in ("lstm", "dnc"))),
         Setting(_MATCH, _ACTIVE.ours),
     ),
     Claim(

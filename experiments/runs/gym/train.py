@@ -152,14 +152,13 @@ def build(
 def _check_arguments(kind: str, arguments: Iterable[str], taker: type, title: str) -> None:
     """Raise ValueError for an argument that `taker` does not have, or that is an option."""
     parameters = signature(taker).parameters.values()
-    optional = [item.name for item in parameters if item.default is not item.empty]
+    optional = (item.name for item in parameters if item.default is not item.empty)
+    allowed = [name for name in optional if name not in OPTIONS[kind]]
     for name in arguments:
         if name in OPTIONS[kind]:
             option = OPTIONS[kind][name].replace("_", "-")
             raise ValueError(f"{kind} must be without {name}: --{option} is the option for it.")
-        check_choice(
-            f"argument of {title}", name, [item for item in optional if item not in OPTIONS[kind]]
-        )
+        check_choice(f"argument of {title}", name, allowed)
 
 
 def _with_classes(algo_kwargs: Mapping[str, Any]) -> dict[str, Any]:
