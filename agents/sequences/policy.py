@@ -20,7 +20,7 @@ from stable_baselines3.common.distributions import Distribution
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.preprocessing import is_image_space, preprocess_obs
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlgates import kernels
 from rlgates.agents.files import archive
@@ -28,6 +28,7 @@ from rlgates.agents.files.models import load_policy, pack_policy, reading, savin
 from rlgates.agents.ranks import ALONE, Ranks
 from rlgates.agents.sequences.core_module import CoreModule, StatePair
 from rlgates.agents.sequences.heads import heads_of
+from rlgates.agents.sequences.one_hot import OneHot
 from rlgates.core import Core, run_together
 from rlgates.kernels import Heads
 
@@ -150,11 +151,6 @@ class ActionEvaluation(NamedTuple):
     auxiliary: dict[str, Tensor]
 
 
-def _one_hot(x: Tensor, count: int) -> Tensor:
-    # That of torch looks at the numbers, at which a compiled graph ends.
-    return (x.unsqueeze(-1) == torch.arange(count, device=x.device)).float()
-
-
 def overridden(policy: Any, *methods: str) -> list[str]:
     """Which of these methods a user has written: in a subclass, on the instance or as a patch.
 
@@ -195,11 +191,14 @@ class SequencePolicy(RecurrentActorCriticPolicy):
         images = {name for name, part in parts.items() if is_image_space(part)}
         # Names of the observations to scale; None for one that is no dictionary.
         self._image_names = images if self.normalize_images else set()
-        self._choices: dict[str | None, list[int]] = {
+        choices = {
             name: np.atleast_1d(getattr(part, "nvec", getattr(part, "n", 0))).tolist()
             for name, part in parts.items()
             if isinstance(part, spaces.Discrete | spaces.MultiDiscrete)
         }
+        # A list, since the keys of a `ModuleDict` may not have dots; those of a space may.
+        self._one_hots = nn.ModuleList(map(OneHot, choices.values()))
+        self._one_hot_of = {name: index for index, name in enumerate(choices)}
 
     def initial_states(self, batch_size: int) -> States:
         """The states at the start of an episode."""
@@ -231,10 +230,8 @@ class SequencePolicy(RecurrentActorCriticPolicy):
     def _preprocess(self, x: Tensor, name: str | None, space: spaces.Space[Any]) -> Tensor:
         if isinstance(space, spaces.Box):
             return x.float() / 255.0 if name in self._image_names else x.float()
-        if torch.compiler.is_compiling() and name in self._choices:
-            counts = self._choices[name]
-            parts = zip(x.view(-1, len(counts)).unbind(1), counts, strict=True)
-            return torch.cat([_one_hot(part, count) for part, count in parts], dim=-1)
+        if name in self._one_hot_of:
+            return self._one_hots[self._one_hot_of[name]](x)  # type: ignore[no-any-return]
         return preprocess_obs(x, space)  # type: ignore[return-value]
 
     def latents(

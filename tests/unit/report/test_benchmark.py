@@ -237,6 +237,12 @@ def test_the_figure_needs_two_memories_and_curves(tmp_path: Path, rows: pd.DataF
     assert draw_benchmark(tmp_path, "popgym", rows[rows["core"] == "gru"]) == []
 
 
+def test_memories_that_end_alike_are_drawn_apart(tmp_path: Path, rows: pd.DataFrame) -> None:
+    alike = to_frame(dict(row, mean_return="0.5") for row in rows.to_dict("records"))
+    write_curves(tmp_path, alike)
+    assert draw_benchmark(tmp_path, "popgym", alike) == [tmp_path / "popgym.png"]
+
+
 def test_runs_with_a_variant_are_drawn_too(tmp_path: Path, rows: pd.DataFrame) -> None:
     rows = to_frame(
         dict(row, variant="of a game") for row in rows.to_dict("records")
