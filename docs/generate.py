@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -504,13 +504,14 @@ def write_studies() -> None:
     """A page for each row of STUDIES."""
     for name, study in STUDIES.items():
         rows: list[tuple[Any, ...]] = []
-        for tier in ("laptop", "full"):
+        tiers: tuple[Literal["laptop", "full"], ...] = ("laptop", "full")
+        for tier in tiers:
             if not getattr(study, tier):
                 continue
             arms = study.arms(tier)
             cores = dict.fromkeys(core for arm in arms for core in arm.cores)
-            runs = sum(len(arm.cores) for arm in arms) * len(study.seeds)
-            rows.append((tier, len(arms), " ".join(f"`{core}`" for core in cores), runs))
+            names = " ".join(f"`{core}`" for core in cores)
+            rows.append((tier, len(arms), names, study.num_runs(tier)))
         results = RESULTS / f"{name}.md"
         tables = "\n\n".join(map(str, read_tables(results))) if results.exists() else "None yet."
         images = [
@@ -543,6 +544,8 @@ def write_studies() -> None:
 def seeds_text(study: Study) -> str:
     """The seeds of a study, and which of them claims are tested on if some were added."""
     text = f"Seeds {study.seeds[0]} to {study.seeds[-1]}"
+    if any(study.seeds_of(arm) != study.seeds for arm in study.arms("laptop")):
+        text += ", some rows in tier laptop with fewer of them"
     if not study.added:
         return f"{text}."
     first, last = study.added[0], study.added[-1]

@@ -35,9 +35,8 @@ def sweep(
 
     if list:
         for name, row in STUDIES.items():
-            runs = sum(len(arm.cores) for arm in row.arms("laptop")) * len(row.seeds)
             source = f" ({row.source})" if row.source else ""
-            print(f"{name:<20}{runs:>5} runs  {row.title}{source}")
+            print(f"{name:<20}{row.num_runs('laptop'):>5} runs  {row.title}{source}")
         return FINISHED
     if not study:
         raise ValueError("the name of a study is needed; rlgates sweep --list shows all.")

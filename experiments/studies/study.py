@@ -37,6 +37,7 @@ class Arm:
         gates: cores whose forget gates are recorded before and after training.
         horizon: setting of the task or environment to stretch by
             `rlgates.experiments.runs.horizon.FACTORS` in tests at longer lengths; empty: none.
+        seeds: those of the study that it has; empty: all.
     """
 
     config: AgentConfig | GymConfig | TaskConfig
@@ -45,6 +46,7 @@ class Arm:
     variant: str = ""
     gates: tuple[str, ...] = ()
     horizon: str = ""
+    seeds: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.config, RunConfig):
@@ -53,6 +55,7 @@ class Arm:
         if not self.cores:
             raise ValueError("cores must be one or more names, got none.")
         _check_row("gates", self.gates, str)
+        _check_row("seeds", self.seeds, int)
         for core in self.gates:
             check_choice("core whose gates are kept", core, self.cores)
         if isinstance(self.config, GymConfig) and (self.gates or self.horizon):
@@ -142,6 +145,7 @@ class EqualParameters:
         core_options: overrides of the options of `config`, by core.
         learning_rates: by core.
         variant: distinguishes arms of the same title.
+        seeds: those of the study that they have; empty: all.
     """
 
     config: AgentConfig | GymConfig | TaskConfig
@@ -151,9 +155,11 @@ class EqualParameters:
     core_options: Options = field(default_factory=dict)
     learning_rates: Mapping[str, float] = field(default_factory=dict)
     variant: str = ""
+    seeds: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         _check_row("cores", self.cores, str)
+        _check_row("seeds", self.seeds, int)
 
     def with_cores(self, cores: Sequence[str]) -> EqualParameters:
         """The same with other cores."""
@@ -168,7 +174,7 @@ class EqualParameters:
                 hidden_size=equal_size(core, self.input_size, self.parameters, options),
                 learning_rate=self.learning_rates.get(core, self.config.learning_rate),
             )
-            yield Arm(config, (core,), {core: options}, variant=self.variant)
+            yield Arm(config, (core,), {core: options}, variant=self.variant, seeds=self.seeds)
 
 
 Rows = Arm | EqualParameters | Published
@@ -183,7 +189,7 @@ class Study:
         source: figures and tables of papers that it reproduces.
         laptop: rows that take minutes to a day on two CPU cores.
         full: rows as published.
-        seeds: of each row and core, fixed before the first run.
+        seeds: of each row and core, fixed before the first run; a row may have fewer of them.
         added: those of them that were added after a look at the results of the others; claims
             are tested on these alone.
         chart: "curves": learning curves; "heat": loss of networks over learning rates and sizes;
@@ -211,6 +217,9 @@ class Study:
         check_seeds(self.seeds)
         if not set(self.added) <= set(self.seeds):
             raise ValueError(f"added seeds must be among {self.seeds}, got {self.added}.")
+        for row in (*self.laptop, *self.full):
+            if not isinstance(row, Published) and not set(row.seeds) <= set(self.seeds):
+                raise ValueError(f"a row's seeds must be among {self.seeds}, got {row.seeds}.")
         check_choice("chart", self.chart, get_args(Chart))
 
     def arms(self, tier: Literal["laptop", "full"], cores: Sequence[str] = ()) -> list[Arm]:
@@ -230,6 +239,14 @@ class Study:
         if cores:
             rows = tuple(_with_cores(rows, cores))
         return [arm for row in rows for arm in ((row,) if isinstance(row, Arm) else row.arms())]
+
+    def seeds_of(self, arm: Arm) -> tuple[int, ...]:
+        """The seeds of the runs of an arm."""
+        return arm.seeds or self.seeds
+
+    def num_runs(self, tier: Literal["laptop", "full"]) -> int:
+        """The number of runs of a tier."""
+        return sum(len(arm.cores) * len(self.seeds_of(arm)) for arm in self.arms(tier))
 
 
 def _check_row(name: str, values: Any, kind: Any) -> None:

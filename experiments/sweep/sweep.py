@@ -46,12 +46,14 @@ class Condition(NamedTuple):
         variant: label that distinguishes rows with the same title and core.
         gates: whether the gates are recorded before and after training.
         horizon: the setting to stretch in tests beyond the training length; empty: none.
+        seeds: one for each run.
     """
 
     config: Config
     variant: str
     gates: bool
     horizon: str
+    seeds: tuple[int, ...]
 
     @property
     def title(self) -> str:
@@ -99,8 +101,9 @@ def study_conditions(name: str, study: Study, sweep: SweepConfig) -> list[Condit
     cores = tuple(dict.fromkeys(sweep.cores))
     tier: Literal["laptop", "full"] = "full" if sweep.tier == "full" else "laptop"
     rows = [
-        Condition(arm.of(core), arm.variant, core in arm.gates, arm.horizon)
+        Condition(arm.of(core), arm.variant, core in arm.gates, arm.horizon, seeds)
         for arm in study.arms(tier, cores)
+        for seeds in [sweep.seeds or study.seeds_of(arm)]
         for core in arm.cores
     ]
     titles = [arm.config.title for arm in study.arms(tier)]
@@ -224,26 +227,27 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[JobResult]:
     """
     argument, (name, study) = name, find_study(name)
     sweep = replace(sweep, cores=tuple(map(without_module, sweep.cores)))
-    seeds = sweep.seeds or study.seeds
-    check_seeds(seeds)
+    check_seeds(sweep.seeds or study.seeds)
     conditions = study_conditions(name, study, sweep)
     file, folder = file_name(name, sweep.tier), Path(sweep.folder, file_name(name, sweep.tier))
     threads = max(row.config.threads for row in conditions)
-    parallel = len(conditions) * len(seeds) if sweep.jobs is None else sweep.jobs
+    runs = sum(len(row.seeds) for row in conditions)
+    parallel = runs if sweep.jobs is None else sweep.jobs
     backend = Backend(sweep.backend, parallel, sweep.backend_options, folder)
     if backend.uses_this_machine:  # the runs share its processors
         cpus = available_cpus()
         parallel = max(1, cpus // threads) if sweep.jobs is None else parallel
         threads = max(1, cpus // parallel)
         backend = replace(backend, jobs=parallel)
-    jobs = _jobs(conditions, seeds, threads)
+    jobs = _jobs(conditions, threads)
     results_folder = folder if sweep.tier == "smoke" else Path(sweep.results)
     check_folder("results", results_folder)
     check_folder("folder", folder)
     tier = "" if sweep.tier == "laptop" else f" --tier {sweep.tier}"
     results = StudyResults(results_folder, file, f"rlgates sweep {argument}{tier}", study.chart)
-    all_conditions = study_conditions(name, study, replace(sweep, tasks=(), cores=()))
-    results.check([*_jobs(all_conditions, seeds[:1], max_threads=1), *jobs])
+    others = study_conditions(name, study, replace(sweep, tasks=(), cores=()))
+    others = [row._replace(seeds=row.seeds[:1]) for row in others]
+    results.check([*_jobs(others, max_threads=1), *jobs])
     missing = [job for job in jobs if not results.has(job)]
     if len(missing) < len(jobs):
         print(f"{len(jobs) - len(missing)} of {len(jobs)} runs are in {results.table}", flush=True)
@@ -271,8 +275,9 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[JobResult]:
     return job_results
 
 
-def _jobs(conditions: Sequence[Condition], seeds: Sequence[int], max_threads: int) -> list[Job]:
+def _jobs(conditions: Sequence[Condition], max_threads: int) -> list[Job]:
     """One run for each condition and seed; seed by seed, so that early results cover all cores."""
+    seeds = dict.fromkeys(seed for row in conditions for seed in row.seeds)
     configs = [
         replace(row.config, threads=min(row.config.threads, max_threads)) for row in conditions
     ]
@@ -281,6 +286,7 @@ def _jobs(conditions: Sequence[Condition], seeds: Sequence[int], max_threads: in
         Job(config, seed, row.variant, _extras(row), row.horizon, registering)
         for seed in seeds
         for row, config, registering in zip(conditions, configs, modules, strict=True)
+        if seed in row.seeds
     ]
 
 

@@ -12,6 +12,7 @@ from support.tiny import TINY
 
 from rlgates.experiments.cli import main as cli
 from rlgates.experiments.report.outputs import is_reserved
+from rlgates.experiments.runs.files import read_table
 from rlgates.experiments.runs.network.train import TaskRun
 from rlgates.experiments.studies import STUDIES, Arm, Study
 from rlgates.experiments.sweep.sweep import SweepConfig, study_conditions
@@ -101,6 +102,14 @@ def test_the_tables_that_are_no_studies_are_known() -> None:
             "laptop=ROW, added=(5,)",
             "ValueError: added seeds must be among (0, 1, 2, 3, 4), got (5,).",
         ),
+        (
+            "laptop=(Arm(COPY, ('lstm',), seeds=(5,)),)",
+            "ValueError: a row's seeds must be among (0, 1, 2, 3, 4), got (5,).",
+        ),
+        (
+            "laptop=(Arm(COPY, ('lstm',), seeds=5),)",
+            "TypeError: seeds must be a tuple of numbers, got 5.",
+        ),
         ("laptop=ROW, seeds=(0, 0)", "ValueError: seeds must be one or more different numbers"),
         ("laptop=ROW, chart='curve'", "ValueError: unknown chart 'curve'. Did you mean 'curves'?"),
         (
@@ -172,6 +181,31 @@ def test_a_whole_title_means_that_task_alone(tasks: tuple[str, ...], made: list[
     sweep = SweepConfig(tasks=tasks, cores=("gru",))
     found = study_conditions("networks", STUDIES["networks"], sweep)
     assert [part.config.title for part in found] == made
+
+
+def test_a_row_may_have_fewer_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    study = STUDIES["networks"]
+    few, every = replace(study.laptop[0], seeds=(1,)), study.laptop[1]  # type: ignore[type-var]
+    study = replace(study, laptop=(few, every))
+    monkeypatch.setitem(STUDIES, "networks", study)
+    assert study.num_runs("laptop") == 2 + 4
+    assert all(arm.seeds == (0,) for row in STUDIES["popgym"].laptop[-2:] for arm in row.arms())
+    line = ["sweep", "networks", "--results", "results", "--jobs", "1"]
+    assert cli.main(line) == 0
+
+    def seeds() -> dict[str, list[str]]:
+        made: dict[str, list[str]] = {}
+        for row in read_table(Path("results/networks.csv")):
+            made.setdefault(f"{row['title']}: {row['core']}", []).append(row["seed"])
+        return made
+
+    assert {title: sorted(found) for title, found in seeds().items()} == {
+        f"copy, delay {delay}: {core}": found
+        for delay, found in ((2, ["1"]), (20, ["0", "1"]))
+        for core in ("lstm", "none")
+    }
+    assert cli.main([*line, "--seeds", "0", "--tasks", "copy, delay 2"]) == 0  # asked for
+    assert len(seeds()["copy, delay 2: lstm"]) == 2
 
 
 def test_a_core_that_is_given_twice_is_made_once() -> None:
