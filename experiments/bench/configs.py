@@ -54,6 +54,29 @@ class BenchConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LoopBenchConfig:
+    """Time the plain loops of cores of 64 units against each other, as papers time theirs."""
+
+    cores: tuple[str, ...] = (
+        "f_lstm/lstm:tied=True",
+        "r_lstm/f_lstm",
+        "nru/lstm:tied=True",
+        "janet/lstm:tied=True",
+    )
+    """Pairs of cores, core/than, with options as in lstm:tied=True."""
+    pairs: int = 201
+    """Timed pairs of a run of each; the median of their ratios counts."""
+    seconds: float = 60.0
+    """Time limit of a pair of cores: fewer runs are made."""
+    threads: int = 1
+    """Number of CPU threads."""
+    results: str = "experiments/results"
+    """Folder of `loop_speed.csv` and its table; pairs that are not timed stay."""
+    quick: bool = False
+    """A few runs, written to runs/quick."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class GrowthConfig:
     """Time how the cost of a forward and backward pass grows with steps, batch size and units."""
 

@@ -13,6 +13,7 @@ from rlgates.experiments.bench.configs import (
     EnvBenchConfig,
     GpuBenchConfig,
     GrowthConfig,
+    LoopBenchConfig,
     PPOBenchConfig,
     TaskBenchConfig,
 )
@@ -21,6 +22,7 @@ from rlgates.experiments.bench.configs import (
 def bench(
     what: Annotated[
         Annotated[BenchConfig, tyro.conf.subcommand("cores")]
+        | Annotated[LoopBenchConfig, tyro.conf.subcommand("loops")]
         | Annotated[GrowthConfig, tyro.conf.subcommand("growth")]
         | Annotated[PPOBenchConfig, tyro.conf.subcommand("ppo")]
         | Annotated[EnvBenchConfig, tyro.conf.subcommand("envs")]
@@ -34,6 +36,7 @@ def bench(
     from rlgates.experiments.bench.envs import bench_envs
     from rlgates.experiments.bench.gpu import bench_gpu
     from rlgates.experiments.bench.growth import bench_growth
+    from rlgates.experiments.bench.loops import bench_loops
     from rlgates.experiments.bench.ppo import bench_ppo
     from rlgates.experiments.bench.tasks import bench_tasks
     from rlgates.experiments.runs.files import check_folder
@@ -41,6 +44,7 @@ def bench(
     check_folder("results", Path(what.results))
     benches: dict[type, Callable[[Any], Path]] = {
         BenchConfig: bench_cores,
+        LoopBenchConfig: bench_loops,
         GrowthConfig: bench_growth,
         PPOBenchConfig: bench_ppo,
         EnvBenchConfig: bench_envs,

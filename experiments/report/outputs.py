@@ -23,6 +23,7 @@ from rlgates.experiments.report.timings.ppo_speed import write_ppo_speed
 from rlgates.experiments.report.timings.tables import (
     write_core_costs,
     write_env_speed,
+    write_loop_speed,
     write_task_speed,
 )
 from rlgates.experiments.runs.files import write_atomically
@@ -59,6 +60,7 @@ OUTPUTS: dict[str, Output] = {
         ("core_speed.json",),
         ("core_speed.md", "core_speed_short.md", "core_speed.png"),
     ),
+    "loop_speed": Output(write_loop_speed, ("loop_speed.csv",), ("loop_speed.md",)),
     "core_growth": Output(draw_core_growth, ("core_growth.json",), ("core_growth.png",)),
     "ppo_speed": Output(write_ppo_speed, ("ppo_speed.json",), ("ppo_speed.md",)),
     "gpu_bench": Output(write_gpu_bench, ("gpu_bench.json",), ("gpu_bench.md",)),

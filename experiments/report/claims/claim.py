@@ -6,13 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import pandas as pd
 from scipy.stats import false_discovery_control
 
 from rlgates.experiments.report.rows import provenance, read_frame, with_best
-from rlgates.experiments.report.timings.core_speed import read_speed
 from rlgates.experiments.studies import STUDIES
 
 Outcome = Literal["true", "false", "open"]
@@ -88,19 +87,12 @@ class Results:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._tables: dict[str, pd.DataFrame] = {}
-        self._speed: dict[str, Any] | None = None
 
     def table(self, name: str) -> pd.DataFrame:
         """Return `<name>.csv`; an empty frame if it does not exist."""
         if name not in self._tables:
             self._tables[name] = read_frame(self.folder / f"{name}.csv")
         return self._tables[name]
-
-    def speed(self) -> dict[str, Any]:
-        """Return the timings of cores; see `read_speed`."""
-        if self._speed is None:
-            self._speed = read_speed(self.folder / "core_speed.json")
-        return self._speed
 
 
 class RunGroup(NamedTuple):

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from scipy.stats import linregress
 
 from rlgates.experiments.analysis import refine_gate
 from rlgates.experiments.report.claims.claim import OPEN, Finding, Results, Test, ruling_from_fact
-from rlgates.experiments.report.timings.core_speed import TABLE_SHAPE, comparison_with
+from rlgates.experiments.report.rows import short_commits
 from rlgates.gates import Gate, master, refine
 from rlgates.registry import make_core
 
@@ -43,7 +42,7 @@ class Exact(Test):
 class Cost(Test):
     """The plain loop of a core takes more, or at most, some multiple of another one's time.
 
-    It is open where the interval of the ratio, a quotient of four medians, contains the bound.
+    It is open where the interval of the ratio contains the bound.
 
     Attributes:
         core, than: names of cores of as many units, with options as in "lstm:tied=True".
@@ -64,46 +63,20 @@ class Cost(Test):
         )
 
     def judge(self, results: Results) -> Finding:
-        speed = results.speed()
-        cases = [speed["cores"].get(name, {}).get(f"{TABLE_SHAPE}/1") for name in self.names]
-        times = [time for case in cases if case and (time := _plain_time(case)) is not None]
-        if len(times) < len(cases):
-            command = f"`rlgates bench cores --cores {' '.join(self.names)}`"
+        rows = results.table("loop_speed")
+        if not rows.empty:
+            rows = rows[(rows["core"] == self.core) & (rows["than"] == self.than)]
+        if rows.empty:
+            command = f"`rlgates bench loops --cores {self.core}/{self.than}`"
             return Finding(OPEN, "not timed yet", command)
+        (row,) = rows.to_dict("records")
         bound = self.most if self.most < math.inf else self.least
-        logs, below, above = np.transpose(times)
-        change = logs[0] - logs[1]
-        # The errors of independent medians: that of one core's time and of the other's.
-        low, high = change - math.hypot(below[0], above[1]), change + math.hypot(above[0], below[1])
-        ratio, low, high = np.exp([change, low, high]).tolist()
-        runs = [speed["runs"][case["run"]] for case in cases]
-        commits = dict.fromkeys(f"{run['commit'][:7]}{'+' * bool(run['dirty'])}" for run in runs)
-        loads = dict.fromkeys(f"{run['load'][0]:g}" for run in runs)
+        ratio, low, high = (float(row[name]) for name in ("ratio", "low", "high"))
         return Finding(
             OPEN if low < bound < high else ruling_from_fact(self.least <= ratio <= self.most),
             f"{self.core} / {self.than} = {ratio:.2f} [{low:.2f}, {high:.2f}]",
-            f"`rlgates bench cores`, commit {', '.join(commits)}, load {', '.join(loads)} before",
+            f"`rlgates bench loops`, commit {short_commits(rows)}, load {row['load']} before",
         )
-
-    @property
-    def names(self) -> tuple[str, str]:
-        """Both cores."""
-        return self.core, self.than
-
-
-def _plain_time(case: Mapping[str, Any]) -> tuple[float, float, float] | None:
-    """The logarithm of the plain loop's time over that of `nn.LSTM`, and its errors on both sides.
-
-    The time of `nn.LSTM` is the same for all cores.
-    """
-    layer, plain = (comparison_with(case, rival) for rival in ("nn.LSTM", "plain"))
-    if layer is None or (plain is None and case["backend"] != "plain"):
-        return None
-    parts = [(1 / layer.ratio, 1 / layer.high, 1 / layer.low)]
-    if plain is not None:
-        parts.append((plain.ratio, plain.low, plain.high))
-    logs, lows, highs = np.log(np.transpose(parts))
-    return float(logs.sum()), math.hypot(*(logs - lows)), math.hypot(*(highs - logs))
 
 
 def refine_bounds() -> tuple[bool, str]:

@@ -58,6 +58,26 @@ def write_core_costs(costs: Path, parity: Path, table: Path) -> None:
     write_atomically(table, (markdown(heads, lines) + note).encode())
 
 
+def write_loop_speed(source: Path, table: Path) -> None:
+    """Write a line per pair of cores."""
+    rows = read_frame(source)
+    lines = [
+        (
+            *(f"`{row.core}`", f"`{row.than}`", f"{float(row.ratio):.2f}"),
+            *(f"[{float(row.low):.2f}, {float(row.high):.2f}]", row.pairs),
+        )
+        for row in rows.itertuples()
+    ]
+    shapes = ", ".join(f"({shape.replace('x', ', ')})" for shape in rows["shape"].unique())
+    note = (
+        "\nTime of a forward and a backward pass of the plain loop over that of another core, (T, "
+        f"B, inputs, units) = {shapes}: median of interleaved pairs, its 95 % interval, and their "
+        f"number. {_circumstances(rows)}; `rlgates bench loops`, commit {short_commits(rows)}.\n"
+    )
+    heads = "core", "over that of", "ratio", "interval", "pairs"
+    write_atomically(table, (markdown(heads, lines) + note).encode())
+
+
 def write_env_speed(source: Path, table: Path) -> None:
     """Write a line per environment, with a column per front end and number of environments."""
     rows = read_frame(source)

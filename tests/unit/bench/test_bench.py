@@ -18,6 +18,7 @@ from rlgates import make_core
 from rlgates.envs import ENVS, make_env_spec
 from rlgates.experiments.bench import cores as bench
 from rlgates.experiments.bench import growth as growth_bench
+from rlgates.experiments.bench import loops as loops_bench
 from rlgates.experiments.bench import pairs, rivals
 from rlgates.experiments.bench import ppo as ppo_bench
 from rlgates.experiments.bench.configs import BenchConfig
@@ -267,6 +268,10 @@ def test_threads_are_set_and_given_back() -> None:
         (["cores", "--pairs", "0"], "pairs must be at least 1, got 0"),
         (["cores", "--seconds", "0"], "seconds must be finite and above 0"),
         (["cores", "--others", "torchrl-pads"], "Did you mean 'torchrl-pad'"),
+        (["loops", "--cores", "lstm"], "cores are written core/than, got lstm."),
+        (["loops", "--cores", "lstm/gru/nru"], "cores are written core/than, got lstm/gru/nru."),
+        (["loops", "--cores", "lstm/grv"], "Did you mean 'gru'"),
+        (["loops", "--pairs", "0"], "pairs must be at least 1, got 0"),
         (["growth", "--rounds", "0"], "rounds must be at least 1"),
         (["growth", "--threads", "4096"], "threads must be at most"),
         (["ppo", "--envs", "cartpoles"], "Did you mean 'cartpole'"),
@@ -284,6 +289,27 @@ def test_what_is_wrong_is_said_before_work(
     assert main(["bench", words[0], "--results", str(tmp_path), *words[1:]]) == 2
     assert text in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_loops_are_timed_against_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(loops_bench, "TABLE_SHAPE", "4x2x3x5")
+    words = ["bench", "loops", "--results", str(tmp_path), "--pairs", "7", "--cores"]
+    assert main([*words, "nru/lstm:tied=True", "gru/lstm"]) == 0
+    assert main([*words, "gru/lstm"]) == 0
+    assert "nru / lstm:tied=True = " in capsys.readouterr().out
+    with (tmp_path / "loop_speed.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["core"], row["than"]) for row in rows] == [
+        ("nru", "lstm:tied=True"),
+        ("gru", "lstm"),
+    ]
+    for row in rows:
+        assert float(row["low"]) <= float(row["ratio"]) <= float(row["high"])
+        assert row["pairs"] == "7"
+        assert made_here(row)
+    assert "| `nru` | `lstm:tied=True` | " in (tmp_path / "loop_speed.md").read_text()
 
 
 def test_growth_stops_where_it_takes_too_long(

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
+from rlgates.experiments.bench.configs import LoopBenchConfig
 from rlgates.experiments.cli import main as cli
 from rlgates.experiments.report.claims import CLAIMS, Claim, Results
 from rlgates.experiments.report.claims.claim import (
@@ -495,14 +496,26 @@ def test_saturation_is_read_from_its_table(tmp_path: Path) -> None:
     assert Slopes({"sigmoid": (-1, 0)}).judge(Results(tmp_path / "none")).outcome == "open"
 
 
-def test_costs_are_those_that_were_timed() -> None:
-    results = Results(ROOT / "experiments" / "results")
-    assert Cost("nru", "janet", least=2.0).judge(results).outcome == "true"
+def test_costs_are_those_that_were_timed(tmp_path: Path) -> None:
+    row = {"core": "nru", "than": "janet", "ratio": "2.5", "low": "2.1", "high": "2.9"}
+    row |= {"commit": "1234567890", "load": "0.2"}
+    write_rows(tmp_path / "loop_speed.csv", [row], list(row))
+    results = Results(tmp_path)
+    found = Cost("nru", "janet", least=2.0).judge(results)
+    assert found.outcome == "true"
+    assert found.numbers == "nru / janet = 2.50 [2.10, 2.90]"
+    assert found.provenance == "`rlgates bench loops`, commit 1234567, load 0.2 before"
     assert Cost("nru", "janet", most=2.0).judge(results).outcome == "false"
-    assert Cost("dnc", "lstm", least=2.0).judge(results).outcome == "true", "it has no fast path"
-    unknown = Cost("lstm", "lstm", most=1.0).judge(Results(ROOT))
-    assert unknown.outcome == "open"
-    assert unknown.provenance == "`rlgates bench cores --cores lstm lstm`"
+    assert Cost("nru", "janet", most=2.6).judge(results).outcome == "open", "within the interval"
+    for folder in (tmp_path, tmp_path / "none"):
+        unknown = Cost("lstm", "gru", most=1.0).judge(Results(folder))
+        assert unknown.outcome == "open"
+        assert unknown.provenance == "`rlgates bench loops --cores lstm/gru`"
+
+
+def test_every_cost_of_a_claim_is_timed_by_default() -> None:
+    costs = {f"{test.core}/{test.than}" for test in ALL if isinstance(test, Cost)}
+    assert costs == set(LoopBenchConfig().cores)
 
 
 def test_the_page() -> None:
