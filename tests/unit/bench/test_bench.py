@@ -270,7 +270,7 @@ def test_threads_are_set_and_given_back() -> None:
         (["cores", "--others", "torchrl-pads"], "Did you mean 'torchrl-pad'"),
         (["loops", "--cores", "lstm"], "cores are written core/than, got lstm."),
         (["loops", "--cores", "lstm/gru/nru"], "cores are written core/than, got lstm/gru/nru."),
-        (["loops", "--cores", "lstm/grv"], "Did you mean 'gru'"),
+        (["loops", "--cores", "lstm/lstn"], "Did you mean 'lstm'"),
         (["loops", "--pairs", "0"], "pairs must be at least 1, got 0"),
         (["growth", "--rounds", "0"], "rounds must be at least 1"),
         (["growth", "--threads", "4096"], "threads must be at most"),
