@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from rlgates.cell import LinearCell, State, factory_kwargs, named_rows, widened
 from rlgates.errors import check_choice, check_number, check_size
 from rlgates.gates import Gate, GateLike, as_gate
-from rlgates.kernels import LinearStep
+from rlgates.kernels import CellSpec, LinearScan, LinearStep
 
 
 def positive(y: Tensor) -> Tensor:
     """g(y) = y + 1/2 for y >= 0, else sigmoid(y): positive and continuous."""
-    # lerp with weights 0 and 1 selects: on the CPU torch.where takes twice as long.
-    return torch.lerp(torch.sigmoid(y), y + 0.5, (y >= 0).to(y.dtype))
+    return torch.where(y >= 0, y + 0.5, torch.sigmoid(y))
 
 
+# In the order in which native code numbers them.
 CANDIDATES: dict[str, Callable[[Tensor], Tensor]] = {
     "g": positive,
     "linear": lambda u: u,
@@ -120,6 +120,13 @@ class Minimal(LinearCell):
         *pre, u = z.split(self._widths, dim=-1)
         f, i = self.gate(*pre)
         return LinearStep(f, i * CANDIDATES[self.candidate](u))
+
+    def recurrence(self) -> LinearScan:
+        gate = self.gate.key if isinstance(self.gate, Gate) else None
+        sizes = self.hidden_size, [*CANDIDATES].index(self.candidate)
+        cell = CellSpec("minimal", sizes, (self.weight, self.bias), gate)
+        is_ours = type(self).linear is Minimal.linear  # not that of a subclass
+        return LinearScan(self.linear, self.read, cell=cell if is_ours else None)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         return projected[:, : self.hidden_size]

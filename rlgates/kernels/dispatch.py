@@ -180,7 +180,19 @@ def _scan(
     return scan.run(call.spec, *_inputs(call), function, run_channels)
 
 
+def _cell_of(call: LayerCall) -> LayerCall | None:
+    """The cell that native code runs in place of a scan; None if there is none that it can."""
+    spec = call.spec.cell
+    if spec is None:
+        return None
+    cell = LayerCall(spec, *_inputs(call), (*call.tensors, *spec.weights))
+    reason = _call_unsupported_reason(cell) or _cpu_cell_unsupported_reason(cell)
+    return cell if reason is None else None
+
+
 def _cpu_scan(call: LayerCall) -> tuple[Tensor, Tensor]:
+    if (cell := _cell_of(call)) is not None:
+        return _cpu_cell(cell)
     if torch.compiler.is_compiling():
         return _scan(call, ops.scan, ops.channels)
     return _scan(
@@ -382,6 +394,9 @@ def _prepared(
     if torch.compiler.is_compiling():
         return None
     calls = [_call(request) for request in requests]
+    calls = [
+        (_cell_of(call) if isinstance(call.spec, LinearScan) else None) or call for call in calls
+    ]
     for call, request in zip(calls, requests, strict=True):
         native = request.backend in ("auto", "native") and type(call.spec) is CellSpec
         if not native or _call_unsupported_reason(call) or _cpu_cell_unsupported_reason(call):

@@ -247,6 +247,13 @@ def _indrnn(inputs: int, gate: GateKey, units: int, rectified: int) -> Shapes:
     return Shapes(output_size=units, parts=(units,), weights=weights, saved=(units,))
 
 
+def _minimal(inputs: int, gate: GateKey, units: int, candidate: int) -> Shapes:
+    # Without a gate, f and i are shares of the sigmoids of two maps.
+    width = units + (2 * units if gate == NO_GATE else gate_columns(gate, units))
+    weights = (width, inputs), (width,)
+    return Shapes(output_size=units, parts=(units,), weights=weights, saved=(width,))
+
+
 def _slstm(inputs: int, gate: GateKey, units: int) -> Shapes:
     # Without a gate, f is the sigmoid of one map.
     width = 3 * units + (units if gate == NO_GATE else gate_columns(gate, units))
@@ -300,6 +307,7 @@ CELLS = {
     "nru": NativeCell("nru", "Nru", _nru),
     "elman": NativeCell("elman", "Elman", _elman),
     "indrnn": NativeCell("elman", "IndRnn", _indrnn),
+    "minimal": NativeCell("minimal", "Minimal", _minimal),
     "slstm": NativeCell("slstm", "Slstm", _slstm),
     "feedforward": NativeCell("feedforward", "FeedForward", _feedforward),
     "lmu": NativeCell("lmu", "Lmu", _lmu),

@@ -96,6 +96,7 @@ class LinearScan(NamedTuple):
         channels: if the state is that of channels: what kernels read in place of `linear` and
             `before`, from what `before` reads, and the window after the last step.
         behind: in that case the outputs from the y of `Channels`.
+        cell: a cell that does the same; native code runs it instead.
     """
 
     linear: Callable[[Tensor], LinearStep]
@@ -105,6 +106,7 @@ class LinearScan(NamedTuple):
     before: Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]] | None = None
     channels: Callable[[Tensor, Tensor, Tensor | None], tuple[Channels, Tensor]] | None = None
     behind: Callable[[Tensor], Tensor] = lambda y: y
+    cell: CellSpec | None = None
 
 
 class MemorySteps(NamedTuple):

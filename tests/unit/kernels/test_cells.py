@@ -146,7 +146,7 @@ def test_native_code_of_another_version_is_left_out() -> None:
 
 
 def test_every_cell_is_tested() -> None:
-    others = ("dnc", "feedforward")  # which have tests of their own
+    others = ("dnc", "feedforward", "minimal")  # which have tests of their own
     assert set(layout.CELLS) == {*layout.STACKED_CELLS, *FUSED_OPTIONS, *others}
 
 

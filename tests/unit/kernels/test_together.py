@@ -142,7 +142,7 @@ def test_falls_back_to_one_core_after_the_other(change: str, joint: list[int]) -
     if change == "debug":
         cores[0].debug = True
     others: dict[str, tuple[str, dict[str, Any]]] = {
-        "a core without": ("mingru", {}),
+        "a core without": ("lru", {}),
         "layers": ("lstm", {"num_layers": 2}),
     }
     if change in others:
