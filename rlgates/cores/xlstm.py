@@ -131,7 +131,7 @@ class SLSTM(Cell):
         else:
             f = self._effective(i, of_gate)
             # What is forgotten altogether has no gradient, as in exp(-inf).
-            log_f = torch.where(f > 0, f.clamp(min=torch.finfo(f.dtype).tiny).log(), -torch.inf)
+            log_f = torch.where(f <= 0, -torch.inf, f.clamp(min=torch.finfo(f.dtype).tiny).log())
         # At the start of an episode m says nothing.
         log_f = torch.where(n == 0, -torch.inf, log_f + m)
         new_m = torch.maximum(log_f, i)

@@ -29,9 +29,9 @@ struct Slstm : CellDefaults {
     vec past, added, m, kept;  // kept: the logarithm of what is left, before m' is subtracted
     vec is_fresh;              // 1 where the episode begins: there m says nothing
     Weights(vec i, vec log_f, vec n, vec before) {
-      kept = before + log_f;
+      kept = n == 0.0f ? vec{} - __builtin_inff() : before + log_f;
       is_fresh = n == 0.0f ? vec{} + 1.0f : vec{};
-      m = n == 0.0f ? i : (kept > i ? kept : i);
+      m = kept > i ? kept : i;
       m = kept != kept || i != i ? kept + i : m;  // NaN, as in PyTorch
       past = n == 0.0f ? vec{} : decaying_exponential(kept - m);
       added = decaying_exponential(i - m);
