@@ -159,6 +159,17 @@ def check_against_loop(
         assert error < tolerance, f"{name}: {error:.1e}"
 
 
+def check_threads(core: Core, x: Tensor, state: Tensor, episode_starts: Tensor | None) -> None:
+    """Outputs do not depend on the number of threads, which the caller restores."""
+    values = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        values.append(run_with_gradients(core, x, state, episode_starts))
+    for other in values[1:]:
+        assert torch.equal(other["outputs"], values[0]["outputs"])
+        assert max(relative_errors(other, values[0]).values()) < 1e-5  # threads add up their rows
+
+
 def rounding_error(core: Core, x: Tensor, state: Tensor, episode_starts: Tensor | None) -> float:
     """The error of the plain loop in float32, large for steep gates and small normalized layers."""
     results = run_with_gradients(plain_reference(core, None), x, state, episode_starts)

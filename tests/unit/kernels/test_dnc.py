@@ -14,6 +14,7 @@ import pytest
 import torch
 from support.equivalence import (
     check_against_loop,
+    check_threads,
     plain_reference,
     random_sequence,
     run_in_pieces,
@@ -137,13 +138,7 @@ def test_pieces_equal_the_sequence(layer: Layer) -> None:
 def test_results_do_not_depend_on_threads(layer: Layer) -> None:
     core, sequence = problem(layer, 32, 12, 30)
     core.backend = "native"
-    values = []
-    for count in (1, 2):
-        torch.set_num_threads(count)
-        values.append(run_with_gradients(core, *sequence))
-    assert torch.equal(values[0]["outputs"], values[1]["outputs"])
-    for key, expected in values[0].items():  # each thread adds up its rows
-        assert (values[1][key] - expected).abs().max() < 1e-4 * expected.abs().max().clamp(min=1)
+    check_threads(core, *sequence)
 
 
 @pytest.mark.parametrize("slots", [1, 15, 16, 17, 40, 100])

@@ -6,8 +6,8 @@ import pytest
 import torch
 from support.equivalence import (
     check_against_loop,
+    check_threads,
     random_sequence,
-    relative_errors,
     run_with_gradients,
     seeded_core,
 )
@@ -30,13 +30,7 @@ def test_equals_the_loop() -> None:
 def test_results_do_not_depend_on_threads() -> None:
     core = seeded_core("none", 64)
     x, state, _ = random_sequence(core, 33, 70)
-    values = []
-    for count in (1, 2, 3):
-        torch.set_num_threads(count)
-        values.append(run_with_gradients(core, x, state, None))
-    for other in values[1:]:
-        assert torch.equal(other["outputs"], values[0]["outputs"])
-        assert max(relative_errors(other, values[0]).values()) < 1e-5  # threads add up their rows
+    check_threads(core, x, state, None)
 
 
 def test_nan_stays_in_its_step() -> None:
