@@ -63,7 +63,7 @@ sanitize: $(ready)  ## test the native code under sanitizers; needs g++
 	  ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=. \
 	  $(bin)/pytest -c ../../pyproject.toml --rootdir ../.. -p no:cacheprovider --capture sys \
 	  --log-file cases.log --log-file-level DEBUG --random-cases $(CASES) \
-	  ../../tests/unit/kernels/test_{cells,layers,dnc,scan,channels,memories,memory,extremes,grid,heads}.py ../../tests/unit/cores/test_random_shapes.py
+	  ../../tests/unit/kernels/test_{cells,layers,minimal,dnc,scan,channels,memories,memory,extremes,grid,heads}.py ../../tests/unit/cores/test_random_shapes.py
 
 lint: $(ready)  ## check style, types and imports between the folders
 	$(bin)/ruff check
