@@ -1,8 +1,9 @@
 """The memory benchmark: which memory scores what over all games, and what it costs.
 
-Not every memory has run in every game. A ranking is of the memories that have all of its games on
-some seed, and of the seeds that have all: the first is that with the most cells, memories times
-games, the second that with the most games of those that `FEWEST` memories have.
+Each level of the games has rankings of its own, and the figure is of the first level. Not every
+memory has run in every game. A ranking is of the memories that have all of its games on some seed,
+and of the seeds that have all: the first is that with the most cells, memories times games, the
+second that with the most games of those that `FEWEST` memories have.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from rlgates.experiments.report.studies.paired import THRESHOLDS, label_profile,
 from rlgates.experiments.report.studies.returns import read_return_curves, return_share
 from rlgates.experiments.runs.text import steps_text, time_text
 from rlgates.experiments.studies import STUDIES
-from rlgates.experiments.studies.popgym import PUBLISHED
+from rlgates.experiments.studies.popgym import LEVELS, PUBLISHED
 
 SHARE = "return, as a share of the game's range"
 BASE = "lstm"
@@ -149,6 +150,12 @@ def rankings(rows: pd.DataFrame, costs: pd.DataFrame) -> list[Ranking]:
     return result
 
 
+def levels(rows: pd.DataFrame) -> list[pd.DataFrame]:
+    """The rows of each level of the games, in this order; games without levels are one."""
+    level = rows["title"].str.rpartition(", ")[2]
+    return [part for _, part in rows.groupby(level.where(level.isin(LEVELS), ""), sort=False)]
+
+
 def read_costs(results: Path, name: str) -> pd.DataFrame:
     """The runs of a study that were made to be timed, one after another."""
     rows = read_frame(results / f"{name}_costs.csv")
@@ -214,7 +221,8 @@ def _estimate(games: Iterable[Floats]) -> Estimate:
 
 
 def benchmark_tables(results: Path, name: str, rows: pd.DataFrame) -> str:
-    """Format the memories over all games, each game alone, and published figures beside ours.
+    """Format the memories over the games of each level, each game alone, and published figures
+    beside ours.
 
     Args:
         results: the folder, which may have `<name>_costs.csv`.
@@ -222,8 +230,9 @@ def benchmark_tables(results: Path, name: str, rows: pd.DataFrame) -> str:
         rows: its runs.
     """
     rows, costs = _in_order(name, rows), read_costs(results, name)
-    ranked = [_overall(ranking, rows, costs) for ranking in rankings(rows, costs)]
-    return "\n".join((*ranked, _by_game(rows), *_published(rows)))
+    parts = levels(rows)
+    ranked = [_overall(one, part, costs) for part in parts for one in rankings(part, costs)]
+    return "\n".join((*ranked, *map(_by_game, parts), *_published(rows)))
 
 
 def _overall(ranking: Ranking, rows: pd.DataFrame, costs: pd.DataFrame) -> str:
@@ -380,7 +389,7 @@ def draw_benchmark(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
     Returns:
         the files written; none with fewer than two memories to compare, or without curves.
     """
-    rows = _in_order(name, rows)
+    rows, *_ = levels(_in_order(name, rows))
     titles, memories = rankings(rows, read_costs(results, name))[0]
     curves = _curves_of(rows, results / f"{name}_curves.csv")
     if len(memories) < 2 or not curves:

@@ -16,6 +16,7 @@ from rlgates.experiments.report.studies.benchmark import (
     _in_order,
     benchmark_tables,
     draw_benchmark,
+    levels,
     rankings,
     read_costs,
 )
@@ -128,6 +129,23 @@ def test_games_with_more_seeds_are_ranked_first(tmp_path: Path, rows: pd.DataFra
         "none": 1,
         "lmu": 1,
     }
+
+
+def test_each_level_has_tables_of_its_own(tmp_path: Path, rows: pd.DataFrame) -> None:
+    easy = rows["title"] == "RepeatFirst, easy"
+    rows.loc[easy, "title"] = "RepeatFirst, medium"
+    text = benchmark_tables(tmp_path, "popgym", rows)
+    lines = [line for line in text.splitlines() if line.startswith("| memory")]
+    assert [line.split(" | ")[1:] for line in lines[2:]] == [
+        ["Stateless Cart-Pole, easy |"],
+        ["Repeat First, medium |"],
+    ]
+    assert text.index("1 game (Stateless Cart-Pole, easy)") < text.index("(Repeat First, medium)")
+    write_curves(tmp_path, rows)
+    assert draw_benchmark(tmp_path, "popgym", rows) == [tmp_path / "popgym.png"]
+    # Titles without a level, as those of a study of a user's own, are one part.
+    rows["title"] = rows["title"].str.replace(", ", " at level ")
+    assert len(levels(rows)) == 1
 
 
 def test_times_are_of_the_runs_that_were_made_for_them(tmp_path: Path, rows: pd.DataFrame) -> None:
