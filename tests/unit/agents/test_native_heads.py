@@ -51,7 +51,8 @@ CORES = {
     "um_lstm": True,
     "nru": True,
     "none": True,
-    "mingru": False,
+    "mingru": True,
+    "lru": False,
     "transformer": False,
 }
 """Whether cores and heads run in one call."""
