@@ -55,7 +55,7 @@ class BenchConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LoopBenchConfig:
-    """Time the plain loops of cores of 64 units against each other, as papers time theirs."""
+    """Time the plain loops of cores of 64 units against each other, in one CPU thread."""
 
     cores: tuple[str, ...] = (
         "f_lstm/lstm:tied=True",
@@ -68,8 +68,6 @@ class LoopBenchConfig:
     """Timed pairs of a run of each; the median of their ratios counts."""
     seconds: float = 60.0
     """Time limit of a pair of cores: fewer runs are made."""
-    threads: int = 1
-    """Number of CPU threads."""
     results: str = "experiments/results"
     """Folder of `loop_speed.csv` and its table; pairs that are not timed stay."""
     quick: bool = False

@@ -9,7 +9,7 @@ from pathlib import Path
 from rlgates import make_core
 from rlgates.errors import check_number, check_size
 from rlgates.experiments.bench.configs import LoopBenchConfig
-from rlgates.experiments.bench.pairs import Run, check_threads, compare, row_circumstances
+from rlgates.experiments.bench.pairs import Run, compare, row_circumstances
 from rlgates.experiments.bench.rivals import Shape, core_run
 from rlgates.experiments.configs.base import parse_core
 from rlgates.experiments.configs.devices import threads_set
@@ -17,6 +17,8 @@ from rlgates.experiments.report.outputs import OUTPUTS, redraw_output
 from rlgates.experiments.report.timings.core_speed import TABLE_SHAPE
 from rlgates.experiments.runs.files import read_table, write_table
 from rlgates.experiments.runs.locks import locked
+
+THREADS = 1  # as the claims of costs say
 
 
 def bench_loops(config: LoopBenchConfig) -> Path:
@@ -29,7 +31,6 @@ def bench_loops(config: LoopBenchConfig) -> Path:
         config = replace(config, pairs=min(config.pairs, 5), results="runs/quick")
     check_size("pairs", config.pairs)
     check_number("seconds", config.seconds, above=0)
-    check_threads([config.threads])
     compared = [tuple(pair.split("/")) for pair in config.cores]
     for pair in compared:
         if len(pair) != 2:
@@ -40,7 +41,7 @@ def bench_loops(config: LoopBenchConfig) -> Path:
     read_table(path)  # if it is damaged, nothing is timed
     load = os.getloadavg()[0]
     for core, than in compared:
-        with threads_set(config.threads):
+        with threads_set(THREADS):
             found = compare(_loop(core), _loop(than), config.pairs, config.seconds)
         # The inverses: how much longer the core takes.
         ratio, low, high = 1 / found.ratio, 1 / found.high, 1 / found.low
@@ -54,7 +55,7 @@ def bench_loops(config: LoopBenchConfig) -> Path:
             "than_milliseconds": str(found.rival_ms),
             "pairs": str(found.pairs),
             "shape": TABLE_SHAPE,
-            **row_circumstances(config.threads, load),
+            **row_circumstances(THREADS, load),
         }
         print(f"{core} / {than} = {ratio:.3f} [{low:.3f}, {high:.3f}]", flush=True)
         with locked(path.parent):

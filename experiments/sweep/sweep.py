@@ -231,8 +231,7 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[JobResult]:
     conditions = study_conditions(name, study, sweep)
     file, folder = file_name(name, sweep.tier), Path(sweep.folder, file_name(name, sweep.tier))
     threads = max(row.config.threads for row in conditions)
-    runs = sum(len(row.seeds) for row in conditions)
-    parallel = runs if sweep.jobs is None else sweep.jobs
+    parallel = sum(len(row.seeds) for row in conditions) if sweep.jobs is None else sweep.jobs
     backend = Backend(sweep.backend, parallel, sweep.backend_options, folder)
     if backend.uses_this_machine:  # the runs share its processors
         cpus = available_cpus()
@@ -245,9 +244,9 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[JobResult]:
     check_folder("folder", folder)
     tier = "" if sweep.tier == "laptop" else f" --tier {sweep.tier}"
     results = StudyResults(results_folder, file, f"rlgates sweep {argument}{tier}", study.chart)
-    others = study_conditions(name, study, replace(sweep, tasks=(), cores=()))
-    others = [row._replace(seeds=row.seeds[:1]) for row in others]
-    results.check([*_jobs(others, max_threads=1), *jobs])
+    all_conditions = study_conditions(name, study, replace(sweep, tasks=(), cores=()))
+    one_run_each = [row._replace(seeds=row.seeds[:1]) for row in all_conditions]
+    results.check([*_jobs(one_run_each, max_threads=1), *jobs])
     missing = [job for job in jobs if not results.has(job)]
     if len(missing) < len(jobs):
         print(f"{len(jobs) - len(missing)} of {len(jobs)} runs are in {results.table}", flush=True)

@@ -92,7 +92,8 @@ class Minimal(LinearCell):
         if not isinstance(gate, Normalized):
             gate = as_gate(gate, hidden_size, tied=True)
         self.gate: Gate | Normalized = gate
-        self._is_ours = type(self).linear is Minimal.linear  # not that of a subclass
+        # Native code knows nothing of the map of a subclass.
+        self._overrides_linear = type(self).linear is not Minimal.linear
         self.maps = {**gate.maps, "u": hidden_size}
         self._widths = list(self.maps.values())
         self.state_shapes = {"h": (hidden_size,)}
@@ -126,7 +127,7 @@ class Minimal(LinearCell):
         gate = self.gate.key if isinstance(self.gate, Gate) else None
         sizes = self.hidden_size, [*CANDIDATES].index(self.candidate)
         cell = CellSpec("minimal", sizes, (self.weight, self.bias), gate)
-        return LinearScan(self.linear, self.read, cell=cell if self._is_ours else None)
+        return LinearScan(self.linear, self.read, cell=None if self._overrides_linear else cell)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         return projected[:, : self.hidden_size]

@@ -180,18 +180,24 @@ def _scan(
     return scan.run(call.spec, *_inputs(call), function, run_channels)
 
 
-def _cell_of(call: LayerCall) -> LayerCall | None:
-    """The cell that native code runs in place of a scan; None if there is none that it can."""
-    spec = call.spec.cell
-    if spec is None:
-        return None
-    cell = LayerCall(spec, *_inputs(call), (*call.tensors, *spec.weights))
-    reason = _call_unsupported_reason(cell) or _cpu_cell_unsupported_reason(cell)
-    return cell if reason is None else None
+def _as_cell(call: LayerCall) -> LayerCall:
+    """The call of the cell that native code runs in place of a scan; the same call without one."""
+    if not isinstance(call.spec, LinearScan) or call.spec.cell is None:
+        return call
+    cell = call.spec.cell
+    return LayerCall(cell, *_inputs(call), (*call.tensors, *cell.weights))
+
+
+def _is_native_cell(call: LayerCall) -> bool:
+    """Whether it is of a cell that native code can run."""
+    if not isinstance(call.spec, CellSpec):
+        return False
+    return not (_call_unsupported_reason(call) or _cpu_cell_unsupported_reason(call))
 
 
 def _cpu_scan(call: LayerCall) -> tuple[Tensor, Tensor]:
-    if (cell := _cell_of(call)) is not None:
+    cell = _as_cell(call)
+    if _is_native_cell(cell):
         return _cpu_cell(cell)
     if torch.compiler.is_compiling():
         return _scan(call, ops.scan, ops.channels)
@@ -393,13 +399,9 @@ def _prepared(
     """One or two layers for native code, and how many threads run each; None if it cannot."""
     if torch.compiler.is_compiling():
         return None
-    calls = [_call(request) for request in requests]
-    calls = [
-        (_cell_of(call) if isinstance(call.spec, LinearScan) else None) or call for call in calls
-    ]
+    calls = [_as_cell(_call(request)) for request in requests]
     for call, request in zip(calls, requests, strict=True):
-        native = request.backend in ("auto", "native") and type(call.spec) is CellSpec
-        if not native or _call_unsupported_reason(call) or _cpu_cell_unsupported_reason(call):
+        if request.backend not in ("auto", "native") or not _is_native_cell(call):
             return None
     threads, (steps, batch_size, _) = abi.num_threads(), requests[0].x.shape
     if len(calls) > 1 and (steps == 1 or batch_size < threads):

@@ -532,7 +532,7 @@ def _draw_costs(
     """The mean return at the end against a cost, with names, or the places in the ranking."""
     places = {one.core: str(place) for place, one in enumerate(_ranked(memories), 1)}
     values = [one.share.value for one in memories]
-    gap = 0.05 * ((max(values) - min(values)) or 1.0)  # one value, where one memory has run
+    gap = 0.05 * ((max(values) - min(values)) or 1.0)  # 1.0 where all end alike
     named = [(one, cost) for one, cost in zip(memories, costs, strict=True) if one.core in shown]
     for one, cost in zip(memories, costs, strict=True):
         (color, _, marker), front = _look(one, shown), 2 if one.core in shown else 1

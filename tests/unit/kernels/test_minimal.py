@@ -143,7 +143,7 @@ def test_a_compiled_core_keeps_the_kernel() -> None:
         assert torch.equal(result, expected[key]), key
 
 
-def test_it_runs_beside_another_core(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_runs_beside_another_core() -> None:
     cores = [seeded_core("mingru", 6), seeded_core("lstm", 6)]
     x, _, starts = random_sequence(cores[0], 3, 7)
     states = [core.initial_state(3) for core in cores]
