@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from rlgates.envs.engine.arrays import Array, look_up, namespace
+from rlgates.envs.engine.arrays import Array, fill, look_up, namespace
 from rlgates.envs.engine.grid import (
     DOOR,
     EAST,
@@ -164,7 +164,7 @@ class KeyToDoor(PhasedEnvSpec):
         cell, state = parameters["key_cell"], super().initial_state(parameters)
         xp, tables = namespace(cell), self._tables.on_device_of(cell)
         rows = xp.arange(cell.shape[0], device=cell.device)
-        state["gone_until"][rows, self._atlas.tiles["k"].start + cell] = -1
+        fill(state["gone_until"], (rows, self._atlas.tiles["k"].start + cell), -1)
         for letter in "id":
             state["gone_until"][:, self._atlas.tiles[letter]] = -1
         state["pays"][:, self._atlas.tiles["d"]] = self.choice_reward

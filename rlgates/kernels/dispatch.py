@@ -21,6 +21,7 @@ from rlgates.kernels.cpu import memories as cpu_memories
 from rlgates.kernels.cpu import scan as cpu_scan
 from rlgates.kernels.cpu.heads import Heads, LossSettings, Taken
 from rlgates.kernels.spec import AllSteps, CellSpec, Layer, LinearScan, Memories
+from rlgates.kernels.triton import grid_op as triton_grid
 from rlgates.kernels.triton import op as triton
 
 BACKENDS = ("auto", "plain", "native", "scan", "triton")
@@ -423,6 +424,11 @@ def grid_features(x: Tensor, *weights: Tensor) -> Tensor | None:
     """The features of `rlgates.kernels.cpu.grid.run`; None where torch has to compute them."""
     if x.requires_grad or _is_exporting():
         return None
+    if x.is_cuda:
+        if not triton_grid.supports(x, *weights):
+            return None
+        transformed = not torch.compiler.is_compiling() and _transformed_reason((x, *weights))
+        return None if transformed else triton_grid.run(x, *weights)
     if torch.compiler.is_compiling():
         is_native = all(tensor.is_cpu and tensor.dtype is torch.float32 for tensor in (x, *weights))
         is_native = is_native and abi.built() and not torch.is_autocast_enabled("cpu")

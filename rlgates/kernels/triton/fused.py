@@ -1,13 +1,18 @@
-"""Fused persistent kernels in Triton: one launch runs a gated layer over all steps in registers.
+"""Fused kernels in Triton: the gates are computed on the products of a step in registers.
 
-A program owns some rows of the batch for all steps, so that programs never wait for each other. It
-reads the recurrent weights again at each step, from the L2 cache, in tiles that are loaded ahead;
-the steps of `rlgates.kernels.triton.step` run on the sums of the products, in registers. Products
-are transposed, weight times state: tensor cores want many rows on the left, and the weights have
-more than the batch of a program.
+In the persistent ones, `forward_fused` and `backward_fused`, a program owns some rows of the batch
+for all steps, so that programs never wait for each other. It reads the recurrent weights again at
+each step, from the L2 cache, in tiles that are loaded ahead; the steps of
+`rlgates.kernels.triton.step` run on the sums of the products, in registers. Products are
+transposed, weight times state: tensor cores want many rows on the left, and the weights have more
+than the batch of a program.
 
 Threads read what other threads of their program wrote one step before, behind a barrier. Within a
 step nothing is read that is written, so that the loop over tiles may be pipelined.
+
+`forward_step` and `backward_step` are a launch for each step: a program has a tile of the batch and
+of the units. The weights are read once for a larger part of the batch, and wide layers are spread
+over the device.
 """
 
 # mypy: ignore-errors
@@ -18,7 +23,7 @@ import triton
 import triton.language as tl
 
 from rlgates.kernels.triton.persistent import INTERPRETED
-from rlgates.kernels.triton.step import advance, retreat
+from rlgates.kernels.triton.step import advance, load_product, retreat
 
 
 @triton.jit
@@ -163,8 +168,9 @@ def backward_fused(
         total = tl.zeros((BLOCK_INNER, BLOCK_BATCH), tl.float32)
         for first in tl.range(0, UNITS, BLOCK_UNITS):
             unit = first + tl.arange(0, BLOCK_UNITS)
+            d_h = load_product(d_product, t, row, unit[None, :], batch_size, UNITS)
             d_r, d_x, d_f, d_mi, d_mf, d_u, d_o = retreat(
-                gates, cells, extra, d_outputs, d_product, d_state, d_gates, d_recurrent,
+                d_h, gates, cells, extra, d_outputs, d_state, d_gates, d_recurrent,
                 episode_starts, initial_cell, d_initial_h, d_initial_cell, batch_size, steps,
                 beta, t, row, unit[None, :], UNITS, WIDTH, X, F, U, CELL, ACTIVATION, AUXILIARY,
                 CHUNK, HAS_STARTS, HAS_INITIAL,
@@ -186,3 +192,144 @@ def backward_fused(
         result += row.to(tl.int64) * UNITS + inner[None, :]
         tl.store(result, tl.trans(total), mask=(row < batch_size) & (inner[None, :] < UNITS))
         tl.debug_barrier()
+
+
+@triton.jit
+def add_rows(total, value, weight, mask, PRECISION: tl.constexpr):
+    """total + value weight, with a tile of the weight at the pointers `weight`."""
+    right = tl.load(weight, mask=mask, other=0.0)
+    if INTERPRETED:
+        value = value.to(tl.float32)
+        right = right.to(tl.float32)
+    return tl.dot(value, right, total, input_precision=PRECISION)
+
+
+@triton.jit(do_not_specialize=["batch_size", "steps", "t"])
+def forward_step(
+    projected,
+    bias,
+    cells,
+    h_prev,
+    outputs,
+    gates,
+    extra,
+    episode_starts,
+    initial_h,
+    initial_cell,
+    weight,
+    batch_size,
+    steps,
+    beta,
+    t,
+    UNITS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    X: tl.constexpr,
+    F: tl.constexpr,
+    U: tl.constexpr,
+    CELL: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    AUXILIARY: tl.constexpr,
+    CHUNK: tl.constexpr,
+    HAS_STARTS: tl.constexpr,
+    HAS_INITIAL: tl.constexpr,
+    SAVE: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_BATCH: tl.constexpr,
+    BLOCK_UNITS: tl.constexpr,
+    BLOCK_INNER: tl.constexpr,
+):
+    """Step t, as `step.forward`, of a tile of rows and units; weight (WIDTH, UNITS)."""
+    row = (tl.program_id(0) * BLOCK_BATCH + tl.arange(0, BLOCK_BATCH))[:, None]
+    unit = (tl.program_id(1) * BLOCK_UNITS + tl.arange(0, BLOCK_UNITS))[None, :]
+    left = h_prev + (t if SAVE else t % 2) * (batch_size.to(tl.int64) * UNITS)
+    left += row.to(tl.int64) * UNITS
+    zero = tl.zeros((BLOCK_BATCH, BLOCK_UNITS), tl.float32)
+    r = zero
+    x = zero
+    f = zero
+    mi = zero
+    mf = zero
+    u = zero
+    o = zero
+    for first in tl.range(0, UNITS, BLOCK_INNER):
+        inner = first + tl.arange(0, BLOCK_INNER)
+        within = inner < UNITS
+        h = tl.load(left + inner[None, :], mask=(row < batch_size) & within[None, :], other=0.0)
+        w = weight + unit * UNITS + inner[:, None]
+        mask = (unit < UNITS) & within[:, None]
+        if CELL == "gru_after":
+            r = add_rows(r, h, w, mask, PRECISION)
+        if AUXILIARY != "tied":
+            x = add_rows(x, h, w + X * UNITS, mask, PRECISION)
+        f = add_rows(f, h, w + F * UNITS, mask, PRECISION)
+        if AUXILIARY == "master":
+            mi = add_rows(mi, h, w + (F + UNITS) * UNITS, mask, PRECISION)
+            mf = add_rows(mf, h, w + (F + 2 * UNITS) * UNITS, mask, PRECISION)
+        u = add_rows(u, h, w + U * UNITS, mask, PRECISION)
+        if CELL == "lstm":
+            o = add_rows(o, h, w + (U + UNITS) * UNITS, mask, PRECISION)
+    advance(
+        r, x, f, mi, mf, u, o, projected, bias, cells, h_prev, outputs, gates, extra,
+        episode_starts, initial_h, initial_cell, batch_size, steps, beta, t, row, unit,
+        UNITS, WIDTH, X, F, U, CELL, ACTIVATION, AUXILIARY, CHUNK,
+        HAS_STARTS, HAS_INITIAL, SAVE,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["batch_size", "steps", "t"])
+def backward_step(
+    gates,
+    cells,
+    extra,
+    d_outputs,
+    d_product,
+    d_state,
+    d_gates,
+    d_recurrent,
+    episode_starts,
+    initial_cell,
+    d_initial_h,
+    d_initial_cell,
+    weight,
+    batch_size,
+    steps,
+    beta,
+    t,
+    UNITS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    X: tl.constexpr,
+    F: tl.constexpr,
+    U: tl.constexpr,
+    CELL: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    AUXILIARY: tl.constexpr,
+    CHUNK: tl.constexpr,
+    HAS_STARTS: tl.constexpr,
+    HAS_INITIAL: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_BATCH: tl.constexpr,
+    BLOCK_UNITS: tl.constexpr,
+    BLOCK_INNER: tl.constexpr,
+):
+    """Step t backward, as `step.backward`, of BLOCK_BATCH rows and BLOCK_UNITS units.
+
+    It begins with the product of step t + 1, in place of `d_product`, which has the gradient of the
+    final h alone; weight (UNITS, WIDTH) is transposed.
+    """
+    row = (tl.program_id(0) * BLOCK_BATCH + tl.arange(0, BLOCK_BATCH))[:, None]
+    unit = (tl.program_id(1) * BLOCK_UNITS + tl.arange(0, BLOCK_UNITS))[None, :]
+    left = d_recurrent + (t + 1) * (batch_size.to(tl.int64) * WIDTH) + row.to(tl.int64) * WIDTH
+    d_h = tl.zeros((BLOCK_BATCH, BLOCK_UNITS), tl.float32)
+    for first in tl.range(0, tl.where(t == steps - 1, 0, WIDTH), BLOCK_INNER):
+        inner = first + tl.arange(0, BLOCK_INNER)
+        within = inner < WIDTH
+        d = tl.load(left + inner[None, :], mask=(row < batch_size) & within[None, :], other=0.0)
+        w = weight + unit * WIDTH + inner[:, None]
+        d_h = add_rows(d_h, d, w, (unit < UNITS) & within[:, None], PRECISION)
+    if t == steps - 1:
+        d_h = load_product(d_product, t, row, unit, batch_size, UNITS)
+    retreat(
+        d_h, gates, cells, extra, d_outputs, d_state, d_gates, d_recurrent, episode_starts,
+        initial_cell, d_initial_h, d_initial_cell, batch_size, steps, beta, t, row, unit,
+        UNITS, WIDTH, X, F, U, CELL, ACTIVATION, AUXILIARY, CHUNK, HAS_STARTS, HAS_INITIAL,
+    )  # fmt: skip

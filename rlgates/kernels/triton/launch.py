@@ -24,10 +24,14 @@ MAX_FUSED_UNITS, MAX_FUSED_UNITS_ELSE = 256, 128
 # The largest recurrent weights for a persistent kernel, which reads them again at each step: about
 # the shared memory of a multiprocessor. Products of larger ones are spread over the device.
 MAX_PERSISTENT_BYTES = 2**18
+# Rows and units of a program of a fused step, the largest first. Backward, gradients of tiles that
+# suit larger batches do not fit into registers.
+STEP_TILES = ((128, 64), (64, 32), (32, 32), (16, 32), (16, 16))
+MAX_FUSED_STEP_BATCH = 256
 
 
-Mode = Literal["fused", "persistent", "steps"]
-"""One launch for all steps, or several for each."""
+Mode = Literal["fused", "persistent", "fused_steps", "steps"]
+"""One launch for all steps, one for each, or several for each."""
 
 INTERPRETED = bool(persistent.INTERPRETED.value)
 
@@ -127,20 +131,26 @@ def multiply(left: Tensor, right: Tensor, result: Tensor | None = None) -> Tenso
     return torch.mm(left.float(), right.float(), out=result)
 
 
-def launch_mode(problem: GatedProblem, fits: bool) -> Mode:
+def launch_mode(problem: GatedProblem, fits: bool, backward: bool) -> Mode:
     """How to run the steps of a layer, if there is a `fused_tile` that fits or none.
 
     A fused kernel has no second product, and not all units of a row at once. From Python, launches
-    for each step take many times as long as the work of most layers.
+    for each step take many times as long as the work of most layers. Without tensor cores, products
+    of cuBLAS are faster than those in a fused kernel.
     """
     most = MAX_FUSED_UNITS
     if is_recording() or problem.precision == "ieee":
         most = min(most, MAX_FUSED_UNITS_ELSE)
-    tiled = fits and problem.cell != "gru_before" and problem.activation != "cumax"
-    if tiled and problem.units <= most:
+    fusible = problem.cell != "gru_before" and problem.activation != "cumax"
+    if fits and fusible and problem.units <= most:
         return "fused"
     size = problem.width * problem.units * problem.operand_dtype.itemsize
-    return "persistent" if size <= MAX_PERSISTENT_BYTES else "steps"
+    if size <= MAX_PERSISTENT_BYTES:
+        return "persistent"
+    if not fusible or problem.precision == "ieee":
+        return "steps"
+    too_large = backward and problem.batch_size > MAX_FUSED_STEP_BATCH
+    return "steps" if too_large else "fused_steps"
 
 
 def fused_tile(
@@ -160,7 +170,7 @@ def fused_tile(
         # At least two blocks, since a single one would not be loaded ahead.
         inner, warps = max(16, min(units // 2, 128 // problem.operand_dtype.itemsize)), 8
         tiles = ((128, 3), (64, 3), (32, 3), (16, 3))
-    processors, memory = _processor(device)
+    processors, memory = processor(device)
     for block, stages in tiles:
         block = min(block, units)
         # Gradients that wait for their products, or states.
@@ -180,8 +190,35 @@ def fused_tile(
     return None
 
 
+def step_tile(problem: GatedProblem, backward: bool, device: torch.device) -> dict[str, int]:
+    """The tile of a fused kernel for single steps, its warps, and the tiles loaded ahead.
+
+    The largest for which most processors have a program: it reads least. Programs of the smallest
+    load their weights at once.
+    """
+    processors, memory = processor(device)
+    units = max(16, triton.next_power_of_2(problem.units))
+    size, maps = problem.operand_dtype.itemsize, problem.width // problem.units
+    for rows, columns in STEP_TILES:
+        columns = min(columns, units)
+        programs = triton.cdiv(problem.batch_size, rows) * triton.cdiv(problem.units, columns)
+        if 4 * programs >= 3 * processors:
+            break
+    small = rows <= 32
+    inner = min(512 // size, units) if small else 128 // size
+    of_stage = inner * size * (rows + columns * (1 if backward else maps))
+    stages = (3 if backward else 1) if small else 4
+    return {
+        "BLOCK_BATCH": rows,
+        "BLOCK_UNITS": columns,
+        "BLOCK_INNER": inner,
+        "num_warps": 8 if rows * columns >= 4096 else 4,
+        "num_stages": max(1, min(stages, memory // of_stage)),
+    }
+
+
 @cache
-def _processor(device: torch.device) -> tuple[int, int]:
+def processor(device: torch.device) -> tuple[int, int]:
     """The number of multiprocessors, and the shared memory of each in bytes."""
     if device.type != "cuda":  # the interpreter
         return 132, 227 * 2**10
@@ -189,14 +226,23 @@ def _processor(device: torch.device) -> tuple[int, int]:
     return properties.multi_processor_count, properties.shared_memory_per_block_optin
 
 
+def _choice(
+    problem: GatedProblem, backward: bool, device: torch.device
+) -> tuple[Mode, dict[str, int] | None]:
+    """How to run the steps, and the tile of a fused kernel."""
+    tile = fused_tile(problem, backward, device)
+    mode = launch_mode(problem, tile is not None, backward)
+    return mode, step_tile(problem, backward, device) if mode == "fused_steps" else tile
+
+
 def _settings(
     problem: GatedProblem,
     mode: Mode,
-    fused: dict[str, int] | None,
+    tile: dict[str, int] | None,
     inputs: Inputs,
     episode_starts: Tensor | None,
 ) -> dict[str, Any]:
-    """The constants of the kernels: the layer, the tile (`fused` in that mode), and warps."""
+    """The constants of the kernels: the layer, the tile (that of a fused one), and warps."""
     settings = {
         "UNITS": problem.units,
         "WIDTH": problem.width,
@@ -212,8 +258,8 @@ def _settings(
     ieee = problem.precision == "ieee"
     if mode != "steps":
         settings["PRECISION"] = "ieee" if ieee else "tf32"  # only float32 has a choice
-    if mode == "fused":
-        return settings | (fused or {})
+    if mode in ("fused", "fused_steps"):
+        return settings | (tile or {})
     all_units = triton.next_power_of_2(problem.units)
     units = max(16, all_units)
     if problem.activation != "cumax" and mode == "steps":
@@ -234,11 +280,35 @@ def _settings(
 
 
 def _grid(problem: GatedProblem, mode: Mode, settings: dict[str, Any]) -> tuple[int, ...]:
-    if mode != "steps":
+    if mode in ("fused", "persistent"):
         return (triton.cdiv(problem.batch_size, settings["BLOCK_BATCH"]),)
-    return (
-        triton.cdiv(problem.batch_size, settings["BLOCK_ROWS"]),
-        triton.cdiv(problem.units, settings["BLOCK_UNITS"]),
+    rows = settings["BLOCK_BATCH" if mode == "fused_steps" else "BLOCK_ROWS"]
+    units = triton.cdiv(problem.units, settings["BLOCK_UNITS"])
+    return triton.cdiv(problem.batch_size, rows), units
+
+
+def _begin(
+    problem: GatedProblem,
+    inputs: Inputs,
+    h_prev: Tensor,
+    cells: Tensor,
+    episode_starts: Tensor | None,
+) -> None:
+    """Write what the first step reads into `h_prev` and `cells`."""
+    cell = inputs.h if inputs.c is None else inputs.c
+    units = min(256, triton.next_power_of_2(problem.units))
+    rows = 1024 // units
+    step.begin[triton.cdiv(problem.batch_size, rows), triton.cdiv(problem.units, units)](
+        *(inputs.h, cell, h_prev, cells),
+        h_prev if episode_starts is None else episode_starts,
+        h_prev if inputs.initial_h is None else inputs.initial_h,
+        *(problem.batch_size, inputs.h.stride(0), cell.stride(0)),
+        UNITS=problem.units,
+        HAS_STARTS=episode_starts is not None,
+        HAS_INITIAL=episode_starts is not None and inputs.initial_h is not None,
+        BLOCK_ROWS=rows,
+        BLOCK_UNITS=units,
+        enable_fp_fusion=True,  # the default, but Triton 3.9 warns where it is not set
     )
 
 
@@ -249,7 +319,7 @@ def forward(
 
     Args:
         problem: what to run.
-        inputs: all contiguous; they are not changed.
+        inputs: contiguous, but for the rows of h and c; they are not changed.
         episode_starts: (T, B) uint8, not 0 where an episode starts; None if none does.
         save: whether to save tensors for the backward pass.
     """
@@ -258,13 +328,7 @@ def forward(
     weight = inputs.weight.to(problem.operand_dtype)
     outputs = new(steps, batch_size, units)
     cells = new(steps + 1 if save else 2, batch_size, units)
-    cells[0].copy_(inputs.h if inputs.c is None else inputs.c)
     h_prev = weight.new_empty(steps if save else 2, batch_size, units)
-    h = inputs.h
-    if episode_starts is not None:
-        starts = episode_starts[0].view(torch.bool).unsqueeze(-1)
-        h = torch.where(starts, 0.0 if inputs.initial_h is None else inputs.initial_h, h)
-    h_prev[0].copy_(h)
     gates = weight.new_empty(steps, batch_size, problem.width) if save else None
     u_recurrent = new(steps, batch_size, units) if save and problem.cell == "gru_after" else None
     reset = weight.new_empty(batch_size, units) if problem.cell == "gru_before" else None
@@ -281,18 +345,22 @@ def forward(
         unused if inputs.initial_cell is None else inputs.initial_cell,
     ]
     numbers = batch_size, steps, problem.beta
-    tile = fused_tile(problem, False, weight.device)
-    mode = launch_mode(problem, tile is not None)
+    mode, tile = _choice(problem, False, weight.device)
     settings = _settings(problem, mode, tile, inputs, episode_starts) | {"SAVE": save}
     grid = _grid(problem, mode, settings)
     recurrent = new(batch_size, problem.width)
     products = inputs.projected, recurrent
+    if batch_size:
+        _begin(problem, inputs, h_prev, cells, episode_starts)
     if not batch_size:
         pass
     elif mode == "fused":
         fused.forward_fused[grid](inputs.projected, *tensors, weight, *numbers, **settings)
     elif mode == "persistent":
         persistent.forward_persistent[grid](*products, *tensors, weight, *numbers, **settings)
+    elif mode == "fused_steps":
+        for t in range(steps):
+            fused.forward_step[grid](inputs.projected, *tensors, weight, *numbers, t, **settings)
     else:
         first = weight[: problem.first_columns].t()
         second = weight[problem.first_columns :].t()
@@ -357,8 +425,7 @@ def backward(
         gates if d_initial_cell is None else d_initial_cell,
     ]
     numbers = batch_size, steps, problem.beta
-    tile = fused_tile(problem, True, weight.device)
-    mode = launch_mode(problem, tile is not None)
+    mode, tile = _choice(problem, True, weight.device)
     settings = _settings(problem, mode, tile, inputs, episode_starts)
     grid = _grid(problem, mode, settings)
     first, second = weight[: problem.first_columns], weight[problem.first_columns :]
@@ -369,6 +436,11 @@ def backward(
     elif mode == "persistent":
         transposed = weight.t().contiguous()
         persistent.backward_persistent[grid](d_extra, *tensors, transposed, *numbers, **settings)
+    elif mode == "fused_steps":
+        transposed = weight.t().contiguous()
+        for t in reversed(range(steps)):
+            fused.backward_step[grid](*tensors, transposed, *numbers, t, **settings)
+        multiply(d_recurrent[0], weight, d_products[0])
     else:
         for t in reversed(range(steps)):
             step.backward[grid](d_extra, *tensors, *numbers, t, RESET_ONLY=False, **settings)

@@ -57,16 +57,10 @@ def unsupported_reason(
     if spec.dropout or any(spec.zoneout):
         return "it has no dropout and no zoneout"
     device, compiles = x.device, torch.compiler.is_compiling()
-    reason = (_uncached_reason if compiles else device_unsupported_reason)(device)
-    if reason is not None:
+    if (reason := now_unsupported_reason(device)) is not None:
         return reason
-    autocast = torch.is_autocast_enabled(device.type)
-    if autocast and torch.get_autocast_dtype(device.type) is not torch.bfloat16:
-        return "it follows autocast in bfloat16 alone"
-    if autocast and device.type == "cuda" and torch.cuda.get_device_capability(device)[0] < 8:
-        return "the device has no tensor cores for bfloat16"
     tensors = state, *spec.weights, *(() if initial is None else (initial,))
-    for tensor in tensors if autocast else (x, *tensors):
+    for tensor in tensors if torch.is_autocast_enabled(device.type) else (x, *tensors):
         if tensor.dtype is not torch.float32:
             return f"it takes float32, got {tensor.dtype}"
     starts = [] if episode_starts is None else [episode_starts]
@@ -75,6 +69,19 @@ def unsupported_reason(
         return f"all tensors must be on one device, got {device} and {devices}"
     if device.type == "cuda" and not compiles and not torch.cuda.is_current_stream_capturing():
         return _launch_error(gated_problem(spec, 1, 1), device)
+    return None
+
+
+def now_unsupported_reason(device: torch.device) -> str | None:
+    """Why no kernel can run on a device, under the present autocast; None if some can."""
+    compiles = torch.compiler.is_compiling()
+    reason = (_uncached_reason if compiles else device_unsupported_reason)(device)
+    if reason is not None or not torch.is_autocast_enabled(device.type):
+        return reason
+    if torch.get_autocast_dtype(device.type) is not torch.bfloat16:
+        return "it follows autocast in bfloat16 alone"
+    if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] < 8:
+        return "the device has no tensor cores for bfloat16"
     return None
 
 
@@ -209,6 +216,8 @@ def _expanded_masters(stacked: Tensor, spec: CellSpec, dim: int) -> Tensor:
 
 
 Shapes = dict[str, tuple[int, ...]]
+_STATES = "h", "c"
+"""What may be columns of a state, whose rows are further apart."""
 
 
 def _inputs(problem: GatedProblem) -> Shapes:
@@ -252,7 +261,9 @@ def read_inputs(problem: GatedProblem, tensors: Tensors, device: torch.device) -
 def _read(shapes: Shapes, tensors: Tensors, device: torch.device) -> Tensors:
     """The tensors as kernels read them: they get addresses, without bounds."""
     return tuple(
-        None if tensor is None else readable(name, tensor, shape, tensor.dtype, device)
+        None
+        if tensor is None
+        else readable(name, tensor, shape, tensor.dtype, device, rows=name in _STATES)
         for (name, shape), tensor in zip(shapes.items(), tensors, strict=True)
     )
 

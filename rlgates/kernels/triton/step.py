@@ -94,6 +94,30 @@ def state_before(
     return before
 
 
+@triton.jit(do_not_specialize=["batch_size"])
+def begin(
+    h, cell, h_prev, cells, episode_starts, initial_h, batch_size, h_stride, cell_stride,
+    UNITS: tl.constexpr, HAS_STARTS: tl.constexpr, HAS_INITIAL: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr, BLOCK_UNITS: tl.constexpr,
+):  # fmt: skip
+    """Write what the first step reads: the first of `cells` and of `h_prev`.
+
+    h, cell  the state before it, (B, UNITS), with rows h_stride and cell_stride apart
+    """
+    row = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]
+    unit = (tl.program_id(1) * BLOCK_UNITS + tl.arange(0, BLOCK_UNITS))[None, :]
+    row_in = row < batch_size
+    inside = row_in & (unit < UNITS)
+    wide = row.to(tl.int64)
+    place = wide * UNITS + unit
+    tl.store(cells + place, tl.load(cell + wide * cell_stride + unit, mask=inside), mask=inside)
+    before = state_before(
+        h + wide * h_stride + unit, initial_h + place, episode_starts, 0, row, inside,
+        batch_size, HAS_STARTS, HAS_INITIAL,
+    )  # fmt: skip
+    store_as(h_prev + place, before, inside)
+
+
 @triton.jit
 def advance(
     r, x, f, mi, mf, u, o, projected, bias, cells, h_prev, outputs, gates, extra, episode_starts,
@@ -168,8 +192,15 @@ def advance(
 
 
 @triton.jit
+def load_product(d_product, t, row, unit, batch_size, UNITS: tl.constexpr):
+    """The gradient of h through the product of the step after t, or of the final h."""
+    place = (1 - t % 2) * (batch_size.to(tl.int64) * UNITS) + row.to(tl.int64) * UNITS + unit
+    return tl.load(d_product + place, mask=(row < batch_size) & (unit < UNITS), other=0.0)
+
+
+@triton.jit
 def retreat(
-    gates, cells, extra, d_outputs, d_product, d_state, d_gates, d_recurrent, episode_starts,
+    d_h, gates, cells, extra, d_outputs, d_state, d_gates, d_recurrent, episode_starts,
     initial_cell, d_initial_h, d_initial_cell, batch_size, steps, beta, t, row, unit,
     UNITS: tl.constexpr, WIDTH: tl.constexpr, X: tl.constexpr, F: tl.constexpr, U: tl.constexpr,
     CELL: tl.constexpr, ACTIVATION: tl.constexpr, AUXILIARY: tl.constexpr, CHUNK: tl.constexpr,
@@ -177,8 +208,8 @@ def retreat(
 ):  # fmt: skip
     """The backward pass of `advance`.
 
-    Returns the gradients of its products r, x, f, mi, mf, u, o (undefined for maps that a layer
-    lacks); the tensors are those of `backward`.
+    d_h is what `load_product` returns; the tensors are those of `backward`. Returns the gradients
+    of the products r, x, f, mi, mf, u, o (undefined for maps that a layer lacks).
     """
     size = batch_size.to(tl.int64) * UNITS
     wide = row.to(tl.int64)
@@ -198,10 +229,9 @@ def retreat(
     later = row < tl.where(final, 0, batch_size)
     carried = continues_episode(episode_starts, t + 1, row, later, batch_size, HAS_STARTS)
     carried = carried | (row < tl.where(final, batch_size, 0))
-    newer = (1 - t % 2) * size + place
-    d_output = tl.load(d_product + newer, mask=inside & carried, other=0.0)
+    d_output = tl.where(carried, d_h, 0.0)
     d_output += tl.load(d_outputs + t * size + place, mask=inside, other=0.0)
-    d_after = tl.load(d_state + newer, mask=inside, other=0.0)
+    d_after = tl.load(d_state + (1 - t % 2) * size + place, mask=inside, other=0.0)
     z_f = load_float(gates + F, inside)
     z_x = z_f
     z_mi = z_f
@@ -226,8 +256,7 @@ def retreat(
         started = inside & starts_episode(episode_starts, t, row, row_in, batch_size)
         add_to(d_initial_cell + place, d_after * f, started)
         started = inside & starts_episode(episode_starts, t + 1, row, later, batch_size)
-        d_started = tl.load(d_product + newer, mask=started, other=0.0)
-        add_to(d_initial_h + place, d_started, started)
+        add_to(d_initial_h + place, d_h, started)
     continues = continues_episode(episode_starts, t, row, row_in, batch_size, HAS_STARTS)
     tl.store(d_state + t % 2 * size + place, tl.where(continues, d_after * f, 0.0), mask=inside)
     d_f = d_after * before
@@ -438,8 +467,9 @@ def backward(
         tl.debug_barrier()  # other threads may still read here
         tl.store(d_state + t % 2 * size + place, d_h, mask=inside)
     else:
+        d_h = load_product(d_product, t, row, unit, batch_size, UNITS)
         retreat(
-            gates, cells, extra, d_outputs, d_product, d_state, d_gates, d_recurrent,
+            d_h, gates, cells, extra, d_outputs, d_state, d_gates, d_recurrent,
             episode_starts, initial_cell, d_initial_h, d_initial_cell, batch_size, steps, beta, t,
             row, unit, UNITS, WIDTH, X, F, U, CELL, ACTIVATION, AUXILIARY, CHUNK,
             HAS_STARTS, HAS_INITIAL,

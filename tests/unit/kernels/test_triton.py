@@ -103,9 +103,12 @@ FUSED = [
 ]
 
 
+@pytest.mark.parametrize("mode", ["fused", "fused_steps"])
 @pytest.mark.parametrize(("name", "options"), FUSED, ids=lambda v: str(v))
-def test_fused_tiles(name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several tiles of units and of the batch, the last of them not full."""
+def test_fused_tiles(
+    name: str, options: dict[str, Any], mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several tiles of units, of the sum and of the batch, the last of them not full."""
     from rlgates.kernels.triton import launch
 
     whole = launch.fused_tile
@@ -120,15 +123,14 @@ def test_fused_tiles(name: str, options: dict[str, Any], monkeypatch: pytest.Mon
     for starts in (episode_starts, None):
         run_in_one_launch(monkeypatch, False)
         steps = run_with_gradients(core, x, state, starts)
-        run_in_one_launch(monkeypatch, True)
-        problem = triton.gated_problem(core.cells[0].recurrence(), 3, 18)
-        assert launch.launch_mode(problem, fits=True) == "fused"
-        results = run_with_gradients(core, x, state, starts)
+        with monkeypatch.context() as patch:
+            patch.setattr(launch, "launch_mode", lambda *_: mode)
+            results = run_with_gradients(core, x, state, starts)
+            with torch.no_grad():
+                outputs, final = core(x, state, starts)
         for expected in (steps, exact_results(core, x, state, starts)):
             errors = relative_errors(results, expected)
             assert max(errors.values()) < 1e-5, errors
-        with torch.no_grad():
-            outputs, final = core(x, state, starts)
         torch.testing.assert_close(outputs, results["outputs"])
         torch.testing.assert_close(final, results["final"])
 
@@ -301,7 +303,7 @@ def test_tiles_fit_into_shared_memory(
     )  # fmt: skip
     maps, itemsize = problem.width // units, problem.operand_dtype.itemsize
     for kilobytes in (227, 163):
-        monkeypatch.setattr(launch, "_processor", lambda _, size=kilobytes: (100, size * 2**10))
+        monkeypatch.setattr(launch, "processor", lambda _, size=kilobytes: (100, size * 2**10))
         for backward in (False, True):
             tile = launch.fused_tile(problem, backward, torch.device("cuda"))
             if tile is None:
@@ -311,9 +313,9 @@ def test_tiles_fit_into_shared_memory(
             assert tile["BLOCK_INNER"] >= (units if backward else 16)
             weights = tile["BLOCK_UNITS"] * tile["BLOCK_INNER"] * maps * itemsize
             assert tile["num_stages"] * weights < kilobytes * 2**10
-    monkeypatch.setattr(launch, "_processor", lambda _: (100, 2**10))
+    monkeypatch.setattr(launch, "processor", lambda _: (100, 2**10))
     assert launch.fused_tile(problem, True, torch.device("cuda")) is None
-    assert launch.launch_mode(problem, fits=False) != "fused"
+    assert launch.launch_mode(problem, fits=False, backward=True) != "fused"
 
 
 def test_a_graph_has_steps_of_wide_layers() -> None:
@@ -321,9 +323,37 @@ def test_a_graph_has_steps_of_wide_layers() -> None:
     from rlgates.kernels.triton import launch
 
     problem = launch.GatedProblem("lstm", "sigmoid", "refine", 1, 0.0, "bf16", 9, 4, 256)
+
+    def mode(backward: bool = False, **changes: Any) -> str:
+        return launch.launch_mode(problem._replace(**changes), fits=True, backward=backward)
+
     with recording():
         with recording():
-            assert launch.launch_mode(problem, fits=True) == "steps"
-        assert launch.launch_mode(problem, fits=True) == "steps"
-        assert launch.launch_mode(problem._replace(units=128), fits=True) == "fused"
-    assert launch.launch_mode(problem, fits=True) == "fused"
+            assert mode() == "fused_steps"
+        assert mode() == mode(backward=True) == mode(batch_size=4096) == "fused_steps"
+        assert mode(backward=True, batch_size=4096) == "steps"
+        assert mode(precision="ieee") == mode(cell="gru_before") == "steps"
+        assert mode(units=128) == "fused"
+    assert mode() == "fused"
+
+
+@pytest.mark.parametrize("batch_size", [1, 100, 1000, 10_000])
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+@pytest.mark.parametrize("auxiliary", ["refine", "master"])
+def test_tiles_of_a_step(auxiliary: str, precision: str, batch_size: int) -> None:
+    """They fit into the shared memory, and most processors have one, if there are enough."""
+    from rlgates.kernels.triton import launch
+
+    device = torch.device("cpu")
+    processors, memory = launch.processor(device)
+    problem = launch.GatedProblem(
+        "lstm", "sigmoid", auxiliary, 1, 0.0, precision, 9, batch_size, 300
+    )
+    for backward in (False, True):
+        tile = launch.step_tile(problem, backward, device)
+        rows, columns, inner = (tile[f"BLOCK_{of}"] for of in ("BATCH", "UNITS", "INNER"))
+        maps = 1 if backward else problem.width // 300
+        bytes_ = (rows + maps * columns) * inner * problem.operand_dtype.itemsize
+        assert bytes_ * tile["num_stages"] <= memory
+        programs = -(-batch_size // rows) * -(-300 // columns)
+        assert programs >= 0.75 * processors or (rows, columns) == (16, 16)
