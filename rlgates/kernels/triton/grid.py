@@ -18,21 +18,21 @@ from torch import Tensor
 from rlgates.kernels.triton.launch import INTERPRETED, processor
 
 _ROWS, _FEW_ROWS = 128, 32  # images at a time; few, where there are few for each processor
-_PROGRAMS = 8  # of the backward pass, on a processor
+_PROGRAMS = 16  # of the backward pass, on a processor
 
 _IN_INTERPRETER = tl.constexpr(INTERPRETED)
 
 
 @triton.jit
-def _product(left, right, total, HALF: tl.constexpr):
-    """left right + total, with tensor cores."""
-    if HALF:
+def _product(left, right, total, PRECISION: tl.constexpr):
+    """left right + total, of operands that are rounded."""
+    if PRECISION == "bf16":
         left = left.to(tl.bfloat16)
         right = right.to(tl.bfloat16)
     if _IN_INTERPRETER:  # which has no products of bfloat16
         left = left.to(tl.float32)
         right = right.to(tl.float32)
-    return tl.dot(left, right, total, input_precision="tf32")
+    return tl.dot(left, right, total, input_precision="ieee" if PRECISION == "ieee" else "tf32")
 
 
 @triton.jit
@@ -63,7 +63,7 @@ def _seen(x, row, place, images, CHANNELS: tl.constexpr, PLACES: tl.constexpr,
 def _forward(
     x, cell_weight, cell_bias, place_weight, place_bias, features, most_at, images,
     CHANNELS: tl.constexpr, PLACES: tl.constexpr, DIM: tl.constexpr, OUT: tl.constexpr,
-    HALF: tl.constexpr, SAVE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr, SAVE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     BLOCK_DIM: tl.constexpr, BLOCK_OUT: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -78,13 +78,13 @@ def _forward(
     at = tl.zeros((ROWS, BLOCK_DIM), tl.int32)
     for place in tl.range(0, PLACES):
         seen = _seen(x, row, place, images, CHANNELS, PLACES, COLUMNS)
-        cells = _product(seen, embedding, none, HALF)
+        cells = _product(seen, embedding, none, PRECISION)
         cells = tl.where(cells <= 0.0, 0.0, cells)  # NaN stays
         larger = (cells > most) | (cells != cells)
         most = tl.where(larger, cells, most)
         at = tl.where(larger, place, at)
         w = tl.load(weight + place * DIM, mask=inside, other=0.0)
-        total = _product(cells, w, total, HALF)
+        total = _product(cells, w, total, PRECISION)
     total += tl.load(place_bias + out, mask=out < OUT, other=0.0)[None, :]
     total = tl.where(total <= 0.0, 0.0, total)
     in_rows = (row < images)[:, None]
@@ -102,7 +102,7 @@ def _backward(
     x, cell_weight, cell_bias, place_weight, most_at, d_places, d_features, d_cell, d_place,
     images, rows,
     CHANNELS: tl.constexpr, PLACES: tl.constexpr, DIM: tl.constexpr, OUT: tl.constexpr,
-    HALF: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     BLOCK_DIM: tl.constexpr, BLOCK_OUT: tl.constexpr,
 ):  # fmt: skip
     """The sums over `rows` images of what a place adds to the gradients of the weights.
@@ -130,17 +130,17 @@ def _backward(
         wide = row.to(tl.int64)[:, None]
         in_rows = (row < end)[:, None]
         seen = _seen(x, row, place, end, CHANNELS, PLACES, COLUMNS)
-        cells = _product(seen, embedding, none, HALF)
+        cells = _product(seen, embedding, none, PRECISION)
         active = cells > 0.0
         cells = tl.where(active, cells, 0.0)
         d = tl.load(d_places + wide * OUT + out[None, :], mask=in_rows & in_out, other=0.0)
         d_most = d_features + wide * (OUT + DIM) + OUT + unit[None, :]
         d_most = tl.load(d_most, mask=in_rows & in_dim, other=0.0).to(tl.float32)
         at = tl.load(most_at + wide * DIM + unit[None, :], mask=in_rows & in_dim, other=-1)
-        place_sum = _product(tl.trans(d), cells, place_sum, HALF)
-        d_cells = _product(d, weight, tl.where(at == place, d_most, 0.0), HALF)
+        place_sum = _product(tl.trans(d), cells, place_sum, PRECISION)
+        d_cells = _product(d, weight, tl.where(at == place, d_most, 0.0), PRECISION)
         d_cells = tl.where(active, d_cells, 0.0)
-        cell_sum = _product(tl.trans(seen), d_cells, cell_sum, HALF)
+        cell_sum = _product(tl.trans(seen), d_cells, cell_sum, PRECISION)
     slot = (part * PLACES + place).to(tl.int64)
     to = d_cell + (slot * COLUMNS + column[:, None]) * DIM + unit[None, :]
     tl.store(to, cell_sum, mask=(column[:, None] <= CHANNELS) & in_dim)
@@ -165,18 +165,22 @@ def _settings(x: Tensor, weights: Sequence[Tensor], rows: int) -> dict[str, int]
         "BLOCK_DIM": _block(dim),
         "BLOCK_OUT": _block(out),
         "num_warps": 4,
+        "num_stages": 1,  # loads ahead would leave room for fewer programs
         "enable_fp_fusion": True,  # the default, but Triton 3.9 warns where it is not set
     }
 
 
 def forward(
-    x: Tensor, weights: Sequence[Tensor], half: bool, features: Tensor, most_at: Tensor | None
+    x: Tensor, weights: Sequence[Tensor], precision: str, features: Tensor, most_at: Tensor | None
 ) -> None:
     """Compute the features, (N, O + D), and the place of each maximum, (N, D) int16."""
     images = x.shape[0]
     rows = _ROWS if images >= _ROWS * processor(x.device)[0] else _FEW_ROWS
     if images:
-        settings = _settings(x, weights, rows) | {"HALF": half, "SAVE": most_at is not None}
+        settings = _settings(x, weights, rows) | {
+            "PRECISION": precision,
+            "SAVE": most_at is not None,
+        }
         to = features, features if most_at is None else most_at
         _forward[(triton.cdiv(images, rows),)](x, *weights, *to, images, **settings)
 
@@ -184,7 +188,7 @@ def forward(
 def backward(
     x: Tensor,
     weights: Sequence[Tensor],
-    half: bool,
+    precision: str,
     features: Tensor,
     most_at: Tensor,
     d_features: Tensor,
@@ -200,7 +204,7 @@ def backward(
     _backward[places, parts](
         *(x, weights[0], weights[1], weights[2], most_at, d_places, d_features, d_cell, d_place),
         *(images, rows),
-        HALF=half,
+        PRECISION=precision,
         **settings,
     )
     channels = x.shape[1]

@@ -1,7 +1,7 @@
 """Features of small images on a GPU: when Triton kernels compute them, and their operator.
 
-Products are in bfloat16 under autocast to it, as the features then are, or in tf32 where
-torch.backends.cuda.matmul allows it. In float32 there are no tensor cores, and cuBLAS is faster.
+Products are in bfloat16 under autocast to it, as the features then are, in tf32 where
+torch.backends.cuda.matmul allows it, and else in float32.
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ def _kernels() -> Any:
 def supports(x: Tensor, *weights: Tensor) -> bool:
     """Whether the kernels take these images and weights."""
     if not x.is_cuda or op.now_unsupported_reason(x.device) is not None:
-        return False
-    if not torch.is_autocast_enabled("cuda") and op.matmul_precision() != "tf32":
         return False
     if any(t.dtype is not torch.float32 or t.device != x.device for t in (x, *weights)):
         return False
@@ -79,8 +77,12 @@ def _grid(x: Tensor, weights: Sequence[Tensor], half: bool, saves: bool) -> list
     x, *weights = _read(x, weights)
     results = _empty(x, weights, half, saves)
     with torch.cuda.device_of(x):
-        _kernels().forward(x, weights, half, *results, *[None] * (not saves))
+        _kernels().forward(x, weights, _precision(half), *results, *[None] * (not saves))
     return results
+
+
+def _precision(half: bool) -> str:
+    return "bf16" if half else op.matmul_precision()
 
 
 def _read(x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
@@ -123,7 +125,7 @@ def _grid_backward(
     features, most_at = saved
     with torch.cuda.device_of(x):
         gradients: list[Tensor] = _kernels().backward(
-            x, weights, half, features, most_at, d_features.contiguous()
+            x, weights, _precision(half), features, most_at, d_features.contiguous()
         )
     return gradients
 

@@ -61,7 +61,7 @@ def test_equals_torch(sizes: Any, count: int, half: bool, monkeypatch: pytest.Mo
     images = x.double().view(count, *sizes[:3])
     expected = results(module(images), list(module.parameters()))
     # In half precision a few numbers are on the other side of a ReLU.
-    tolerance = 5e-2 if half else 1e-3 if DEVICE == "cuda" else 1e-6
+    tolerance = 5e-2 if half else 1e-6
     for value, target in zip(found, expected, strict=True):
         assert value.shape == target.shape
         assert (value - target).norm() <= tolerance * (1e-6 + target.norm())
@@ -95,7 +95,7 @@ def test_wrong_shapes_and_second_derivatives_are_refused() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_an_encoder_on_a_gpu_uses_them() -> None:
     module, x = problem((3, 5, 5, 64, 16), 30)
-    assert kernels.grid_features(x, *module.parameters()) is None  # float32
+    assert kernels.grid_features(x, *module.parameters()) is not None
     with torch.autocast("cuda", torch.bfloat16):
         features = kernels.grid_features(x, *module.parameters())
     assert features is not None
