@@ -8,6 +8,7 @@ from typing import Any
 from gymnasium import spaces
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.utils import LinearSchedule
+from stable_baselines3.common.vec_env import VecEnv
 
 from rlgates.agents import RecurrentA2C, RecurrentPPO
 from rlgates.agents.ranks import ALONE, Ranks
@@ -27,6 +28,21 @@ def build(config: AgentConfig, seed: int, ranks: Ranks = ALONE) -> tuple[Agent, 
     """The untrained model, and its unwrapped environments: those of this rank."""
     ranks = ranks.split(config.n_envs)
     env = BatchedVecEnv(BatchedEnv(config.make_spec(), ranks.count, seed, ranks.first))
+    model = make_agent(
+        config, ScaledReward(env, config.reward_scale), seed, distributed=not ranks.is_alone
+    )
+    return model, env
+
+
+def make_agent(config: AgentConfig, env: VecEnv, seed: int, **arguments: Any) -> Agent:
+    """The untrained model in given environments.
+
+    Args:
+        config: of the agent; its device is that of the agent alone.
+        env: all environments of this rank, their rewards scaled.
+        seed: of all random numbers of the agent.
+        arguments: further ones of the algorithm.
+    """
     space = env.observation_space
     if isinstance(space, spaces.Dict):
         policy = "MultiInputLstmPolicy"
@@ -41,9 +57,9 @@ def build(config: AgentConfig, seed: int, ranks: Ranks = ALONE) -> tuple[Agent, 
             "clip_range": config.clip_range,
         }
     rate: Any = config.learning_rate
-    model = AGENTS[config.algo](
+    return AGENTS[config.algo](
         policy,
-        ScaledReward(env, config.reward_scale),
+        env,
         learning_rate=LinearSchedule(rate, 0.0, 1.0) if config.linear_schedule else rate,
         n_steps=n_steps,
         gamma=config.gamma,
@@ -64,10 +80,9 @@ def build(config: AgentConfig, seed: int, ranks: Ranks = ALONE) -> tuple[Agent, 
         },
         seed=seed,
         device=config.device,
-        distributed=not ranks.is_alone,
         **options,
+        **arguments,
     )
-    return model, env
 
 
 def count_core_parameters(model: Any) -> int:
