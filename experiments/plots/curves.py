@@ -38,7 +38,8 @@ ALARM = "#B00020"
 DPI = 160
 COLORS = 256  # of a PNG
 CEILING = "ceiling: perfect memory"
-TRAINING = "success rate in training"  # label of an axis
+TRAINING = "success rate in training"  # labels of axes
+STEPS = "environment steps"
 Levels = Mapping[str, float | None]
 RC_PARAMS: Any = {
     "font.size": 11,
@@ -67,7 +68,11 @@ class Curve(NamedTuple):
 
 
 def plot_curves(
-    axes: Axes, curves: Sequence[Curve], chance: float | None, ceiling: str = CEILING
+    axes: Axes,
+    curves: Sequence[Curve],
+    chance: float | None,
+    ceiling: str = CEILING,
+    label: str = STEPS,
 ) -> None:
     """Plot the IQM over seeds with its interval, and single seeds with at most `MANY` cores.
 
@@ -79,6 +84,7 @@ def plot_curves(
         curves: of one or more cores.
         chance: success without memory; None if unknown.
         ceiling: what the level 1 is called.
+        label: of the horizontal axis.
     """
     cores = in_core_order(curve.core for curve in curves)
     last = max(curve.steps[-1] for curve in curves)
@@ -106,7 +112,7 @@ def plot_curves(
     say_diverged(axes, {core: _diverged(curves, core) for core in cores})
     axes.set_xlim(0, 1.02 * last)
     axes.xaxis.set_major_formatter(FuncFormatter(steps_label))
-    axes.set_xlabel("environment steps")
+    axes.set_xlabel(label)
 
 
 def is_early(step: float, last: float) -> bool:
@@ -239,11 +245,13 @@ def new_figure(
         save(figure, path)
 
 
-def draw_curves(curves: Sequence[Curve], path: Path, title: str, chance: float | None) -> None:
-    """Plot one or more runs in one panel, and save the figure."""
+def draw_curves(
+    curves: Sequence[Curve], path: Path, title: str, chance: float | None, label: str = STEPS
+) -> None:
+    """Plot one or more runs in one panel, over what `label` says, and save the figure."""
     with new_figure(path, (7, 4.2)) as figure:
         axes = figure.add_subplot()
-        plot_curves(axes, curves, chance)
+        plot_curves(axes, curves, chance, label=label)
         axes.set_title(title_words(title), loc="left")
         axes.set_ylabel(TRAINING)
         note = legend_note(figure, *_explanations({title: curves}))
@@ -274,7 +282,7 @@ def draw_returns(
                 steps[known], values[known], color=color, ls=dash, lw=2.2, marker=marker, label=name
             )
         axes.xaxis.set_major_formatter(FuncFormatter(steps_label))
-        axes.set_xlabel("environment steps")
+        axes.set_xlabel(STEPS)
         axes.set_ylabel(label)
         axes.set_title(title, loc="left")
         axes.legend(loc="best")
