@@ -8,7 +8,7 @@ from typing import Literal
 from rlgates.envs import ENVS
 from rlgates.experiments.tasks import TASKS as SUPERVISED
 
-GPU_PARTS = ("correct", "speed", "ways", "end_to_end", "environments")
+GPU_PARTS = ("correct", "speed", "ways", "end_to_end", "environments", "learning")
 """The parts of `rlgates bench gpu`, in the order in which they are made."""
 
 
@@ -127,21 +127,32 @@ class EnvBenchConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuBenchConfig:
-    """Check the cores on a GPU, time them against cuDNN, and time an agent and environments."""
+    """Check the cores on a GPU, time them against cuDNN, and time agents and environments."""
 
-    parts: tuple[str, ...] = GPU_PARTS
+    parts: tuple[str, ...] = tuple(part for part in GPU_PARTS if part != "learning")
     """Parts to make. correct: errors of the cores; speed: the cores and cuDNN; ways: one launch of
-    a kernel for all steps or several a step; end_to_end: whole iterations of PPO; environments."""
+    a kernel for all steps or several a step; end_to_end: whole iterations of PPO; environments;
+    learning: agents until they remember. The last is not made by default, as it takes all the time
+    that the others leave: make it alone, with five minutes or more."""
     cores: tuple[str, ...] = ()
-    """Cores to check; all by default."""
+    """Cores to check, and those that learn; by default all, and ur_lstm and lstm."""
     quick: bool = False
-    """Fewer cores and sizes."""
+    """Fewer cores and sizes, but for learning."""
     minutes: float | None = None
-    """No further measurement begins after this time; None: ten, or one if quick."""
+    """No further measurement begins after this time, at which learning ends; None: ten, or one if
+    quick."""
     device: str = "cuda"
     """"cuda", or "cpu": tiny sizes, to test the benchmark itself."""
+    num_envs: int = 512
+    """Environments of each agent that learns; not on the CPU."""
+    distractor_steps: int = 450
+    """Steps over which it has to remember; not on the CPU."""
+    jobs: int = 5
+    """Agents that learn at a time, each in its own process: one alone leaves gaps on a GPU."""
     results: str = "experiments/results"
-    """Folder of `gpu_bench.json` and its table, which are replaced."""
+    """Folder of `gpu_bench.json`, its table and its figure, which are replaced."""
+    folder: str = "runs/gpu_bench"
+    """Folder of the event files of the agents that learn, for TensorBoard."""
 
 
 @dataclass(frozen=True, kw_only=True)

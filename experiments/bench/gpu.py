@@ -1,4 +1,4 @@
-"""Check the cores on a GPU, and measure their speed, that of an agent, and of environments.
+"""Check the cores on a GPU; measure their speed, that of agents and environments, and learning.
 
 One JSON file holds the device, the versions, each check with its error, each time with its range,
 and all failures. A failure does not stop the benchmark.
@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rlgates.errors import check_choice
+from rlgates.agents.compilation import CompileMode
+from rlgates.errors import check_choice, check_size
 from rlgates.experiments.bench.children import (
     Entry,
     Measurement,
@@ -29,6 +30,8 @@ from rlgates.experiments.bench.children import (
 from rlgates.experiments.bench.configs import GPU_PARTS, GpuBenchConfig
 from rlgates.experiments.bench.gpu_agents import Training, end_to_end, environment
 from rlgates.experiments.bench.gpu_cores import GATED, compare, correct, first_run, launch_modes
+from rlgates.experiments.bench.gpu_learning import PRECISION, SEEDS, Lesson, learning
+from rlgates.experiments.configs.base import MAX_ENVS
 from rlgates.experiments.report.outputs import OUTPUTS, redraw_output
 from rlgates.experiments.runs.files import write_json
 from rlgates.experiments.runs.locks import locked
@@ -36,7 +39,7 @@ from rlgates.experiments.runs.provenance import PACKAGES, git_state, now
 from rlgates.experiments.sweep.workers import available_cpus
 from rlgates.registry import check_options, list_cores
 
-MAIN = ("ur_lstm", "lstm")  # cores to time at all shapes that count most
+MAIN = ("ur_lstm", "lstm")  # cores to time at all shapes that count most, and to train by default
 OTHERS = ("om_lstm", "gru", "ur_janet", "mingru", "gilr", "minlstm", "lru")
 QUICK = ("lstm", "ur_lstm", "om_lstm", "mingru")  # cores to check
 SHAPES = ((128, 128, 256), (256, 2048, 128), (128, 4096, 256))  # T, B and H
@@ -50,8 +53,9 @@ ENVIRONMENTS = (
     "rlgates/StatelessCartPole-v0",
 )
 # Share of the total time after which no measurement of a part begins.
-UNTIL = {"correct": 0.3, "speed": 0.6, "ways": 0.65, "end_to_end": 0.9, "environments": 1.0}
+UNTIL = {"correct": 0.3, "speed": 0.6, "ways": 0.65, "end_to_end": 0.9}  # of the other parts 1
 LIMIT = 180.0  # seconds after which a measurement is stopped; compilation of an agent takes minutes
+LATE = 60.0  # seconds after which an agent is stopped that should have ended its training by itself
 MAX_WORKERS = 16
 WARM_UP_STEPS = 16  # T of the runs that compile kernels: like the others a multiple of 16
 
@@ -77,7 +81,11 @@ class Report:
         entries = self.content.setdefault(part, [])
         if outcome.numbers is not None:
             entries.append({**of, **outcome.numbers})
-            words = (f"{key}={_short(value)}" for key, value in entries[-1].items())
+            words = (
+                f"{key}={_short(value)}"
+                for key, value in entries[-1].items()
+                if not isinstance(value, dict)  # a curve
+            )
             print(part, *words, flush=True)
         elif outcome.error is not None:
             self.content["failures"].append({"part": part, **of, "error": outcome.error})
@@ -108,6 +116,7 @@ class Sizes(NamedTuple):
         training: sizes of the agent.
         compiles: the options `compile` of the agent.
         num_envs, num_ids: batch size of the environments to time, and how many these are.
+        lesson: what agents learn.
     """
 
     check: tuple[int, int, int, int]
@@ -120,21 +129,28 @@ class Sizes(NamedTuple):
     compiles: tuple[bool | str, ...]
     num_envs: int
     num_ids: int
+    lesson: Lesson
 
     @classmethod
     def of(cls, config: GpuBenchConfig) -> Sizes:
         if config.device == "cpu":
             training = Training(num_envs=4, steps=16, units=8, iterations=2)
-            return cls((3, 2, 3, 4), ((4, 2, 4),), 4, (4,), (2,), 1, training, (False,), 4, 1)
+            lesson = Lesson(num_envs=4, distractor_steps=3, units=8, total_steps=200)
+            return cls(
+                (3, 2, 3, 4), ((4, 2, 4),), 4, (4,), (2,), 1, training, (False,), 4, 1, lesson
+            )
+        lesson = Lesson(config.num_envs, config.distractor_steps)
         if config.quick:
             training = Training(num_envs=1024, steps=64, units=256, iterations=5)
             small = (7, 5, 9, 17)
-            return cls(small, SHAPES[:1], 128, (64,), (1024,), 5, training, (False,), 65_536, 2)
+            return cls(
+                small, SHAPES[:1], 128, (64,), (1024,), 5, training, (False,), 65_536, 2, lesson
+            )
         hidden, batches = (64, 128, 256, 512, 1024), (16, 128, 1024, 4096)
         training = Training(num_envs=4096, steps=128, units=256, iterations=5)
         compiles = (False, True, "reduce-overhead")
         check = (19, 7, 9, 33)
-        return cls(check, SHAPES, 128, hidden, batches, 7, training, compiles, 65_536, 6)
+        return cls(check, SHAPES, 128, hidden, batches, 7, training, compiles, 65_536, 6, lesson)
 
     def timed(self) -> Iterator[Case]:
         """Yield core, precision and (T, B, H), the most informative first; none twice."""
@@ -155,24 +171,28 @@ def bench_gpu(config: GpuBenchConfig) -> Path:
     """Make all checks and measurements, print a line for each, and write `gpu_bench.json`.
 
     Raises:
-        ValueError: an unknown core, part or device, or no GPU, and the device is not "cpu".
+        ValueError: an unknown core, part or device, a number out of range, or no GPU, and the
+            device is not "cpu".
     """
     check_choice("device", config.device, ("cuda", "cpu"))
     for name in config.cores:
         check_options(name, {})
     for part in config.parts:
         check_choice("part", part, GPU_PARTS)
+    check_size("num_envs", config.num_envs, maximum=MAX_ENVS)
+    check_size("jobs", config.jobs)
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("torch finds no GPU here; --device cpu tests the benchmark itself.")
     sizes = Sizes.of(config)
+    sizes.lesson.config(MAIN[0], torch.device(config.device)).check()
     (path,) = OUTPUTS["gpu_bench"].source_paths(Path(config.results))
     seconds = 60 * (config.minutes or (1.0 if config.quick else 10.0))
     report = Report(path, **_about(config), shapes=sizes.shapes)
     begin = time.monotonic()
     with Workers() as workers:
         for part in (part for part in GPU_PARTS if part in config.parts):
-            for stage in stages(part, config, sizes):
-                until = begin + UNTIL[part] * seconds
+            until = begin + UNTIL.get(part, 1.0) * seconds
+            for stage in stages(part, config, sizes, until):
                 for outcome in _outcomes(stage, config.device, workers, until):
                     report.add(outcome)
             report.content["about"]["end"] = now()
@@ -188,7 +208,7 @@ def _outcomes(stage: Stage, device: str, workers: Workers, until: float) -> Iter
     with ExitStack() as stack:
         if stage.own:
             workers = stack.enter_context(Workers())
-        yield from workers.run(stage.groups, stage.workers, until, LIMIT)
+        yield from workers.run(stage.groups, stage.workers, until, stage.limit)
 
 
 class Stage(NamedTuple):
@@ -198,15 +218,24 @@ class Stage(NamedTuple):
         groups: those of a group in a row, in one process.
         workers: groups at a time.
         own: whether no process has measured anything before.
+        limit: seconds after which a measurement is stopped.
     """
 
     groups: Sequence[Sequence[Measurement]]
     workers: int = 1
     own: bool = False
+    limit: float = LIMIT
 
 
-def stages(part: str, config: GpuBenchConfig, sizes: Sizes) -> Iterator[Stage]:
-    """Yield what a part consists of."""
+def stages(part: str, config: GpuBenchConfig, sizes: Sizes, until: float) -> Iterator[Stage]:
+    """Yield what a part consists of.
+
+    Args:
+        part: one of `GPU_PARTS`.
+        config: of the benchmark.
+        sizes: of the measurements.
+        until: value of `time.monotonic` at which the part ends.
+    """
     device, every = torch.device(config.device), min(available_cpus(), MAX_WORKERS)
     if part == "correct":
         cores = config.cores or (QUICK if config.quick else list_cores())
@@ -225,6 +254,8 @@ def stages(part: str, config: GpuBenchConfig, sizes: Sizes) -> Iterator[Stage]:
     elif part == "end_to_end":
         agents = [[agent] for agent in _agents(sizes, device)]
         yield Stage(agents, len(agents), own=True)
+    elif part == "learning":
+        yield from _lessons(config, sizes.lesson, device, until)
     else:
         yield Stage([_environments(sizes, device)])
 
@@ -293,6 +324,39 @@ def _environments(sizes: Sizes, device: torch.device) -> list[Measurement]:
         )
         for env in ENVIRONMENTS[: sizes.num_ids]
     ]
+
+
+def _lessons(
+    config: GpuBenchConfig, lesson: Lesson, device: torch.device, until: float
+) -> Iterator[Stage]:
+    """Yield trainings, as many as there are jobs in a stage: all of them begin at once.
+
+    A stage that begins has an equal share of the time that is left, and its trainings end with it.
+    """
+    cases = [(core, seed) for core in config.cores or MAIN for seed in SEEDS]
+    parts = [cases[first : first + config.jobs] for first in range(0, len(cases), config.jobs)]
+    compile: bool | CompileMode = "reduce-overhead" if config.device == "cuda" else False
+    about = {
+        "precision": PRECISION,
+        "compile": compile,
+        "distractor_steps": lesson.distractor_steps,
+        "num_envs": lesson.num_envs,
+        "jobs": config.jobs,
+    }
+    for count, part in zip(range(len(parts), 0, -1), parts, strict=True):
+        left = (until - time.monotonic()) / count
+        options = (lesson, compile, device, config.folder, time.monotonic() + left)
+        groups = [
+            [
+                Measurement(
+                    "learning",
+                    {"core": core, "seed": seed, **about},
+                    partial(learning, core, seed, *options),
+                )
+            ]
+            for core, seed in part
+        ]
+        yield Stage(groups, len(groups), own=True, limit=left + LATE)
 
 
 def _about(config: GpuBenchConfig) -> Entry:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,6 +60,16 @@ class Clock(BaseCallback):
     _on_rollout_start = _on_rollout_end = _on_training_end = _look
 
 
+@contextmanager
+def training_in(precision: str, device: torch.device) -> Iterator[None]:
+    """Train in float32, tf32 or bfloat16; that an agent is not compiled is an error."""
+    # The policy enters autocast by itself: around `learn`, casts of weights would be kept.
+    with arithmetic(precision, device), warnings.catch_warnings():
+        # What is timed would be something else.
+        warnings.filterwarnings("error", "compile=.* has no effect")
+        yield
+
+
 def end_to_end(
     compile: Any, precision: str, device: torch.device, sizes: Training
 ) -> Callable[[], Entry]:
@@ -105,10 +116,7 @@ def end_to_end(
 
     def learn(iterations: int, first: bool = False) -> list[float]:
         clock = Clock(device)
-        # The policy enters autocast by itself: around `learn`, casts of weights would be kept.
-        with arithmetic(precision, device), warnings.catch_warnings():
-            # What is timed would be something else.
-            warnings.filterwarnings("error", "compile=.* has no effect")
+        with training_in(precision, device):
             model.learn(iterations * frames, callback=clock, reset_num_timesteps=first)
         return clock.times
 

@@ -18,7 +18,7 @@ from rlgates.experiments.report.studies.searches import SEARCHES, write_search_t
 from rlgates.experiments.report.study import redraw_study, study_settings_path
 from rlgates.experiments.report.timings.core_growth import draw_core_growth
 from rlgates.experiments.report.timings.core_speed import draw_core_speed
-from rlgates.experiments.report.timings.gpu_bench import write_gpu_bench
+from rlgates.experiments.report.timings.gpu_bench import draw_gpu_bench
 from rlgates.experiments.report.timings.ppo_speed import write_ppo_speed
 from rlgates.experiments.report.timings.tables import (
     write_core_costs,
@@ -63,7 +63,7 @@ OUTPUTS: dict[str, Output] = {
     "loop_speed": Output(write_loop_speed, ("loop_speed.csv",), ("loop_speed.md",)),
     "core_growth": Output(draw_core_growth, ("core_growth.json",), ("core_growth.png",)),
     "ppo_speed": Output(write_ppo_speed, ("ppo_speed.json",), ("ppo_speed.md",)),
-    "gpu_bench": Output(write_gpu_bench, ("gpu_bench.json",), ("gpu_bench.md",)),
+    "gpu_bench": Output(draw_gpu_bench, ("gpu_bench.json",), ("gpu_bench.md", "gpu_bench.png")),
     "env_speed": Output(write_env_speed, ("env_speed.csv",), ("env_speed.md",)),
     "game_parity": Output(write_game_parity, ("game_parity.csv",), ("game_parity.md",)),
     "public_parity": Output(write_public_parity, ("public_parity.csv",), ("public_parity.md",)),

@@ -1,25 +1,40 @@
-"""The tables of what was measured on a GPU: errors, cores beside cuDNN, agents, environments."""
+"""What was measured on a GPU: tables of errors, cores beside cuDNN, agents, environments, learning.
+
+How agents learned is a figure, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from rlgates.experiments.configs.agent import SUCCESS_THRESHOLD, AgentConfig, match
+from rlgates.experiments.configs.presets import PRESETS
+from rlgates.experiments.plots.curves import Curve, draw_curves
+from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.rows import markdown
 from rlgates.experiments.runs.files import read_json, write_atomically
+from rlgates.experiments.runs.text import time_text
 
 GOALS = {False: 1.0, True: 2.0}
 """How many times as fast as cuDNN a core should be, without and with resets."""
 TABLE_CORES = ("ur_lstm", "lstm")
 
 
-def write_gpu_bench(source: Path, table: Path) -> None:
-    """Write a table for each part that was measured, and where."""
+def draw_gpu_bench(source: Path, table: Path, figure: Path) -> None:
+    """Write a table for each part that was measured, and where; draw learning curves, if any."""
     content = read_json(source)
-    parts = (_errors, _speed, _agents, _environments)
+    parts = (_errors, _speed, _agents, _environments, _learning)
     tables = [text for part in parts for text in part(content)]
     write_atomically(table, "\n".join([*tables, _note(content)]).encode())
+    figure.unlink(missing_ok=True)  # of a former benchmark
+    if trainings := content.get("learning"):
+        _draw_learning(trainings, figure)
 
 
 def _errors(content: dict[str, Any]) -> Iterator[str]:
@@ -101,6 +116,90 @@ def _environments(content: dict[str, Any]) -> Iterator[str]:
         yield markdown(("environment", "at a time", "million steps a second"), lines)
 
 
+def _learning(content: dict[str, Any]) -> Iterator[str]:
+    found = content.get("learning", [])
+    failed = [failure["core"] for failure in content["failures"] if failure["part"] == "learning"]
+    lines = []
+    for core in dict.fromkeys((*(entry["core"] for entry in found), *failed)):
+        runs = [entry for entry in found if entry["core"] == core]
+        seconds, steps, success, rates, first = (
+            [run[name] for run in runs]
+            for name in (
+                *(f"seconds_to_{SUCCESS_THRESHOLD}", f"steps_to_{SUCCESS_THRESHOLD}"),
+                *("success", "million_steps_per_second", "first_s"),
+            )
+        )
+        lines.append(
+            (
+                f"`{core}`",
+                f"{len(runs) - seconds.count(None)} of {len(runs) + failed.count(core)}",
+                _span(seconds, time_text),
+                _span(steps, lambda number: f"{number / 1e6:.1f}"),
+                _span(success, lambda share: f"{share:.2f}"),
+                _span([rate for rate in rates if rate is not None], lambda rate: f"{rate:.3g}"),
+                _span(first, time_text),
+            )
+        )
+    heads = (
+        *("core", f"seeds at {SUCCESS_THRESHOLD}", f"time to {SUCCESS_THRESHOLD}"),
+        *(f"million steps to {SUCCESS_THRESHOLD}", "last success", "million steps a second"),
+        "first rollout after",
+    )
+    if lines:
+        yield markdown(heads, lines)
+
+
+def _span(values: Sequence[float | None], text: Callable[[float], str]) -> str:
+    """The median and the range, where None, "never", is more than all numbers."""
+    if not values:
+        return ""
+    numbers = [math.inf if value is None else value for value in values]
+    median, low, high = (
+        text(number) if math.isfinite(number) else "never"
+        for number in (float(np.median(numbers)), min(numbers), max(numbers))
+    )
+    return low if low == "never" else f"{median} [{low}, {high}]"
+
+
+def _learned(training: dict[str, Any]) -> AgentConfig:
+    """What agents learned, with the settings that its title has."""
+    return replace(PRESETS["study30"], env_settings=match(training["distractor_steps"]))
+
+
+def _draw_learning(trainings: Sequence[dict[str, Any]], figure: Path) -> None:
+    curves = [
+        Curve(
+            training["core"],
+            training["seed"],
+            np.array(training["curve"]["seconds"]),
+            np.array(training["curve"]["success"]),
+            training["ended"] == "diverged",
+        )
+        for training in trainings
+    ]
+    config = _learned(trainings[0])
+    draw_curves(curves, figure, config.title, config.chance, "seconds of training")
+
+
+def _learning_note(trainings: Sequence[dict[str, Any]]) -> str:
+    """Say what agents learned, and how."""
+    if not trainings:
+        return ""
+    first, config = trainings[0], _learned(trainings[0])
+    seeds = sorted({training["seed"] for training in trainings})
+    study = PRESETS["study30"]
+    return (
+        f"Learning: agents with the settings of the study of {title_words(study.title)}, in "
+        f"{title_words(config.title)}, {first['num_envs']:,} environments on the device, "
+        f"{first['precision']}, `compile={first['compile']!r}`; seeds {seeds[0]} to {seeds[-1]}, "
+        f"{first['jobs']} at a time on one device. Success: of the last training episodes; "
+        f"training ends at {study.stop_success}, or when the time is over. Time to "
+        f"{SUCCESS_THRESHOLD} counts from the beginning of the first rollout, in which most is "
+        "compiled; the last column is the time to its end, with that to build the agent. Steps a "
+        "second: of the median iteration of a seed, beside the others. "
+    )
+
+
 def _rate(entry: dict[str, Any]) -> str:
     low, high = entry["range"]
     return f"{entry['million_steps_per_second']:.3g} [{low:.3g}, {high:.3g}]"
@@ -133,6 +232,7 @@ def _note(content: dict[str, Any]) -> str:
         "recorded once and replayed, without launches from Python. MiB: what a run adds at its "
         "peak, core / cuDNN. Agents: whole iterations of `RecurrentPPO` with one `ur_lstm` in "
         "Passive Match 15/30/15 on the device; their MiB are all of the process, and the seconds "
-        "to the first iteration those beside the warm-up of the others. Medians, ranges in "
+        "to the first iteration those beside the warm-up of the others. "
+        f"{_learning_note(content.get('learning', ()))}Medians, ranges in "
         f"brackets. {'; '.join(filter(None, facts))}: `rlgates bench gpu`.\n"
     )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 import warnings
+from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -20,10 +23,11 @@ from support.stretches import stretch
 from torch import nn
 
 from rlgates.experiments.bench import gpu as gpu_bench
-from rlgates.experiments.bench import gpu_agents, gpu_cores
+from rlgates.experiments.bench import gpu_agents, gpu_cores, gpu_learning
 from rlgates.experiments.bench.children import Measurement, Outcome, Workers, run_here
 from rlgates.experiments.bench.configs import GPU_PARTS, GpuBenchConfig
 from rlgates.experiments.cli.main import main
+from rlgates.experiments.configs.presets import PRESETS
 from rlgates.experiments.report.outputs import redraw_output
 from rlgates.experiments.report.readme import fill_in
 from rlgates.experiments.runs.files import write_json
@@ -34,7 +38,8 @@ CPU = torch.device("cpu")
 
 def bench(results: Path, *words: str) -> dict[str, Any]:
     """The results of the bench on the CPU."""
-    assert main(["bench", "gpu", "--device", "cpu", "--results", str(results), *words]) == 0
+    folders = ["--results", str(results), "--folder", str(results / "runs")]
+    assert main(["bench", "gpu", "--device", "cpu", *folders, *words]) == 0
     found: dict[str, Any] = json.loads((results / "gpu_bench.json").read_text())
     return found
 
@@ -56,13 +61,13 @@ def test_it_measures_all_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(gpu_bench, "MAIN", ("ur_lstm",))
     monkeypatch.setattr(gpu_bench, "OTHERS", ("mingru",))
     monkeypatch.setattr(gpu_bench, "launch_modes", lambda *_: {"fused_ms": 1.0})
-    found = bench(tmp_path, "--cores", "mingru")
+    found = bench(tmp_path, "--cores", "mingru", "--parts", *GPU_PARTS)
     assert {"start", "end", "device", "versions", "git", "shapes"} <= found["about"].keys()
     assert [entry["core"] for entry in found["correct"]] == ["mingru"]
     assert found["correct"][0]["error"] < 1e-5
     assert [entry["resets"] for entry in found["speed"]] == [False, True] * 4
     assert all(entry["speedup"] > 0 for entry in found["speed"])
-    for part in ("end_to_end", "environments"):
+    for part in ("end_to_end", "environments", "learning"):
         assert all(entry["million_steps_per_second"] > 0 for entry in found[part])
     assert all("precision" in entry for part in GPU_PARTS for entry in found[part])
     assert found["failures"] == found["left_out"] == []
@@ -71,6 +76,9 @@ def test_it_measures_all_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert table.count("| `ur_lstm` | (4, 2, 4) | ") == 6
     assert "| `False` | bf16 | " in table
     assert "| `rlgates/PassiveMatch-v0` | 4 | " in table
+    assert "| `mingru` | 0 of 5 | never | never | " in table
+    assert [entry["seed"] for entry in found["learning"]] == list(gpu_learning.SEEDS)
+    assert (tmp_path / "gpu_bench.png").exists()
     page = fill_in("<!-- gpu_bench -->\n<!-- /gpu_bench -->\n", tmp_path)
     assert table.strip() in page
 
@@ -115,6 +123,99 @@ def test_times_that_are_there_are_in_the_table(tmp_path: Path) -> None:
     text = table.read_text()
     assert "| yes | 2.50 (2 / 5 ms) | (1 / fails ms) | 2.0 | 1,000 / 3,000 |" in text
     assert "NVIDIA H100; driver 550.1; torch 2.11; 2026-01-02: `rlgates bench gpu`" in text
+
+
+def lesson(core: str, seed: int, reached: int | None, success: float) -> dict[str, Any]:
+    """The entry of a training with three rollouts of a minute and a million steps."""
+    of = {"core": core, "seed": seed, "precision": "tf32", "compile": "reduce-overhead"}
+    sizes = {"distractor_steps": 450, "num_envs": 512, "jobs": 5}
+    return {
+        **of,
+        **sizes,
+        "ended": "time" if reached is None else "goal",
+        "first_s": 42.0,
+        "steps_to_0.9": reached and reached * 10**6,
+        "seconds_to_0.9": reached and 60.0 * reached,
+        "success": success,
+        "million_steps_per_second": 1 / 60,
+        "curve": {"steps": [1, 2, 3], "seconds": [60, 120, 180], "success": [0.3, 0.9, success]},
+    }
+
+
+def test_how_agents_learned_is_in_the_table_and_the_figure(tmp_path: Path) -> None:
+    """Those that never remembered are the last, and those that failed are counted."""
+    about = {"shapes": [], "device": "cuda", "versions": {}, "git": None, "start": "2026-01-02"}
+    failures = [{"part": "learning", "core": "lstm", "seed": 12, "error": "it took too long"}]
+    content: dict[str, Any] = {"about": about, "failures": failures, "left_out": []}
+    entries = [lesson("ur_lstm", 10, 2, 0.98), lesson("ur_lstm", 11, 3, 0.97)]
+    entries += [lesson("lstm", 10, 2, 1.0), lesson("lstm", 11, None, 0.4)]
+    write_json(tmp_path / "gpu_bench.json", {**content, "learning": entries})
+    table, figure = redraw_output("gpu_bench", tmp_path)
+    text = table.read_text()
+    row = "| `ur_lstm` | 2 of 2 | 2 min 30 s [2 min 0 s, 3 min 0 s] | 2.5 [2.0, 3.0] | "
+    assert row + "0.97 [0.97, 0.98] | 0.0167 [0.0167, 0.0167] | 42 s [42 s, 42 s] |" in text
+    row = "| `lstm` | 1 of 3 | never [2 min 0 s, never] | never [2.0, never] | 0.70 [0.40, 1.00] | "
+    assert row in text
+    assert "in Passive Match, 15/450/15 steps, 512 environments" in text
+    assert figure.name == "gpu_bench.png"
+    write_json(tmp_path / "gpu_bench.json", content)
+    assert redraw_output("gpu_bench", tmp_path) == [table]
+    assert not figure.exists()
+
+
+def test_a_lesson_has_the_settings_of_the_study() -> None:
+    study = PRESETS["study30"]
+    for core, options in (("ur_lstm", {"input_scale": 8.0}), ("lru", {})):
+        config = gpu_learning.Lesson(1024, 450).config(core, CPU)
+        config.check()
+        spec: Any = config.make_spec()
+        assert (config.core, config.core_options) == (core, options)
+        assert (config.rollout_steps, spec.distractor_steps) == (480, 450)
+        assert config.window == config.n_envs == 1024
+        assert spec.choice_reward == study.reward_scale * 10.0
+        for name in ("learning_rate", "gamma", "ent_coef", "n_minibatches", "hidden_size"):
+            assert getattr(config, name) == getattr(study, name)
+
+
+def test_an_agent_that_has_no_more_time_says_what_it_reached(tmp_path: Path) -> None:
+    small = gpu_learning.Lesson(num_envs=4, distractor_steps=3, units=8)
+    found = gpu_learning.learning("mingru", 10, small, False, CPU, str(tmp_path), until=0.0)
+    assert (found["ended"], found["steps"]) == ("time", 4 * 33)
+    assert found["first_s"] >= found["seconds"] > 0
+    assert found["steps_to_0.9"] is found["million_steps_per_second"] is None
+    (events,) = tmp_path.glob("mingru-10_1/events.out.tfevents.*")
+    assert b"rollout/success_rate" in events.read_bytes()
+
+
+def test_a_course_ends_at_its_goal() -> None:
+    """Lucky first episodes do not count; the curve has its first and last points."""
+    course = gpu_learning.Course(goal=0.95, until=math.inf)
+    successes: deque[bool] = deque(maxlen=20)
+    model = SimpleNamespace(num_timesteps=0, ep_success_buffer=successes)
+    course.model = cast(Any, model)
+    course.on_training_start({}, {})
+    while course.on_step() and model.num_timesteps < 1000:
+        model.num_timesteps += 1
+        successes.append(model.num_timesteps not in range(5, 300))
+        course.on_rollout_end()
+    found = course.result()
+    # The window holds 300 to 317 and two failures, then one.
+    assert (found["steps_to_0.9"], found["steps"], course.ended) == (317, 318, "goal")
+    assert 0 <= found["seconds_to_0.9"] <= found["seconds"]
+    assert found["success"] == 0.95
+    steps = found["curve"]["steps"]
+    assert (len(steps), steps[0], steps[-1]) == (100, 1, 318)
+
+
+def test_trainings_share_the_time_that_is_left() -> None:
+    config = GpuBenchConfig(device="cpu", jobs=4)
+    begin = time.monotonic()
+    stages = gpu_bench.stages("learning", config, gpu_bench.Sizes.of(config), begin + 60)
+    limits = [(len(stage.groups), stage.workers, stage.limit) for stage in stages]
+    assert [sizes for *sizes, _ in limits] == [[4, 4], [4, 4], [2, 2]]
+    # As if no time had passed: a third, a half and all of it.
+    left = [limit - gpu_bench.LATE for *_, limit in limits]
+    assert left == pytest.approx([20, 30, 60], abs=5)
 
 
 def measurements(*functions: Any) -> list[Measurement]:
