@@ -23,7 +23,7 @@ from rlgates.kernels.recording import recording
 TOLERANCES = {"float32": 1e-4, "tf32": 3e-2, "bf16": 1e-1}
 GATED = ("lstm", "ur_lstm", "om_lstm", "gru", "ur_janet")
 # Small sizes: plain loops on a GPU are slow.
-SMALL: dict[str, dict[str, Any]] = {"rma": {"num_slots": 16}}
+SMALL: dict[str, dict[str, Any]] = {"rma": {"num_slots": 16, "top_k": 8}}
 RESETS = 0.03  # share of the steps at which an episode starts
 # cuDNN has read outside of its memory where steps * sequences * 4 * units exceeded 2**31. Half of
 # it is safe, and still thousands of sequences.

@@ -281,6 +281,7 @@ def test_steps_in_place_are_steps(name: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")
 @pytest.mark.parametrize("amp", [None, "bf16"])
 def test_graphs_of_a_gpu(amp: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     def call(self: Recorded, *args: Any) -> Any:
