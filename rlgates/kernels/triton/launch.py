@@ -350,11 +350,13 @@ def forward(
     grid = _grid(problem, mode, settings)
     recurrent = new(batch_size, problem.width)
     products = inputs.projected, recurrent
-    if batch_size:
-        _begin(problem, inputs, h_prev, cells, episode_starts)
+    results = Results(
+        outputs, cells if save else cells[steps % 2, None], h_prev, gates, u_recurrent
+    )
     if not batch_size:
-        pass
-    elif mode == "fused":
+        return results
+    _begin(problem, inputs, h_prev, cells, episode_starts)
+    if mode == "fused":
         fused.forward_fused[grid](inputs.projected, *tensors, weight, *numbers, **settings)
     elif mode == "persistent":
         persistent.forward_persistent[grid](*products, *tensors, weight, *numbers, **settings)
@@ -370,7 +372,7 @@ def forward(
                 step.forward[grid](*products, *tensors, *numbers, t, RESET_ONLY=True, **settings)
                 multiply(reset, second, recurrent[:, problem.first_columns :])
             step.forward[grid](*products, *tensors, *numbers, t, RESET_ONLY=False, **settings)
-    return Results(outputs, cells if save else cells[steps % 2, None], h_prev, gates, u_recurrent)
+    return results
 
 
 def backward(
