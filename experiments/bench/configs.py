@@ -145,7 +145,7 @@ class GpuBenchConfig:
     """"cuda", or "cpu": tiny sizes, to test the benchmark itself."""
     num_envs: int = 512
     """Environments of each agent that learns; not on the CPU."""
-    distractor_steps: int = 450
+    distractor_steps: int = 90
     """Steps over which it has to remember; not on the CPU."""
     jobs: int = 5
     """Agents that learn at a time, each in its own process: one alone leaves gaps on a GPU."""
