@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from rlgates.agents.encoders import GridEncoder, MixedEncoder, is_small_image
 from rlgates.agents.sequences.core_module import CoreModule, StatePair
-from rlgates.agents.sequences.distributions import unchecked
+from rlgates.agents.sequences.distributions import NOT_FINITE, sampling, unchecked
 from rlgates.agents.sequences.policy import SequencePolicy
 from rlgates.errors import (
     MAX_WIDTH,
@@ -298,11 +298,10 @@ class MlpLstmPolicy(SequencePolicy):
         deterministic: bool = False,
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         distribution, states = self.get_distribution(observation, lstm_states, episode_starts)
-        actions = distribution.get_actions(deterministic)
+        with sampling():
+            actions = distribution.get_actions(deterministic)
         if not distribution.log_prob(actions).isfinite().all():
-            raise TrainingDiverged(
-                "the policy's probabilities are not finite, like some of its weights."
-            )
+            raise TrainingDiverged(NOT_FINITE)
         return actions, states
 
     def _get_constructor_parameters(self) -> dict[str, Any]:

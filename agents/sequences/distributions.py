@@ -6,6 +6,8 @@ is checked once, as a whole; `predict` checks its result.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -25,6 +27,27 @@ from stable_baselines3.common.distributions import (
 )
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Normal
+
+from rlgates.errors import TrainingDiverged
+
+NOT_FINITE = "the policy's probabilities are not finite, like some of its weights or states."
+# Of torch.multinomial, torch.bernoulli and torch.normal on a CPU.
+_REFUSALS = ("probability tensor contains", "Expected p_in", "normal expects all elements of std")
+
+
+@contextmanager
+def sampling() -> Iterator[None]:
+    """Sample actions; that torch refuses their probabilities is a divergence.
+
+    Raises:
+        TrainingDiverged: they are not finite.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if str(error).startswith(_REFUSALS):
+            raise TrainingDiverged(NOT_FINITE) from error
+        raise
 
 
 class LogCategorical(CategoricalDistribution):

@@ -41,6 +41,7 @@ from rlgates.agents.sequences.buffers import (
     advantages,
     chunks_of,
 )
+from rlgates.agents.sequences.distributions import sampling
 from rlgates.agents.sequences.policy import (
     CONTRIB_METHODS,
     ActionEvaluation,
@@ -403,7 +404,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
             if self.use_sde and self.sde_sample_freq > 0 and n_steps % self.sde_sample_freq == 0:
                 policy.reset_noise(ranks.total)
             action_masks = self._action_masks(env)
-            with torch.no_grad():
+            with torch.no_grad(), sampling():
                 action_tensor, values, log_probs, new_states, outputs = act(
                     obs_tensor, states, episode_starts, action_masks
                 )

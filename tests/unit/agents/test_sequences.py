@@ -405,6 +405,8 @@ def test_trouble_leaves_the_model_as_it_was(trouble: str, message: str) -> None:
     [
         (spaces.Discrete(3), "value_net", "the values of a rollout must be finite, got 64 numbers"),
         (spaces.Box(-1.0, 1.0, (2,)), "action_net", "the policy's actions are not finite"),
+        (spaces.MultiDiscrete([3, 2]), "action_net", "the policy's probabilities are not finite"),
+        (spaces.MultiBinary(2), "action_net", "the policy's probabilities are not finite"),
     ],
     ids=str,
 )
@@ -416,6 +418,9 @@ def test_outputs_that_are_not_finite_are_a_divergence(
         agent.policy.get_submodule(layer).bias.fill_(np.nan)
     with pytest.raises(TrainingDiverged, match=message):
         agent.learn(64)
+    if layer == "action_net":
+        with pytest.raises(TrainingDiverged, match="probabilities are not finite"):
+            agent.predict(agent.env.reset())
 
 
 def test_an_interrupted_update_is_undone() -> None:
