@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from rlgates.kernels import layout
 from rlgates.kernels.cpu import abi
-from rlgates.kernels.memory import readable
+from rlgates.kernels.memory import CPU, readable
 
 _ARGUMENTS = abi.integers(layout.GRID_CALL, layout.GRID_TENSORS)
 
@@ -36,7 +36,7 @@ def run(
     Raises:
         ValueError: shapes or dtypes do not fit together.
     """
-    inputs = _inputs(x, cell_weight, cell_bias, place_weight, place_bias)
+    inputs = read_inputs(x, cell_weight, cell_bias, place_weight, place_bias)
     tensors = _computed(inputs)
     if tensors[6] > layout.COLOURS:
         return None
@@ -45,15 +45,19 @@ def run(
     return tensors[5]
 
 
-def _inputs(x: Tensor, *weights: Tensor) -> list[Tensor]:
+def read_inputs(x: Tensor, *weights: Tensor, device: torch.device = CPU) -> list[Tensor]:
+    """The arguments of `run` as kernels read them: they get addresses, without bounds."""
     (images, channels, places), (cell_dim, place_dim) = x.shape, _dims(weights)
-    cell_weight, cell_bias, place_weight, place_bias = weights
+    shapes = {
+        "x": (images, channels, places),
+        "cell_weight": (cell_dim, channels),
+        "cell_bias": (cell_dim,),
+        "place_weight": (place_dim, places * cell_dim),
+        "place_bias": (place_dim,),
+    }
     return [
-        readable("x", x, (images, channels, places)),
-        readable("cell_weight", cell_weight, (cell_dim, channels)),
-        readable("cell_bias", cell_bias, (cell_dim,)),
-        readable("place_weight", place_weight, (place_dim, places * cell_dim)),
-        readable("place_bias", place_bias, (place_dim,)),
+        readable(name, tensor, shape, device=device)
+        for (name, shape), tensor in zip(shapes.items(), (x, *weights), strict=True)
     ]
 
 
@@ -114,7 +118,7 @@ def _gradients(saved: Sequence[Tensor], d_features: Tensor) -> list[Tensor]:
 
 def forward(x: Tensor, *weights: Tensor) -> list[Tensor]:
     """As `empty`, computed: the features also of images with too many colours."""
-    inputs = _inputs(x, *weights)
+    inputs = read_inputs(x, *weights)
     features, count, palette, colours = _computed(inputs)[5:]
     found = int(count)
     if found > layout.COLOURS:
@@ -129,7 +133,7 @@ def backward(
 ) -> list[Tensor]:
     """The gradients of the weights, from the results of `forward`."""
     if results[1] <= layout.COLOURS:
-        return _gradients(_inputs(x, *weights) + list(results), d_features)
+        return _gradients(read_inputs(x, *weights) + list(results), d_features)
     return _gradients_by_torch(x, weights, results[0], d_features)
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from rlgates.kernels.triton.persistent import INTERPRETED
+from rlgates.kernels.triton.persistent import add_dot
 from rlgates.kernels.triton.step import advance, load_product, retreat
 
 
@@ -31,10 +31,7 @@ def add_product(total, weight, value, mask, PRECISION: tl.constexpr):
     """total + weight value^T, with a tile of the weight at the pointers `weight`."""
     left = tl.load(weight, mask=mask, other=0.0)
     right = tl.trans(value.to(left.dtype))
-    if INTERPRETED:  # the interpreter has no products of bfloat16
-        left = left.to(tl.float32)
-        right = right.to(tl.float32)
-    return tl.dot(left, right, total, input_precision=PRECISION)
+    return add_dot(left, right, total, PRECISION)
 
 
 @triton.jit(do_not_specialize=["batch_size", "steps"])
@@ -197,11 +194,7 @@ def backward_fused(
 @triton.jit
 def add_rows(total, value, weight, mask, PRECISION: tl.constexpr):
     """total + value weight, with a tile of the weight at the pointers `weight`."""
-    right = tl.load(weight, mask=mask, other=0.0)
-    if INTERPRETED:
-        value = value.to(tl.float32)
-        right = right.to(tl.float32)
-    return tl.dot(value, right, total, input_precision=PRECISION)
+    return add_dot(value, tl.load(weight, mask=mask, other=0.0), total, PRECISION)
 
 
 @triton.jit(do_not_specialize=["batch_size", "steps", "t"])

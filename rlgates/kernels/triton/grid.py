@@ -15,12 +15,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from rlgates.kernels.triton.launch import INTERPRETED, processor
+from rlgates.kernels.triton.launch import processor
+from rlgates.kernels.triton.persistent import add_dot
 
 _ROWS, _FEW_ROWS = 128, 32  # images at a time; few, where there are few for each processor
 _PROGRAMS = 16  # of the backward pass, on a processor
-
-_IN_INTERPRETER = tl.constexpr(INTERPRETED)
 
 
 @triton.jit
@@ -29,10 +28,7 @@ def _product(left, right, total, PRECISION: tl.constexpr):
     if PRECISION == "bf16":
         left = left.to(tl.bfloat16)
         right = right.to(tl.bfloat16)
-    if _IN_INTERPRETER:  # which has no products of bfloat16
-        left = left.to(tl.float32)
-        right = right.to(tl.float32)
-    return tl.dot(left, right, total, input_precision="ieee" if PRECISION == "ieee" else "tf32")
+    return add_dot(left, right, total, "ieee" if PRECISION == "ieee" else "tf32")
 
 
 @triton.jit
@@ -49,8 +45,8 @@ def _embedding(cell_weight, cell_bias, CHANNELS: tl.constexpr, DIM: tl.constexpr
 
 
 @triton.jit
-def _seen(x, row, place, images, CHANNELS: tl.constexpr, PLACES: tl.constexpr,
-          COLUMNS: tl.constexpr):  # fmt: skip
+def _centred_pixels(x, row, place, images, CHANNELS: tl.constexpr, PLACES: tl.constexpr,
+                    COLUMNS: tl.constexpr):  # fmt: skip
     """The channels of a place, from [0, 1] to [-1, 1], then 1, (rows, COLUMNS)."""
     channel = tl.arange(0, COLUMNS)[None, :]
     pixel = x + row.to(tl.int64)[:, None] * (CHANNELS * PLACES) + channel * PLACES + place
@@ -77,8 +73,8 @@ def _forward(
     most = none - 1.0
     at = tl.zeros((ROWS, BLOCK_DIM), tl.int32)
     for place in tl.range(0, PLACES):
-        seen = _seen(x, row, place, images, CHANNELS, PLACES, COLUMNS)
-        cells = _product(seen, embedding, none, PRECISION)
+        pixels = _centred_pixels(x, row, place, images, CHANNELS, PLACES, COLUMNS)
+        cells = _product(pixels, embedding, none, PRECISION)
         cells = tl.where(cells <= 0.0, 0.0, cells)  # NaN stays
         larger = (cells > most) | (cells != cells)
         most = tl.where(larger, cells, most)
@@ -129,8 +125,8 @@ def _backward(
         row = first + tl.arange(0, ROWS)
         wide = row.to(tl.int64)[:, None]
         in_rows = (row < end)[:, None]
-        seen = _seen(x, row, place, end, CHANNELS, PLACES, COLUMNS)
-        cells = _product(seen, embedding, none, PRECISION)
+        pixels = _centred_pixels(x, row, place, end, CHANNELS, PLACES, COLUMNS)
+        cells = _product(pixels, embedding, none, PRECISION)
         active = cells > 0.0
         cells = tl.where(active, cells, 0.0)
         d = tl.load(d_places + wide * OUT + out[None, :], mask=in_rows & in_out, other=0.0)
@@ -140,7 +136,7 @@ def _backward(
         place_sum = _product(tl.trans(d), cells, place_sum, PRECISION)
         d_cells = _product(d, weight, tl.where(at == place, d_most, 0.0), PRECISION)
         d_cells = tl.where(active, d_cells, 0.0)
-        cell_sum = _product(tl.trans(seen), d_cells, cell_sum, PRECISION)
+        cell_sum = _product(tl.trans(pixels), d_cells, cell_sum, PRECISION)
     slot = (part * PLACES + place).to(tl.int64)
     to = d_cell + (slot * COLUMNS + column[:, None]) * DIM + unit[None, :]
     tl.store(to, cell_sum, mask=(column[:, None] <= CHANNELS) & in_dim)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.library import custom_op
 
-from rlgates.kernels.memory import readable
+from rlgates.kernels.cpu.grid import read_inputs
 from rlgates.kernels.triton import op
 
 _logger = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ def run(x: Tensor, *weights: Tensor) -> Tensor:
     schema="(Tensor x, Tensor[] weights, bool half, bool saves) -> Tensor[]",
 )
 def _grid(x: Tensor, weights: Sequence[Tensor], half: bool, saves: bool) -> list[Tensor]:
-    x, *weights = _read(x, weights)
+    x, *weights = read_inputs(x, *weights, device=x.device)
     results = _empty(x, weights, half, saves)
     with torch.cuda.device_of(x):
         _kernels().forward(x, weights, _precision(half), *results, *[None] * (not saves))
@@ -83,22 +83,6 @@ def _grid(x: Tensor, weights: Sequence[Tensor], half: bool, saves: bool) -> list
 
 def _precision(half: bool) -> str:
     return "bf16" if half else op.matmul_precision()
-
-
-def _read(x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-    """The tensors as kernels read them: they get addresses, without bounds."""
-    (images, channels, places), dim, out = x.shape, weights[0].shape[0], weights[2].shape[0]
-    shapes = {
-        "x": (images, channels, places),
-        "cell_weight": (dim, channels),
-        "cell_bias": (dim,),
-        "place_weight": (out, places * dim),
-        "place_bias": (out,),
-    }
-    return [
-        readable(name, tensor, shape, torch.float32, x.device)
-        for (name, shape), tensor in zip(shapes.items(), (x, *weights), strict=True)
-    ]
 
 
 def _empty(x: Tensor, weights: Sequence[Tensor], half: bool, saves: bool) -> list[Tensor]:
@@ -121,7 +105,7 @@ def _(x: Tensor, weights: Sequence[Tensor], half: bool, saves: bool) -> list[Ten
 def _grid_backward(
     x: Tensor, weights: Sequence[Tensor], half: bool, saved: Sequence[Tensor], d_features: Tensor
 ) -> list[Tensor]:
-    x, *weights = _read(x, weights)
+    x, *weights = read_inputs(x, *weights, device=x.device)
     features, most_at = saved
     with torch.cuda.device_of(x):
         gradients: list[Tensor] = _kernels().backward(

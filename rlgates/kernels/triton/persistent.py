@@ -24,6 +24,15 @@ INTERPRETED = tl.constexpr(bool(knobs.runtime.interpret))
 
 
 @triton.jit
+def add_dot(left, right, total, PRECISION: tl.constexpr):
+    """left right + total."""
+    if INTERPRETED:  # the interpreter has no products of bfloat16
+        left = left.to(tl.float32)
+        right = right.to(tl.float32)
+    return tl.dot(left, right, total, input_precision=PRECISION)
+
+
+@triton.jit
 def product(
     left,
     weight,
@@ -54,10 +63,7 @@ def product(
             w = weight + outer[None, :] * WEIGHT_STRIDE + inner[:, None]
             x = tl.load(x, mask=row_in & inner_in[None, :], other=0.0)
             w = tl.load(w, mask=inner_in[:, None] & outer_in, other=0.0)
-            if INTERPRETED:  # the interpreter has no products of bfloat16
-                x = x.to(tl.float32)
-                w = w.to(tl.float32)
-            total = tl.dot(x, w, total, input_precision=PRECISION)
+            total = add_dot(x, w, total, PRECISION)
         tl.store(result + wide * RESULT_STRIDE + outer[None, :], total, mask=row_in & outer_in)
 
 

@@ -120,8 +120,13 @@ def test_fused_tiles(
     monkeypatch.setattr(launch, "fused_tile", tile)
     core = seeded_core(name, 20, learned_state=True, **options)
     x, state, episode_starts = random_sequence(core, 18, 3)
+    problem = triton.gated_problem(core.cells[0].recurrence(), 3, 18)
+    run_in_one_launch(monkeypatch, True)
+    assert launch.launch_mode(problem, fits=True, backward=False) == "fused"
+    run_in_one_launch(monkeypatch, False)
+    problem = problem._replace(precision="tf32")
+    assert launch.launch_mode(problem, fits=True, backward=False) == "fused_steps"
     for starts in (episode_starts, None):
-        run_in_one_launch(monkeypatch, False)
         steps = run_with_gradients(core, x, state, starts)
         with monkeypatch.context() as patch:
             patch.setattr(launch, "launch_mode", lambda *_: mode)
