@@ -14,8 +14,9 @@ from rlgates.experiments.report.readme import fill_in_pages
 from rlgates.experiments.report.refine_gate import draw_refine_gate, refine_gate_table
 from rlgates.experiments.report.rows import no_results_error
 from rlgates.experiments.report.saturation import draw_saturation, saturation_table
+from rlgates.experiments.report.settings import study_settings_path
 from rlgates.experiments.report.studies.searches import SEARCHES, write_search_table
-from rlgates.experiments.report.study import redraw_study, study_settings_path
+from rlgates.experiments.report.study import redraw_study
 from rlgates.experiments.report.timings.core_growth import draw_core_growth
 from rlgates.experiments.report.timings.core_speed import draw_core_speed
 from rlgates.experiments.report.timings.gpu_bench import draw_gpu_bench

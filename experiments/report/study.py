@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import pandas as pd
 
 from rlgates.experiments.report.rows import read_frame, with_best
+from rlgates.experiments.report.settings import CHART, study_settings
 from rlgates.experiments.report.studies.agents import agent_tables, draw_agents
 from rlgates.experiments.report.studies.benchmark import benchmark_tables, draw_benchmark
 from rlgates.experiments.report.studies.costs import draw_costs
@@ -19,11 +20,10 @@ from rlgates.experiments.report.studies.lengths import draw_env_lengths, draw_st
 from rlgates.experiments.report.studies.paired import write_paired
 from rlgates.experiments.report.studies.returns import draw_returns, return_table
 from rlgates.experiments.report.studies.tasks import draw_tasks, task_tables
-from rlgates.experiments.runs.files import read_json, write_atomically
+from rlgates.experiments.runs.files import write_atomically
 from rlgates.experiments.studies import STUDIES
 from rlgates.experiments.studies.study import Chart, Study
 
-CHART = "chart"  # the key in the settings of a study's runs
 CHARTS: tuple[Chart, ...] = get_args(Chart)
 
 
@@ -61,16 +61,6 @@ STUDY_OUTPUTS: tuple[StudyOutput, ...] = (
     StudyOutput(draw_costs, costs=True),
     StudyOutput(write_paired),
 )
-
-
-def study_settings(results: Path, name: str) -> dict[str, Any]:
-    """Read the settings of a study's runs by their digest, and its `CHART`; empty if absent."""
-    return read_json(study_settings_path(results, name)) or {}
-
-
-def study_settings_path(results: Path, name: str) -> Path:
-    """Return the file that holds the settings of a study's runs."""
-    return results / f"{name}.json"
 
 
 def redraw_study(results: Path, name: str, study: Study | None = None) -> list[Path]:

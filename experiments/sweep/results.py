@@ -16,8 +16,8 @@ from rlgates.experiments.configs.identity import (
     without_core,
 )
 from rlgates.experiments.report.rows import merge_rows, run_key
-from rlgates.experiments.report.study import CHART, study_settings, study_settings_path
-from rlgates.experiments.runs.files import Damaged, Row, read_table, write_json
+from rlgates.experiments.report.settings import CHART, study_settings, write_study_settings
+from rlgates.experiments.runs.files import Damaged, Row, read_table
 from rlgates.experiments.runs.jobs import Job, JobResult, extra_rows, runner_for
 from rlgates.experiments.runs.locks import locked
 from rlgates.experiments.studies.study import Chart
@@ -106,10 +106,8 @@ class StudyResults:
                     path = self.results / f"{self.name}_{suffix}.csv"
                     merge_rows(path, [{**columns, **values} for values in rows])
             settings, current = study_settings(self.results, self.name), comparison(job.config)
-            settings[digest(current)] = current
-            write_json(
-                study_settings_path(self.results, self.name), {**settings, CHART: self.chart}
-            )
+            settings |= {digest(current): current, CHART: self.chart}
+            write_study_settings(self.results, self.name, settings)
             merge_rows(self.table, [row])  # last, so that a run in this table is in all tables
         return job_result
 

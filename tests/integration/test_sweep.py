@@ -21,6 +21,7 @@ from rlgates.experiments.configs.presets import PRESETS
 from rlgates.experiments.configs.published import PROTOCOLS
 from rlgates.experiments.report.outputs import redraw_studies, study_names
 from rlgates.experiments.report.rows import to_frame
+from rlgates.experiments.report.settings import study_settings
 from rlgates.experiments.report.studies.agents import chance_levels, env_settings, read_curves
 from rlgates.experiments.runs.files import read_json, read_table
 from rlgates.experiments.runs.jobs import Job
@@ -357,7 +358,7 @@ def test_a_core_of_a_users_module_joins_the_table() -> None:
     rows = {row["core"]: row for row in read_table(Path("runs/popgym_smoke/popgym_smoke.csv"))}
     assert set(rows) == {"leaky", "gru"}
     assert (rows["leaky"]["state_size"], rows["gru"]["state_size"]) == ("16", "16")
-    settings = read_json(Path("runs/popgym_smoke/popgym_smoke.json"))
+    settings = study_settings(Path("runs/popgym_smoke"), "popgym_smoke")
     assert settings[rows["leaky"]["config"]]["learning_rate"] == 0.01
     line[line.index("my_memory:leaky")] = "no_such:leaky"
     failed = subprocess.run(line, capture_output=True, text=True)
@@ -437,7 +438,7 @@ def test_cores_that_lack_an_option_can_be_compared() -> None:
 def test_committed_tables_are_of_the_present_studies(name: str) -> None:
     results = ROOT / "experiments" / "results"
     conditions = study_conditions(*find_study(name), SweepConfig())
-    known: dict[str, Any] = json.loads((results / f"{name}.json").read_text())
+    known = study_settings(results, name)
     expected = {
         (condition.config.title, condition.variant): digest(comparison(condition.config))
         for condition in conditions
