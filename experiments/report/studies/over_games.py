@@ -1,0 +1,91 @@
+"""Each memory of the benchmark against one of them, with the games as the sample.
+
+Few seeds tell little of one game, but a memory that is the better one should be so in most games.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+from scipy.stats import false_discovery_control
+
+from rlgates.experiments.analysis.stats import p_gained, paired_difference
+from rlgates.experiments.report.rows import markdown, returns_of
+from rlgates.experiments.report.studies.paired import BASE
+from rlgates.experiments.report.studies.returns import return_share
+from rlgates.experiments.studies.popgym import LEVELS
+
+MIN_GAMES = 6  # below which no p is below 0.05
+NOTABLE = 0.05  # of a game's range, from which it counts as better or worse
+
+
+def over_games_table(rows: pd.DataFrame) -> str:
+    """Compare the memories that have runs in all games and levels.
+
+    Args:
+        rows: the runs; the titles of games that have levels are "game, level".
+
+    Returns:
+        the table; empty without `BASE`, with one level, or with fewer than `MIN_GAMES` games.
+    """
+    scores = _scores(rows)
+    games, levels = (scores.index.unique(part) for part in scores.index.names)
+    if BASE not in scores or len(levels) < 2 or len(games) < MIN_GAMES:
+        return ""
+    by_game = scores.groupby("game").mean()
+    gained = by_game.sub(by_game[BASE], axis="index")
+    order = by_game.mean().sort_values(ascending=False).index
+    others = [core for core in order if core != BASE]
+    p = {core: p_gained(gained[core], two_sided=True) for core in others}
+    q = dict(zip(p, false_discovery_control(list(p.values())), strict=True)) if p else {}
+    apart = scores.sub(scores[BASE], axis="index")
+    lines = []
+    for core in order:
+        cells = [""] * 5
+        if core != BASE:
+            gain = paired_difference(by_game[core], by_game[BASE])
+            cells = [
+                f"{gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]",
+                f"{p[core]:.2g}",
+                f"{q[core]:.2g}",
+                str((apart[core] > NOTABLE).sum()),
+                str((apart[core] < -NOTABLE).sum()),
+            ]
+        lines.append([f"`{core}`", f"{by_game[core].mean():.3f}", *cells])
+    seeds = ", ".join(f"{level} {_num_seeds(rows, level)}" for level in levels)
+    note = (
+        f"\nMean over {len(games)} games and their {len(levels)} levels, which count equally, of "
+        "the return at the end: 0 for a game's worst and 1 for its best, mean over seeds (of "
+        f"them: {seeds}). Less `{BASE}`: with a 95 % bootstrap interval over games. "
+        "p: how often chance alone would take it as far from 0, over all exchanges of the two "
+        "memories in a game, two-sided. q: the same where all memories of the table are compared "
+        "(Benjamini and Hochberg 1995). Better, worse: in how many of the "
+        f"{len(scores)} the share differs by more than {NOTABLE:g}, some of them by chance.\n"
+    )
+    heads = ["memory", "share of the range", f"less `{BASE}`", "p", "q", "better", "worse"]
+    return markdown(heads, lines) + note
+
+
+def _scores(rows: pd.DataFrame) -> pd.DataFrame:
+    """Scores by game and level, a column for each memory that has them all."""
+    level = rows["title"].str.rpartition(", ")[2]
+    groups = rows[level.isin(LEVELS)].groupby(["title", "core"], sort=False)
+    scores = pd.DataFrame(
+        [
+            (*title.rsplit(", ", 1), core, return_share(runs.iloc[0], returns_of(runs)).mean())
+            for (title, core), runs in groups
+        ],
+        columns=["game", "level", "core", "score"],
+    )
+    wide = scores.pivot(index=["game", "level"], columns="core", values="score")
+    return wide.dropna(axis="columns").sort_index(key=_in_order)
+
+
+def _in_order(keys: pd.Index) -> pd.Index:
+    return keys.map(LEVELS.index) if keys.name == "level" else keys
+
+
+def _num_seeds(rows: pd.DataFrame, level: str) -> str:
+    """How many seeds the memories have in the games of a level."""
+    runs = rows[rows["title"].str.endswith(f", {level}")].groupby(["title", "core"])
+    counts = runs["seed"].nunique()
+    return " to ".join(map(str, sorted({counts.min(), counts.max()})))
