@@ -17,6 +17,7 @@ from rlgates.experiments.runs.agent.train import train
 from rlgates.experiments.runs.folder import RunFolder
 from rlgates.experiments.runs.hparams import hyperparameters
 from rlgates.experiments.runs.network.train import TaskRun
+from rlgates.registry import ALIASES
 
 
 @pytest.fixture(autouse=True)
@@ -68,6 +69,14 @@ def test_the_settings_of_a_network_and_what_it_reached() -> None:
     loss = learned.losses[-1][1]
     expected = {"test_loss": learned.test["loss"], "loss": loss, "steps": 6}
     assert final == pytest.approx({**expected, "seconds": learned.seconds})
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_a_core_by_another_name_has_the_gate_of_its_core(alias: str) -> None:
+    said, expected = (
+        hyperparameters(replace(TINY, core=core), 0) for core in (alias, ALIASES[alias])
+    )
+    assert said == {**expected, "core": alias}
 
 
 def test_what_a_network_that_diverged_reached() -> None:
