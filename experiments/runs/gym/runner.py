@@ -128,7 +128,9 @@ def _max_mean_return(job: Job) -> float | str:
 
 def _sizes(config: GymConfig) -> dict[str, int]:
     """Parameters of the agent's memory, and numbers in its state."""
-    with closing(make_envs(replace(config, vec_env="dummy"), 0, training=True)) as env:
+    # On the CPU: the machine that writes the tables of a cluster's runs may have no GPU.
+    config = replace(config, vec_env="dummy", device="cpu")
+    with closing(make_envs(config, 0, training=True)) as env:
         model: Any = build(config, 0, env)
         memory = model.policy.lstm_actor
         ours = isinstance(memory, CoreModule)

@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from support.tiny import TINY
 
+from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.report.rows import merge_rows, provenance, to_frame
 from rlgates.experiments.runs import jobs
 from rlgates.experiments.runs.files import Damaged, read_json, read_table, write_json
 from rlgates.experiments.runs.folder import RunFolder
-from rlgates.experiments.runs.jobs import Job
+from rlgates.experiments.runs.gym.runner import GymRunner
+from rlgates.experiments.runs.jobs import Job, JobResult
 from rlgates.experiments.sweep import results as sweep_results
 from rlgates.experiments.sweep.results import StudyResults
 from rlgates.experiments.sweep.sweep import TimeEstimate
@@ -72,6 +75,18 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         table.write_text(text)
         with pytest.raises(Damaged, match=r"some\.csv is damaged: a row is not whole"):
             StudyResults(tmp_path, "some", "rlgates sweep some")
+
+
+def test_a_run_made_on_a_gpu_elsewhere_is_written_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    config = GymRunner().smoke(GymConfig(n_envs=1, folder=str(tmp_path)))
+    made = jobs.run_job(Job(config, 0))
+    elsewhere = JobResult(Job(replace(config, device="cuda"), 0), made.result)
+    StudyResults(tmp_path, "some", "rlgates sweep some").add(elsewhere)
+    (row,) = read_table(tmp_path / "some.csv")
+    assert int(row["parameters"]) > 0
 
 
 def test_a_run_that_went_on_at_another_commit_names_both(tmp_path: Path) -> None:
