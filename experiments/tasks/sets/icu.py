@@ -24,6 +24,7 @@ from rlgates.experiments.tasks.data.dataset import (
     published_results,
 )
 from rlgates.experiments.tasks.data.files import (
+    DECOMPRESSION_ERRORS,
     OPENERS,
     DataDir,
     File,
@@ -135,30 +136,35 @@ def read_stays_table(path: str | os.PathLike[str]) -> Stays:
     Raises:
         FileNotFoundError: the file does not exist.
         ValueError: a column is missing, there are not twelve vitals, or a value is not a number;
-            the message has the line.
+            the message has the line. Or the file is truncated, or no text.
     """
     columns = f"the columns {STAY}, {HOUR}, {LENGTH} and {len(VITALS)} vitals"
     if not Path(path).is_file():
         raise FileNotFoundError(f"no table {path}; it must be a CSV file with {columns}.")
     days: dict[str, float] = {}
     values: dict[str, NDArray[np.float32]] = {}
-    with OPENERS.get(Path(path).suffix, open)(path, "rb") as stream:
-        table = csv.DictReader(io.TextIOWrapper(stream, encoding="utf-8", newline=""))
-        names = table.fieldnames or []
-        vitals = [name for name in names if name not in (STAY, HOUR, LENGTH)]
-        if len(vitals) != len(VITALS) or len(names) != len(VITALS) + 3:
-            raise ValueError(f"{path} must have {columns}, got {', '.join(names)}.")
-        for row in table:
-            try:
-                hour, stay = int(float(row[HOUR])), row[STAY]
-                days[stay] = float(row[LENGTH])
-                numbers = [float(row[name]) if row[name] else math.nan for name in vitals]
-            except (TypeError, ValueError, OverflowError) as error:
-                raise ValueError(f"{path}, line {table.line_num}: {error}.") from error
-            grid = values.setdefault(stay, np.full((HOURS, len(vitals)), np.nan, dtype=np.float32))
-            if 0 <= hour < HOURS:
-                measured = ~np.isnan(numbers)
-                grid[hour, measured] = np.array(numbers)[measured]
+    try:
+        with OPENERS.get(Path(path).suffix, open)(path, "rb") as stream:
+            table = csv.DictReader(io.TextIOWrapper(stream, encoding="utf-8", newline=""))
+            names = table.fieldnames or []
+            vitals = [name for name in names if name not in (STAY, HOUR, LENGTH)]
+            if len(vitals) != len(VITALS) or len(names) != len(VITALS) + 3:
+                raise ValueError(f"{path} must have {columns}, got {', '.join(names)}.")
+            for row in table:
+                try:
+                    hour, stay = int(float(row[HOUR])), row[STAY]
+                    days[stay] = float(row[LENGTH])
+                    numbers = [float(row[name]) if row[name] else math.nan for name in vitals]
+                except (TypeError, ValueError, OverflowError) as error:
+                    raise ValueError(f"{path}, line {table.line_num}: {error}.") from error
+                grid = values.setdefault(
+                    stay, np.full((HOURS, len(vitals)), np.nan, dtype=np.float32)
+                )
+                if 0 <= hour < HOURS:
+                    measured = ~np.isnan(numbers)
+                    grid[hour, measured] = np.array(numbers)[measured]
+    except (csv.Error, UnicodeDecodeError, *DECOMPRESSION_ERRORS) as error:
+        raise ValueError(f"{path} is truncated or damaged, or no CSV file: {error}.") from error
     stays = sorted(values)
     if len(stays) < 10:
         raise ValueError(f"{path} must have at least 10 stays, got {len(stays)}.")

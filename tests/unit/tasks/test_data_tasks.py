@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import importlib
 import io
@@ -506,5 +507,16 @@ def test_a_users_table_of_stays(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
             read_stays_table(path)
+    whole = gzip.compress("\n".join([header, *rows]).encode())
+    long = "\n".join([header, f"0,0,3,{'9' * 200_000}{',' * 12}"])
+    for name, content in (
+        ("cut.csv.gz", whole[: len(whole) // 2]),
+        ("plain.csv.gz", header.encode()),
+        ("latin.csv", header.replace("Hour", "Hörer").encode("latin-1")),
+        ("long.csv", long.encode()),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=f"{name} is truncated or damaged, or no CSV file"):
+            read_stays_table(tmp_path / name)
     with pytest.raises(FileNotFoundError, match=r"no table .*none\.csv; .* the columns RecordID"):
         read_stays_table(tmp_path / "none.csv")
