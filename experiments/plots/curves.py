@@ -285,7 +285,8 @@ def draw_returns(
         axes.set_xlabel(STEPS)
         axes.set_ylabel(label)
         axes.set_title(title, loc="left")
-        axes.legend(loc="best")
+        if axes.lines:  # there are none of a run that diverged in its first rollout
+            axes.legend(loc="best")
 
 
 def draw_panels(

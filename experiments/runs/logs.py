@@ -124,6 +124,13 @@ def position(folder: Path, logger: Logger) -> dict[str, Any]:
     }
 
 
+def log_first_row(logger: Logger, step: int) -> None:
+    """Log a row at this step if there is none, as of a run that diverged in its first rollout."""
+    tables = [format_ for format_ in logger.output_formats if isinstance(format_, CSVFormat)]
+    if any(not table.rows for table in tables):
+        logger.dump(step)
+
+
 def rewind(folder: Path, saved: dict[str, Any] | None) -> None:
     """Remove what was logged after a `position`; None: everything.
 

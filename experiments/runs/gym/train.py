@@ -269,6 +269,7 @@ def _train(
         except TrainingDiverged as reason:
             ended = "diverged"
             print(f"{name} diverged: {reason}", flush=True)
+            logs.log_first_row(logger, model.num_timesteps)
         finally:
             progress.close()
         if ended != "diverged":  # which stops within an iteration; checkpoints are between them

@@ -22,6 +22,7 @@ from rlgates.envs import BatchedEnv, make_env_spec
 from rlgates.envs.engine.players import play
 from rlgates.envs.sb3 import make_vec_env
 from rlgates.experiments.configs.agent import AgentConfig
+from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.identity import identity
 from rlgates.experiments.configs.presets import PRESETS
 from rlgates.experiments.runs.agent import evaluate as evaluation
@@ -30,7 +31,8 @@ from rlgates.experiments.runs.agent.build import build
 from rlgates.experiments.runs.agent.callbacks import ScaledReward
 from rlgates.experiments.runs.agent.train import train
 from rlgates.experiments.runs.folder import read_config
-from rlgates.experiments.runs.jobs import Job, describe, runner_for
+from rlgates.experiments.runs.gym.runner import GymRunner
+from rlgates.experiments.runs.jobs import Job, describe, run_job, runner_for
 from rlgates.experiments.show.film import film
 from rlgates.experiments.sweep.workers import run_all
 
@@ -214,6 +216,19 @@ def test_what_diverges_is_a_result_of_the_last_sound_weights(
     assert [point["steps"] for point in kind.curve(job, result)] == ["56"]
     assert "diverged" in kind.describe(job, result)[0]
     assert not (config.run_folder(0) / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("kind", ["agent", "gym"])
+def test_what_diverges_in_its_first_rollout_is_a_result(kind: str, tmp_path: Path) -> None:
+    small = GymRunner().smoke(GymConfig(n_envs=1, folder=str(tmp_path)))
+    config = tiny(tmp_path) if kind == "agent" else small
+    job = Job(replace(config, core_options={"input_scale": 1e39}), 0)
+    outcome = run_job(job)
+    assert outcome.error == ""
+    assert outcome.result.ended == "diverged"
+    assert runner_for(job.config).row(job, outcome.result)["ended"] == "diverged"
+    assert len(runner_for(job.config).curve(job, outcome.result)) == 1
+    assert (job.folder.path / "curve.png").exists()
 
 
 def test_scaled_rewards_and_unscaled_reports() -> None:
