@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class InterruptedRun(Exception):
@@ -50,7 +50,7 @@ class StopRequest:
     def listening(self) -> Iterator[StopRequest]:
         """Handle the signals inside the block."""
         # Python allows it in the main thread only; elsewhere the caller handles interrupts.
-        numbers = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
+        numbers = SIGNALS if threading.current_thread() is threading.main_thread() else ()
         before = {number: signal.signal(number, self.handle) for number in numbers}
         try:
             yield self

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from rlgates.experiments.runs.files import read_json, read_table, write_table
 from rlgates.experiments.runs.folder import RunFolder, read_config
 from rlgates.experiments.runs.gym.train import GymResult, make_envs, read_evaluations, train
 from rlgates.experiments.runs.jobs import Job, run_job, runner_for
+from rlgates.experiments.runs.stopping import SIGNALS
 from rlgates.experiments.studies import STUDIES, Arm
 
 ARMS = STUDIES["learning"].arms("laptop")
@@ -132,6 +135,16 @@ def test_without_evaluations_there_is_one_at_the_end(config: GymConfig, every: A
     assert result.mean_return > 0
     (point,) = runner_for(config).curve(Job(config, 0), result)
     assert point == {"steps": f"{config.total_steps}", "mean_return": f"{result.mean_return:.3f}"}
+
+
+def test_an_environment_in_a_process_outlives_what_stops_the_run(config: GymConfig) -> None:
+    one = replace(config, n_envs=1, vec_env="subproc")
+    with closing(make_envs(one, 0, training=True)) as env:
+        env.reset()
+        base: Any = env.unwrapped
+        for number in SIGNALS:
+            os.kill(base.processes[0].pid, number)
+        env.step(np.array([env.action_space.sample()]))
 
 
 def test_a_time_limit_ends_the_run(config: GymConfig) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import zlib
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -22,6 +24,7 @@ from rlgates.envs.sb3 import BatchedVecEnv
 from rlgates.envs.sb3 import make_vec_env as make_batched
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.runs.agent.evaluate import evaluation_seed
+from rlgates.experiments.runs.stopping import SIGNALS
 
 EVAL_ENVS, BATCHED_EVAL_ENVS = 4, 64
 """The most copies in an evaluation; those of rlgates cost hardly more than one."""
@@ -106,15 +109,26 @@ def make_envs(config: GymConfig, seed: int, *, training: bool, ranks: Ranks = AL
     else:
         # SB3 adds the number of the copy: runs of neighbouring seeds would share most episodes.
         (first,) = np.random.SeedSequence(seed).generate_state(1).tolist()
+        subproc, config = training and config.vec_env == "subproc", config.resolved()
         env = make_vec_env(
-            config.resolved().make_env,
+            partial(_make_in_process, config) if subproc else config.make_env,
             n_envs=ranks.count,
             seed=first,
             start_index=ranks.first,
             wrapper_class=Replay,
-            vec_env_cls=SubprocVecEnv if training and config.vec_env == "subproc" else None,
+            vec_env_cls=SubprocVecEnv if subproc else None,
         )
     return normalized(env, training, config.gamma) if config.normalize else env
+
+
+def _make_in_process(config: GymConfig) -> gymnasium.Env[Any, Any]:
+    """One copy of the environment, in a process of its own, which the run ends.
+
+    A terminal sends Ctrl-C to all processes; without its environments a run could not be saved.
+    """
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    return config.make_env()
 
 
 def normalized(env: VecEnv, training: bool, gamma: float) -> VecNormalize:
