@@ -66,7 +66,8 @@ class Backend:
         """Make the runs and yield their results as they end; after `stop` active runs are saved.
 
         Raises:
-            ValueError: the backend is not installed or not reachable, or lacks such an option.
+            ValueError: the backend is not installed or not reachable, lacks such an option, or
+                refuses the runs.
         """
         if self.name == "local":
             return run_parallel(jobs, stop, self.jobs)
@@ -166,7 +167,7 @@ class _Submitit(_Cluster):
             )
             self.executor.update_parameters(**options)
         except (ValueError, TypeError, NameError, RuntimeError) as error:
-            raise ValueError(f"submitit: {' '.join(str(error).split())}") from error
+            raise _submitit_error(error) from error
         self.on_slurm = self.executor.cluster == "slurm"
         self.slots = len(jobs) if self.on_slurm else backend.jobs
         self._stopping = False
@@ -174,8 +175,11 @@ class _Submitit(_Cluster):
 
     def submit(self, jobs: Sequence[RemoteJob]) -> Sequence[Any]:
         if self.on_slurm:
-            with self.executor.batch():
-                handles = [self.executor.submit(job) for job in jobs]
+            try:
+                with self.executor.batch():
+                    handles = [self.executor.submit(job) for job in jobs]
+            except RuntimeError as error:  # as of a partition that does not exist
+                raise _submitit_error(error) from error
             return handles
         if threading.current_thread() is not threading.main_thread():
             return [self.executor.submit(job) for job in jobs]
@@ -210,6 +214,10 @@ class _Submitit(_Cluster):
 
     def close(self) -> None:
         """No resource is held."""
+
+
+def _submitit_error(error: Exception) -> ValueError:
+    return ValueError(f"submitit: {' '.join(str(error).split())}")
 
 
 class _Ray(_Cluster):

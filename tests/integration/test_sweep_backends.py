@@ -142,6 +142,16 @@ def test_wrong_options_are_refused(
     assert message in capsys.readouterr().err
 
 
+def test_what_slurm_refuses_is_said(slurm: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("submitit")
+    sbatch = slurm / "sbatch"
+    sbatch.write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified' >&2\nexit 1\n")
+    _study(20, ("lstm",), 2)
+    assert cli.main(["sweep", "mine.py", "--backend", "submitit"]) == 2
+    error = capsys.readouterr().err
+    assert "rlgates: error: submitit: sbatch: error: invalid partition specified" in error
+
+
 @pytest.mark.parametrize("backend", ["submitit", "ray"])
 def test_a_backend_that_is_not_installed(
     backend: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
