@@ -30,7 +30,12 @@ from rlgates.experiments.runs.locks import locked
 
 
 def bench_envs(config: EnvBenchConfig) -> Path:
-    """Time the environments, print a line for each, and write `env_speed.csv`."""
+    """Time the environments, print a line for each, and write `env_speed.csv`.
+
+    Raises:
+        ValueError: an unknown environment or front end, a number out of range, no GPU for "cuda",
+            or no package of an "original".
+    """
     check_size("repeats", config.repeats)
     for env_id in config.envs:
         check_choice("environment id", env_id, ENVS)
@@ -41,6 +46,8 @@ def bench_envs(config: EnvBenchConfig) -> Path:
             raise ValueError(f"cases are written front_end:num_envs, got {front_end}:{size}.")
         if front_end == "cuda":
             find_device(front_end, ("cuda", "cpu"))
+        for env_id in config.envs if front_end == "original" else ():
+            original(env_id)
     (path,) = OUTPUTS["env_speed"].source_paths(Path(config.results))
     load = os.getloadavg()[0]
     read_table(path)  # if it is damaged, nothing is timed
@@ -109,12 +116,16 @@ def original(env_id: str) -> Callable[[], Any] | None:
     """The game of that name where it comes from, with the defaults here; None if there is none.
 
     Raises:
-        ImportError: its package is not installed.
+        ValueError: its package is not installed.
     """
     name = env_id.partition("/")[2].partition("-")[0]
-    if name == "MiniGridMemory":
-        return partial(importlib.import_module("minigrid.envs").MemoryEnv, 7, agent_view_size=3)
-    games = importlib.import_module("popgym.envs")
+    package = "minigrid" if name == "MiniGridMemory" else "popgym"
+    try:
+        games = importlib.import_module(f"{package}.envs")
+    except ImportError as error:
+        raise ValueError(f"the original of {env_id} needs {package} ({error}).") from error
+    if package == "minigrid":
+        return partial(games.MemoryEnv, 7, agent_view_size=3)
     game: Callable[[], Any] | None = getattr(games, name.replace("Stateless", "PositionOnly"), None)
     return game
 

@@ -6,6 +6,7 @@ import csv
 import json
 import random
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -457,6 +458,16 @@ def test_the_error_of_every_core_was_measured() -> None:
     rows = {row["core"]: row for row in read_table(RESULTS / "parity.csv")}
     assert set(CORES) <= set(rows)
     assert all(float(row["float64"]) < 1e-11 for row in rows.values())
+
+
+def test_an_original_that_is_not_installed_is_named_before_anything_is_timed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "popgym.envs", None)
+    words = ["bench", "envs", "--results", str(tmp_path), "--repeats", "1", "--envs", ENV]
+    assert main([*words, "--cases", "native:2", "original:2"]) == 2
+    assert f"the original of {ENV} needs popgym" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.csv"))
 
 
 def test_originals_have_the_limits_of_our_games() -> None:
