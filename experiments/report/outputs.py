@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlgates.errors import check_choice
-from rlgates.experiments.report.claims.ledger import write_ledger
+from rlgates.experiments.report.claims.ledger import LEDGER, write_ledger
 from rlgates.experiments.report.environments import draw_environments
 from rlgates.experiments.report.parity import write_game_parity, write_public_parity
 from rlgates.experiments.report.readme import fill_in_pages
@@ -114,8 +114,9 @@ def analyse(study: str, results: Path) -> list[Path]:
 
 def is_reserved(name: str) -> bool:
     """Tell whether a study may not have this name: its files would be those of another output."""
-    measured = {Path(source).stem for output in OUTPUTS.values() for source in output.sources}
-    return name in measured or name.endswith((*PARTS, *TIERS))
+    files = (file for output in OUTPUTS.values() for file in (*output.sources, *output.files))
+    taken = {Path(file).stem for file in (*files, ENVIRONMENTS, LEDGER)}
+    return name in taken or name.endswith((*PARTS, *TIERS))
 
 
 def study_names(results: Path) -> list[str]:

@@ -67,7 +67,11 @@ def test_a_file_that_cannot_be_read_is_an_error_in_one_line(
 
 
 @pytest.mark.parametrize(
-    "name", ["all_cores", "all_cores_full", "networks_smoke", "learning", "mine_tune", "my_gates"]
+    "name",
+    [
+        *("all_cores", "all_cores_full", "networks_smoke", "learning", "mine_tune", "my_gates"),
+        *("core_speed_short", "environments", "LEDGER"),
+    ],
 )
 @pytest.mark.parametrize("command", ["sweep", "tune"])
 def test_a_file_with_the_name_of_a_study_is_refused(
