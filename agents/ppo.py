@@ -70,9 +70,9 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
             environments that are tensors through `torch.compile`; also one of its modes, of which
             "reduce-overhead" and "max-autotune" record CUDA graphs on a GPU: of whole steps of
             policy and environments, and of minibatches with their gradients. This takes about
-            half a minute at the start and computes the same up to rounding. When it pays: see the guide "On a
-            GPU". Where torch.compile does not work, as without a C++ compiler, a warning says so
-            and training goes on without.
+            half a minute at the start and computes the same up to rounding. When it pays: see the
+            guide "On a GPU". Where torch.compile does not work, as without a C++ compiler, a
+            warning says so and training goes on without.
         sequences: deprecated, "whole" is the only behaviour.
 
     Raises:

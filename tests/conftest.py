@@ -150,12 +150,14 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     path, harness = session.config.getoption("parity"), sys.modules.get("support.twin_harness")
     if path is None or harness is None:
         return
-    cores = sorted({core for core, _ in harness.PARITY})
-    lines = [
-        f"{core},{_error(harness, core, 'float64')},{_error(harness, core, 'float32')}\n"
-        for core in cores
+    from rlgates.experiments.runs.files import write_table  # the digest of results is listed
+
+    dtypes = ("float64", "float32")
+    rows = [
+        {"core": core, **{dtype: _error(harness, core, dtype) for dtype in dtypes}}
+        for core in sorted({core for core, _ in harness.PARITY})
     ]
-    path.write_text("core,float64,float32\n" + "".join(lines))
+    write_table(path, rows, ["core", *dtypes])
 
 
 def _error(harness: object, core: str, dtype: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from rlgates.agents.compilation import CompileMode
-from rlgates.errors import check_choice, check_size
+from rlgates.errors import check_choice, check_number, check_size
 from rlgates.experiments.bench.children import (
     Entry,
     Measurement,
@@ -181,6 +181,8 @@ def bench_gpu(config: GpuBenchConfig) -> Path:
         check_choice("part", part, GPU_PARTS)
     check_size("num_envs", config.num_envs, maximum=MAX_ENVS)
     check_size("jobs", config.jobs)
+    if config.minutes is not None:
+        check_number("minutes", config.minutes, above=0)
     if config.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("torch finds no GPU here; --device cpu tests the benchmark itself.")
     sizes = Sizes.of(config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -140,11 +141,13 @@ def _difference(
     for run in reversed(identities):
         current, options = without_core(run), run["core_options"]
         before = upgraded(settings.get(row["config"], {}))
-        before |= {name: current[name] for name in free if name in before}
+        before |= {name: current[name] for name in free if name in before and name in current}
         if digest(current) != row["config"] and before != current:
             text = differences(before, current) if before else "its settings differ"
         elif run["core"] == row["core"] and row["core_options"] != options_text(options):
-            recorded = parse_pairs(row["core_options"].split())
+            # A value, such as a list, may have blanks.
+            words = re.split(r" (?=\w+=)", row["core_options"])
+            recorded = parse_pairs([word for word in words if word])
             text = differences({"core_options": recorded}, {"core_options": options})
         else:
             return ""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rlgates.errors import check_seeds, check_size
 from rlgates.experiments.configs.identity import digest
 from rlgates.experiments.report.studies.searches import SEARCHES, search_tables, write_trials
-from rlgates.experiments.runs.files import Row, check_folder
+from rlgates.experiments.runs.files import Damaged, Row, check_folder
 from rlgates.experiments.runs.jobs import Job, JobResult, Stop, check_all, describe, runner_for
 from rlgates.experiments.runs.stopping import InterruptedRun, StopRequest
 from rlgates.experiments.sweep.sweep import file_name, find_study
@@ -101,6 +101,17 @@ class Search:
             "command": command,
         }
         return {name: str(value) for name, value in row.items()}
+
+
+def _readable(job_result: JobResult) -> JobResult:
+    """The result; without it and with an error if what it is scored by is damaged or missing."""
+    job = job_result.job
+    try:
+        if job_result.result is not None:
+            runner_for(job.config).score(job, job_result.result)
+    except (Damaged, OSError) as error:
+        return JobResult(job, error=f"{type(error).__name__}: {error}")
+    return job_result
 
 
 def _objective(job_results: list[JobResult]) -> float | None:
@@ -202,7 +213,7 @@ def _run_trials(searches: list[Search], workers: int) -> list[JobResult]:
         for search in searches:
             stack.enter_context(search.journal.active_worker())
         jobs = (job for search in searches for job in search.jobs(stop))
-        for job_result in run_parallel(jobs, stop, workers):
+        for job_result in map(_readable, run_parallel(jobs, stop, workers)):
             job_results.append(job_result)
             trial = next(trial for search in searches if (trial := search.take(job_result)))
             print(f"[trial {trial.number}] {describe(job_result)[0]}", flush=True)

@@ -22,7 +22,9 @@ from support.tiny import TINY, tiny
 from rlgates.experiments.cli import main as cli
 from rlgates.experiments.report.outputs import redraw_studies
 from rlgates.experiments.runs import logs
-from rlgates.experiments.runs.files import Row, read_table
+from rlgates.experiments.runs.files import Damaged, Row, read_table
+from rlgates.experiments.runs.jobs import Job
+from rlgates.experiments.runs.network.runner import TaskRunner
 from rlgates.experiments.studies import STUDIES, Arm, Choice, Range, Study
 
 pytest.importorskip("optuna")
@@ -293,6 +295,23 @@ def test_a_failed_trial_is_replaced(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*LINE, "--trials", "3"]) == 0
     ends_ = [row["ended"] for row in trials()]
     assert ends_ == ["finished", "failed", "finished", "finished"]
+
+
+def test_a_trial_whose_log_is_damaged_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    score, told = TaskRunner.score, list[Job]()
+
+    def damaged(self: TaskRunner, job: Job, result: Any) -> float:
+        told.append(job)
+        if len(told) == 1:
+            raise Damaged("progress.csv is damaged")
+        return score(self, job, result)
+
+    monkeypatch.setattr(TaskRunner, "score", damaged)
+    assert cli.main([*LINE, "--trials", "2"]) == 1
+    assert [row["ended"] for row in trials()] == ["failed", "finished"]
+    assert "progress.csv is damaged" in trials()[0]["error"]
+    assert cli.main([*LINE, "--trials", "2"]) == 0
+    assert [row["ended"] for row in trials()] == ["failed", "finished", "finished"]
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def env_length_scores(rows: pd.DataFrame) -> LengthScores | None:
         name: [one.get(name) for one in settings]
         for name in dict.fromkeys(name for one in settings for name in one)
     }
-    different = [name for name, column in columns.items() if len(set(column)) > 1]
+    different = [name for name, column in columns.items() if any(x != column[0] for x in column)]
     if len(different) != 1:
         return None
     setting = different[0]

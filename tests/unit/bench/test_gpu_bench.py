@@ -56,6 +56,13 @@ def test_a_wrong_part_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("minutes", [0, -1.0])
+def test_there_must_be_time(tmp_path: Path, minutes: float) -> None:
+    with pytest.raises(ValueError, match="minutes must be finite and above 0"):
+        gpu_bench.bench_gpu(GpuBenchConfig(device="cpu", minutes=minutes, results=str(tmp_path)))
+    assert not list(tmp_path.iterdir())
+
+
 def test_it_measures_all_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """But for those that need Triton."""
     monkeypatch.setattr(gpu_bench, "MAIN", ("ur_lstm",))
@@ -105,7 +112,7 @@ def test_it_runs_to_its_end_whatever_fails(
 
 
 def test_what_there_is_no_time_for_is_left_out(tmp_path: Path) -> None:
-    found = bench(tmp_path, "--parts", "environments", "--minutes", "-1")
+    found = bench(tmp_path, "--parts", "environments", "--minutes", "1e-9")
     assert [entry["part"] for entry in found["left_out"]] == ["environments"]
     assert found["environments"] == []
 

@@ -211,6 +211,10 @@ def test_success_against_the_one_setting_that_differs(
             match_row("lstm", 30, 0, 1.0, env_settings="shuffle_pads=episode"),
         ],
         [
+            match_row("lstm", 30, 0, 1.0, env_settings="ship_sizes='[2, 3]'"),
+            match_row("lstm", 60, 0, 1.0, env_settings="ship_sizes='[2, 4]'"),
+        ],
+        [
             match_row("lstm", 30, 0, 1.0),
             match_row("lstm", 60, 0, 1.0),
             match_row("lstm", 60, 0, 1.0, title="PassiveMatch 15/60/15, A2C"),

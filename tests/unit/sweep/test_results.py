@@ -127,6 +127,16 @@ def test_a_core_that_the_study_lacks_may_have_a_size_of_its_own(tmp_path: Path) 
         book.check([Job(replace(one, updates=3), 0) for one in (lstm, smaller)])
 
 
+def test_options_with_blanks_are_told_apart(tmp_path: Path) -> None:
+    job = Job(replace(TINY, core="lstm", folder=str(tmp_path)), 0)
+    book = StudyResults(tmp_path, "some", "rlgates sweep some")
+    book.add(jobs.run_job(job))
+    (row,) = book.rows.values()
+    row["core_options"] += " widths=[1, 2]"
+    with pytest.raises(ValueError, match=r"widths was \[1, 2\]"):
+        book.check([job])
+
+
 def test_the_time_is_told_before_the_first_run_as_far_as_it_is_known(tmp_path: Path) -> None:
     made = [Job(replace(TINY, core=core, folder=str(tmp_path)), 0) for core in ("lstm", "gru")]
     book = StudyResults(tmp_path, "some", "rlgates sweep some")
