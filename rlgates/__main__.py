@@ -1,6 +1,6 @@
 """`rlgates`, and `python -m rlgates`, which torchrun can start: the command line.
 
-It stands above all floors of the house: nothing imports it, and it imports the command line alone.
+It is the top layer: nothing imports it, and it imports nothing but the command line.
 """
 
 import sys

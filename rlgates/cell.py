@@ -45,7 +45,7 @@ class Cell(nn.Module, ABC):
         state_shapes: name and shape of each part of the state, in packing order.
         options: names of the keyword options of the constructor, from its signature; each is
             stored as an attribute of the same name.
-        first_layer_options: the options that apply to the lowest layer of a stack only.
+        first_layer_options: the options that apply only to the lowest layer of a stack.
         learnable: the parts whose initial values can be learned; all by default.
         torch_layout: whether the parameters have the names and shapes of a torch.nn layer, so
             that its state dict can be loaded.
@@ -189,7 +189,7 @@ def named_rows(maps: Mapping[str, int], **stacked: Tensor) -> dict[str, Tensor]:
 def truncated_normal_(
     tensor: Tensor, fan_in: int, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Fill with a normal of standard deviation 1/sqrt(fan_in), truncated at two of them."""
+    """Fill with a normal of standard deviation 1/sqrt(fan_in), truncated at twice that."""
     std = fan_in**-0.5
     return nn.init.trunc_normal_(tensor, std=std, a=-2 * std, b=2 * std, generator=generator)
 
@@ -205,7 +205,7 @@ def check_device(device: torch.device | str) -> torch.device:
     """The device of this name, which must exist here.
 
     Raises:
-        TypeError: it is no name. ValueError: torch has no such device, or finds no such GPU.
+        TypeError: it is not a name. ValueError: torch has no such device, or finds no such GPU.
     """
     if not isinstance(device, str | torch.device):
         raise TypeError(f"device must be a name such as 'cpu' or 'cuda:0', got {device!r}.")
@@ -221,7 +221,7 @@ def check_device(device: torch.device | str) -> torch.device:
 
 
 def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
-    """Raise ValueError if the tensor has another dtype, which autocast will not convert."""
+    """Raise ValueError if the tensor has another dtype and autocast will not convert it."""
     if tensor.dtype == dtype:
         return
     if not (tensor.is_floating_point() and torch.is_autocast_enabled(tensor.device.type)):

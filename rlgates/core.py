@@ -59,19 +59,19 @@ class Core(nn.Module):
     Args:
         cells: the layers, from the input up; each reads the output of the one below.
         name: the name under which `make_core` knows the core.
-        backend: what runs the core. "plain" is the loop over time in PyTorch. "native" is C++
-            for float32 on the CPU, for most cores. "triton" runs the gated LSTMs, GRUs
-            and JANETs and the cores that are linear in an elementwise state (minGRU, LRU, S4D,
-            Mamba and others) in float32 on a GPU. "scan" runs the linear ones in log2(T) PyTorch
-            operations, those that look back a bounded number of steps in a few, and memories of
-            keys and values in blocks of steps, for any dtype and device. "auto" tries native,
-            triton and scan (of Mamba-2 triton last), takes the first that supports the call and
-            pays off, and else runs the loop.
+        backend: what runs the core. "plain" is the loop over time in PyTorch. "native" is C++ for
+            float32 on the CPU, for most cores. "triton" runs the gated LSTMs, GRUs and JANETs and
+            the cores that are linear in an elementwise state (minGRU, LRU, S4D, Mamba and others)
+            in float32 on a GPU. "scan" runs the linear cores in log2(T) PyTorch operations, those
+            that look back a bounded number of steps in a few operations, and memories of keys and
+            values in blocks of steps, for any dtype and device. "auto" tries native, triton and
+            scan (for Mamba-2 triton last), takes the first that supports the call and pays off, and
+            otherwise runs the loop.
         skip_connections: every layer above the first also reads the input, and the output is
             the outputs of all layers side by side (otherwise that of the last layer).
         learned_state: the initial state is a parameter, which starts at the cells' own initial
             state. Parts that only make sense at certain values stay fixed (`Cell.learnable`).
-            Loading the state dict of a torch.nn layer, which has none, resets it.
+            Loading the state dict of a torch.nn layer, which has no learned state, resets it.
         debug: check that inputs, states and outputs are finite. This synchronizes with a GPU.
 
     Attributes:
@@ -302,7 +302,7 @@ class Core(nn.Module):
             x, episode_starts: as in `forward`.
 
         Returns:
-            for each layer an `Explanation`, whose text is for people.
+            an `Explanation` for each layer, whose text is for people.
         """
         self._check(x, None, episode_starts)
         steps, batch_size = x.shape[:2]
@@ -374,7 +374,7 @@ class Core(nn.Module):
 
         Raises:
             ValueError: other names or shapes, or layers whose states have different parts.
-            TypeError: a part that is no tensor.
+            TypeError: a part that is not a tensor.
         """
         names, *others = (cell.state_shapes for cell in self._layers())
         if any(other != names for other in others):
@@ -495,7 +495,7 @@ def run_together(
 def layer_requests(
     cores: Sequence[tuple[Core, Tensor, Tensor]], episode_starts: Tensor
 ) -> list[kernels.LayerRequest] | None:
-    """What kernels run for these arguments of `run_together`; None if calls do more than that.
+    """What the kernels run for these arguments of `run_together`; None if a call does more.
 
     Raises:
         ValueError, TypeError: as a call of these cores.

@@ -10,7 +10,7 @@ from typing import Any, SupportsFloat, SupportsIndex, TypeVar
 
 
 class TrainingDiverged(ValueError):
-    """Training diverged: a gradient, a loss, or what the network gives is not finite."""
+    """Training diverged: a gradient, a loss or an output of the network is not finite."""
 
 
 class UnknownCore(ValueError):
@@ -80,7 +80,7 @@ def check_size(
 MAX_DEPTH = 1_000
 """The most layers, or parts of a layer one after the other, that a core may have."""
 MAX_WIDTH = 2**24
-"""The most inputs or units of a layer; a weight matrix of so many does not fit into any memory."""
+"""The most inputs or units of a layer; a weight matrix of that size fits into no memory."""
 MAX_LENGTH = 2**24
 """The most steps of a sequence or rollout, and the most sequences of a batch."""
 
@@ -124,7 +124,7 @@ def check_positive(name: str, value: Any) -> float:
 
 
 def check_text(name: str, value: Any) -> str:
-    """`value`, if it is a text; else raise TypeError."""
+    """`value`, if it is a string; else raise TypeError."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a name, got {value!r}.")
     return value

@@ -38,10 +38,11 @@ class Activation(NamedTuple):
 
     Attributes:
         forget, input: the gates from their pre-activations. An untied input gate is a sigmoid,
-            except beside a cumax: the functions of Ohno et al. replace that of the forget gate.
+            except with a cumax: the functions of Ohno et al. are for the forget gate only.
         from_logit: maps a logit to the z with forget(z) = sigmoid(logit), without first rounding
-            the gate to 0 or 1; None where there is no such z, as where a unit's gate depends on
-            the other units: then only the initializations "zero" and "chrono" are possible.
+            the gate to 0 or 1; None if there is no such z, for example because a unit's gate
+            depends on the other units. Then only the initializations "zero" and "chrono" are
+            possible.
     """
 
     forget: Callable[[Tensor], Tensor]
@@ -102,8 +103,8 @@ class Auxiliary(NamedTuple):
     """One way to make the effective gates.
 
     Attributes:
-        maps: the maps it needs, in stacking order. "f" is the forget gate, "i" the input gate;
-            those of names beginning with m have one unit a chunk.
+        maps: the maps it needs, in stacking order. "f" is the forget gate, "i" the input gate; maps
+            whose names begin with m have one unit per chunk.
         effective: forget and input gate, each (..., d), from the activation, the chunk size, and
             the pre-activations of the maps.
     """
@@ -146,7 +147,7 @@ AUXILIARIES: dict[str, Auxiliary] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One named gate: a choice on each axis, its title and its paper, the module that made it."""
+    """One named gate: a choice on each axis, its title and paper, and the module that made it."""
 
     activation: str
     init: Init
@@ -196,8 +197,8 @@ def register_gate(
 ) -> Row:
     """Add a gate to `GATES`: every gated core takes it, as `<prefix>_<core>`.
 
-    The plain loop runs a new activation or auxiliary gate, and autograd gives its gradients;
-    kernels say that they do not know it.
+    The plain loop runs a new activation or auxiliary gate, and autograd computes its gradients; the
+    kernels do not support it, and say so.
 
     Args:
         prefix: of the names of cores; lower-case letters and digits.
@@ -207,7 +208,7 @@ def register_gate(
         title, source: for tables.
 
     Raises:
-        ValueError: a prefix that is taken or no such word, an unknown name on an axis, an
+        ValueError: a prefix that is taken or not of this form, an unknown name on an axis, an
             initialization that the activation has no `from_logit` for, or an auxiliary gate without
             a forget map. Registering the same gate again is allowed.
         TypeError: something else on an axis.
@@ -275,9 +276,9 @@ class Gate:
             a uniform master gate samples one timescale for all units.
 
     Raises:
-        ValueError: an option that this gate does not take (the message names the gates that
-            do), a value out of range, or a cumax over a single unit or chunk: it is always 1,
-            so the state would never change.
+        ValueError: an option that this gate does not take (the message names the gates that do), a
+            value out of range, or a cumax over a single unit or chunk, which is always 1, so the
+            state would never change.
         TypeError: a size that is not an integer, a number that is not a number, a `tied` that
             is not a bool.
     """
@@ -378,7 +379,7 @@ class Gate:
 
 
 def gate_key(row: Row) -> str | None:
-    """The key of a row of `GATES`; None if it is not in there."""
+    """The key of a row of `GATES`; None if the row is not in it."""
     return next((key for key, other in GATES.items() if other == row), None)
 
 
@@ -389,7 +390,7 @@ def as_gate(gate: GateLike, size: int, *, tied: bool = False) -> Gate:
     """The gate of `size` units for a key of `GATES`, a row, or a gate.
 
     Args:
-        gate: the gate; one that is a `Gate` already stays as it is.
+        gate: the gate; a `Gate` is returned as it is.
         size: number of gated units.
         tied: whether keys and rows without an auxiliary gate are tied, i = 1 - f.
 

@@ -1,10 +1,10 @@
-"""Every core behind the call of `torch.nn.LSTM`: (x, hx) -> (output, hx).
+"""Every core with the interface of `torch.nn.LSTM`: (x, hx) -> (output, hx).
 
     lstm = rlgates.nn.LSTM(32, 64, gate="ur", batch_first=True)
     output, (h, c) = lstm(x)                # x (B, T, 32), or (T, 32), or a PackedSequence
 
-`rlgates.make_core` is the contract of the library, with one packed state and episode starts inside
-the sequence; these modules are for code that was written for torch's.
+`rlgates.make_core` is the library's own interface, with one packed state and episode starts inside
+the sequence; these modules are for code that was written for those of torch.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Recurrent(nn.Module):
         input_size: width of the input I.
         hidden_size: number of units of a layer; the class of the core says what it counts.
         num_layers: number of layers L.
-        batch_first: input and output are (B, T, ...) and not (T, B, ...); states never are.
+        batch_first: input and output are (B, T, ...) instead of (T, B, ...); states never are.
         dropout: probability with which outputs of all layers but the last are dropped in training.
         bidirectional: each layer also runs backwards, D = 2 directions in all, and its output is
-            both, side by side.
+            that of both directions, side by side.
         device, dtype: of the parameters; float32 or float64.
         options: of the core, its gate and its state, as in `rlgates.make_core`.
 
@@ -50,7 +50,7 @@ class Recurrent(nn.Module):
         cores: one core for each layer and direction, in the order of torch's states.
         parts: names of the parts of the state, in their order.
 
-    With a core of the parameters of a torch.nn layer, such as "lstm" and "gru",
+    With a core that has the parameters of a torch.nn layer, such as "lstm" or "gru",
     `load_state_dict` also takes the state dict of that layer.
 
     Raises:
@@ -119,12 +119,13 @@ class Recurrent(nn.Module):
             x: (T, B, I), (B, T, I) with `batch_first`, one sequence (T, I), or a PackedSequence.
             hx: the state: a tuple of its parts (`parts`), or the only part itself, each
                 (L * D, B, *shape), without B for one sequence; the core's initial state if None.
-            episode_starts: bool, (T, B), or as x is; true where an episode starts: the state that
-                enters the step is the initial one. Neither for PackedSequence nor both directions.
+            episode_starts: bool, (T, B), or in the layout of x; true where an episode starts: the
+                state that enters the step is the initial one. Not for a PackedSequence, nor with
+                two directions.
 
         Returns:
-            the output, as x is, of width `output_size`; and the state after the last step of each
-            sequence, as hx is.
+            the output, in the layout of x and of width `output_size`; and the state after the last
+            step of each sequence, in the layout of hx.
 
         Raises:
             ValueError: a shape or dtype that does not fit, with what is expected.
@@ -344,7 +345,7 @@ def _rename_torch_keys(module: nn.Module, state_dict: dict[str, Any], prefix: st
 
 
 class LSTM(Recurrent):
-    """The LSTM with any gate, in place of `torch.nn.LSTM`; hx is (h, c).
+    """The LSTM with any gate, to replace `torch.nn.LSTM`; hx is (h, c).
 
     With the plain gate it computes what torch's does, from an initial forget bias of 1
     (`forget_bias`). Arguments are those of `Recurrent`, and `gate`: a key of
@@ -381,7 +382,7 @@ class LSTM(Recurrent):
 
 
 class GRU(Recurrent):
-    """The GRU with any gate, in place of `torch.nn.GRU`; hx is h. As `LSTM`."""
+    """The GRU with any gate, to replace `torch.nn.GRU`; hx is h. Otherwise as `LSTM`."""
 
     def __init__(
         self,

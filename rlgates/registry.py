@@ -91,10 +91,10 @@ class CoreRow(NamedTuple):
     """One core: its cell, the gates it takes, and how tables describe it.
 
     Attributes:
-        cell: the class of its layers, or what makes one of them, or the core as a whole.
+        cell: the class of its layers, or a factory of one layer or of the whole core.
         title, equation, source: its full name, its update in a line, and its paper.
-        takes: whether it takes a row of GATES, by its name and row; none if its gates are part of
-            its definition.
+        takes: whether it takes a gate, given its key and row in GATES; none if its gates are part
+            of its definition.
         tied: whether gates without an auxiliary gate are tied (i = 1 - f) by default.
         plain: the key of GATES that the name without a prefix stands for.
         fixed: gate options that the core sets itself.
@@ -394,9 +394,9 @@ def register_core(
     equation: str = "",
     source: str = "",
 ) -> _Factory:
-    """Add a core to `CORES`: its name works wherever a core is named, such as in `policy_kwargs`.
+    """Add a core to `CORES`: its name works wherever a core is named, as in `policy_kwargs`.
 
-    Files name a core; whoever loads one has to register its core first, best in the module that
+    Saved files name their core: register it before loading one, preferably in the module that
     defines the class.
 
     Args:
@@ -413,8 +413,8 @@ def register_core(
         `cell`.
 
     Raises:
-        ValueError: a name that is taken by another class, or that is no such word, a constructor
-            without these parameters, or one whose options have no names (`**options`).
+        ValueError: a name that is taken by another class or not of this form, a constructor without
+            these parameters, or one whose options have no names (`**options`).
         TypeError: `cell` is neither a concrete subclass of `Cell` nor a factory.
     """
     if not re.fullmatch("[a-z][a-z0-9_]*", check_text("name", name)):
@@ -601,15 +601,15 @@ def make_core(
             layers: see `Core`.
         learned_state: the initial state is learned: see `Core`.
         debug: check that all numbers are finite: see `Core`.
-        gate: in place of the prefix of the name: a key of `rlgates.GATES`, a row, or a `Gate` of
+        gate: instead of the prefix of the name: a key of `rlgates.GATES`, a row, or a `Gate` of
             `hidden_size` units, which has its options already.
         options: options of the gate (see `rlgates.gates.Gate`) and of the core (see its class
             in `rlgates.cores`); `core_options(name)` lists them.
 
     Raises:
         ValueError: an unknown name or option (the message names the nearest), a size below 1, or
-            one that does not fit into memory, another dtype, a device that is not there.
-        TypeError: a size that is not an integer, a name that is no text.
+            one that does not fit into memory, another dtype, a device that does not exist.
+        TypeError: a size that is not an integer, a name that is not a string.
     """
     if isinstance(gate, Row) and (key := gate_key(gate)) is not None:
         gate = key

@@ -1,4 +1,4 @@
-"""The cores, one file a family; `rlgates.registry` builds them by name."""
+"""The cores, one file per family; `rlgates.registry` builds them by name."""
 
 from __future__ import annotations
 

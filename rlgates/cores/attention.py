@@ -16,7 +16,7 @@ class Block(nn.Module):
 
     Args:
         num_heads: attention heads.
-        key_size, value_size: lengths of a key (and query) and of a value of a head.
+        key_size, value_size: lengths of a head's keys (and queries) and of its values.
         device, dtype: of the parameters, float32 or float64.
     """
 

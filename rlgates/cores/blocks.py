@@ -1,7 +1,7 @@
-"""Many steps at once, in blocks: for memories that decay by a number a head, S' = a S + v k^T, and
-for those of other cells.
+"""Many steps at once, in blocks, for memories with one decay per head and for those of other cells.
 
-Within a block a step weighs what the others write as in attention; between blocks S is passed on.
+The former are S' = a S + v k^T. Within a block a step weighs what the others write as in attention;
+between blocks S is passed on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def in_blocks(
     """Run all steps, block by block, in full precision under autocast too.
 
     Args:
-        block: gives the results (L, B, ...) of L steps and the state behind them, from what these
+        block: gives the results (L, B, ...) of L steps and the state after them, from what these
             steps read, the state before them, and the step of the block in which the episode of
             each began, (L, B), below 0 for an earlier block; None without episode starts.
         parts: what the steps read, (T, B, ...) each, or None.
@@ -55,12 +55,12 @@ def in_blocks(
 
 
 class Writes(NamedTuple):
-    """What steps write to a memory and read from it, of each head; heads may be broadcast.
+    """What steps write to a memory and read from it, for each head; heads may be broadcast.
 
     Attributes:
         q, k: query and key, (T, B, heads, key_size).
         v: value, (T, B, heads, value_size).
-        log_decay: logarithm of what is left of the memory, (T, B, heads); None for all of it.
+        log_decay: logarithm of the share of the memory that is kept, (T, B, heads); None if all is.
     """
 
     q: Tensor
@@ -72,12 +72,12 @@ class Writes(NamedTuple):
 def read_memory(
     writes: Writes, memory: Tensor, first: Tensor | None, episode_starts: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """S' q of all steps, and the last memory.
+    """S' q of all steps, and the memory after them.
 
     Args:
         writes: of all steps.
         memory: S before the first step, (B, heads, value_size, key_size).
-        first: that at the start of an episode; None for zeros.
+        first: S at the start of an episode; None for zeros.
         episode_starts: (T, B) bool, or None.
 
     Returns:

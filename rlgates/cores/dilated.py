@@ -1,4 +1,4 @@
-"""A stack of GRUs that skip ever more steps."""
+"""A stack of GRUs, each of which skips more steps than the one below."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from rlgates.kernels import AllSteps
 
 
 class DilatedGRU(Cell):
-    """The dilated GRU (Chang et al. 2017): each level sees its state of so many steps ago.
+    """The dilated GRU (Chang et al. 2017): higher levels read their own state of longer ago.
 
     With x_1 the input and x_n the output of level n - 1 at the same step:
 
         h_n,t = GRU_n(x_n,t, h_n,(t - s))    s = dilation ** (n - 1), see `rlgates.cores.gru.GRU`
 
-    for the levels n = 1, 2, ..., of which the last gives the output. So gradients go back s steps
-    at once, and a gate of level n that keeps its state k times keeps it for k s steps. States from
-    before the episode are zero.
+    for the levels n = 1, 2, ...; the last gives the output. So gradients go back s steps at once,
+    and a gate of level n that keeps its state k times keeps it for k s steps. States from before
+    the episode are zero.
 
     The levels belong together: `num_layers` stacks several such stacks. The first dilation is 1, as
-    in most of the paper; one that starts above 1 needs its convolution of the outputs, which is not
-    here.
+    in most of the paper; a first dilation above 1 needs the paper's convolution of the outputs,
+    which is left out.
 
     Weights: those of a GRU for level n, `W_x_f_n` and so on; initialized as there. The state is
     (h1, h2, ...): the last s states of each level, (s, d), the oldest first. The traced forget gate
@@ -41,8 +41,8 @@ class DilatedGRU(Cell):
         hidden_size: number of units d of a level.
         gate: a key of `rlgates.GATES`, a row (both tied, if there is no auxiliary gate), or a
             `Gate` of hidden_size units, for all levels.
-        levels: how many; the paper has up to 9.
-        dilation: how many times as many steps a level skips as the one below, 2 in the paper.
+        levels: number of levels; the paper has up to 9.
+        dilation: how many times as many steps a level skips as the level below; 2 in the paper.
         input_scale: factor on the initial input weights of the first level of the lowest layer.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 

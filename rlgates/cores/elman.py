@@ -18,7 +18,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu
 
 
 class Elman(Cell):
-    """The simple recurrent network (Elman 1990), as torch.nn.RNN has it.
+    """The simple recurrent network (Elman 1990), as in torch.nn.RNN.
 
         h' = phi(W_x x + b + W_h h + b_h)      the output
 
@@ -96,9 +96,9 @@ class IndRNN(Cell):
 
         h' = phi(W x + u * h + b)      the output, with |u| <= max_recurrent
 
-    Units meet in the layers above: the paper stacks several. `max_recurrent` is the paper's bound
-    on the recurrent weights, which keeps states and gradients from exploding with phi = relu; for
-    sequences of T steps the paper takes 2^(1/T), a little above 1.
+    Units interact only in the layers above: the paper stacks several. `max_recurrent` is the
+    paper's bound on the recurrent weights, which keeps states and gradients from exploding with
+    phi = relu; for sequences of T steps the paper takes 2^(1/T), a little above 1.
 
     Initialization: u from U[0, max_recurrent], as in the paper for tasks with a long memory; W from
     U[-1/sqrt(I), 1/sqrt(I)] for I inputs, as in torch.nn.Linear; b zero.

@@ -29,21 +29,22 @@ class FFM(LinearCell):
         o  = sigmoid(L_o)                             the output gate
         h  = o * LayerNorm(z) + (1 - o) * L_s         the output
 
-    LayerNorm has no weights. alpha (m) is how fast a trace decays, omega (c) the angle by which a
-    context turns in a step, so that the memory knows how long ago something was written.
+    LayerNorm has no weights. alpha (m) is how fast a trace decays, and omega (c) the angle by which
+    a context turns in a step: it tells the memory how long ago something was written.
 
     Initially alpha is evenly spaced from fast (0.673, which halves a trace in a step) to the rate
     that leaves a hundredth after `max_period` steps; the periods 2 pi / omega are evenly spaced
     from `min_period` to `max_period`. Maps are sampled as in torch.nn.Linear.
 
-    Differences from the published code: its turn is exp(+i omega), which is this one with the
-    sign of C_im changed; it clips alpha to [1e-8, 0.683] because it computes the sum over time
-    with growing powers, which a scan does not need; its alpha has the other sign.
+    Differences from the published code: its turn is exp(+i omega), which is this one with the sign
+    of C_im changed; it clips alpha to [1e-8, 0.683] because it computes the sum over time with
+    growing powers, which a scan does not need; its alpha has the opposite sign.
 
     Complex numbers are stored as pairs of real ones, traces first: number i c + j is trace i in
     context j. Stacking order of `weight_in` (2 m + 2 d, I) and `bias_in`: y (m), s (d), i (m), o
     (d). `weight_out` (d, 2 m c) has the columns of C_re, then of C_im, with `bias_out`. The state
-    is (h_re, h_im), initially zero. The traced forget gate is exp(-|alpha|), constant, one a trace.
+    is (h_re, h_im), initially zero. The traced forget gate is exp(-|alpha|), constant, one per
+    trace.
 
     Args:
         input_size: width of the input.
@@ -110,7 +111,7 @@ class FFM(LinearCell):
         return views | decay | {"C_re": c_re, "C_im": c_im, "b_z": self.bias_out.detach()}
 
     def linear(self, x: Tensor) -> LinearStep:
-        """The decay and turn, which are constant, y in every context, and what is around them."""
+        """The decay and turn, which are constant, y in every context, and o and L_s."""
         m, d = self.memory_size, self.hidden_size
         z = widened(nn.functional.linear(x, self.weight_in, self.bias_in))
         y, s, i, o = z.split([m, d, m, d], dim=-1)

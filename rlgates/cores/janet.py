@@ -45,8 +45,8 @@ class JANET(Stacked):
         input_size: width of the input.
         hidden_size: number of units d.
         gate: a key of `rlgates.GATES`, a row (both tied, if there is no auxiliary gate), or a
-            `Gate` of hidden_size units; tied or refine. Not cumax, which is invariant to a shift
-            of its inputs such as beta.
+            `Gate` of hidden_size units; tied or refine. Not cumax, which does not change with a
+            shift of its inputs such as beta.
         input_scale: factor on the initial input weights of the lowest layer; above 1, a short
             stimulus leaves a stronger trace in the first state.
         beta: shift of the pre-activation in the input gate, 1.0 in the paper.

@@ -26,27 +26,27 @@ class LinearTransformer(LinearCell):
         h  = relu(W_2 relu(W_1 a + b_1) + b_2) + W_s n + b_s    the output
 
     This is the block of POPGym's linear attention (Morad et al. 2023), with heads, and without its
-    map to another width or positional encoding. In the original layer there are biases in q, k
-    and v, x is added to the attention and normalized after it, which needs inputs of the width of
-    the outputs, and the feed-forward part is wider and has no second relu. With
-    `feed_forward=False` h = a + W_s n + b_s.
+    map to another width or positional encoding. The original layer has biases in q, k and v. It
+    adds x to the attention and normalizes the sum, which needs inputs as wide as the outputs, and
+    its feed-forward part is wider and has no second relu. With `feed_forward=False` h = a + W_s n +
+    b_s.
 
-    Nothing is forgotten within an episode, so there is no forget gate. S and z grow with its
-    steps while their quotient stays bounded: numbers do not overflow, but in float32 what is added
-    after a million steps is rounded to a few digits. An episode start sets both to zero.
+    Nothing is forgotten within an episode, so there is no forget gate. S and z grow with its length
+    while their quotient stays bounded: numbers do not overflow, but in float32 what is added after
+    a million steps is rounded to a few digits. An episode start sets both to zero.
 
-    Maps are sampled as in torch.nn.Linear. Weights: `weight_qkv`, stacked q, k (num_heads
-    key_size) and v (d), of I columns; `norm_weight`, `norm_bias` (I); `weight_skip` (d, I),
-    `bias_skip`; `weight_ff` (2 d, d), stacked W_1, W_2, `bias_ff`, if there is a feed-forward
-    part. The state is h (num_heads key_size (d / num_heads + 1)): first S head by head, row by row
-    (one a key), then z.
+    Maps are sampled as in torch.nn.Linear. Weights: `weight_qkv`, stacked q, k (num_heads key_size)
+    and v (d), of I columns; `norm_weight`, `norm_bias` (I); `weight_skip` (d, I), `bias_skip`;
+    `weight_ff` (2 d, d), stacked W_1, W_2, `bias_ff`, if there is a feed-forward part. The state is
+    h (num_heads key_size (d / num_heads + 1)): first S head by head, row by row (one per key), then
+    z.
 
     Args:
         input_size: width of the input.
         hidden_size: width of the output d, and of the values.
         num_heads: number of heads, a divisor of d.
-        key_size: width of the keys of a head; by default d / num_heads. The state of one head has d
-            (d + 1) numbers by default: more heads, or smaller keys, make it smaller.
+        key_size: width of the keys of a head; by default d / num_heads. A single head has a state
+            of d (d + 1) numbers by default: more heads, or smaller keys, make it smaller.
         feed_forward: whether two layers follow the attention.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 

@@ -14,7 +14,7 @@ def legendre_system(size: int, theta: float) -> tuple[Tensor, Tensor]:
     """The discrete system m' = A m + B u of a window of `theta` steps, float64.
 
     Args:
-        size: of the memory m; it holds the window as so many Legendre polynomials.
+        size: size of the memory m, the number of Legendre polynomials that represent the window.
         theta: the window, in steps.
 
     Returns:
@@ -37,8 +37,8 @@ class LMU(Cell):
         m' = A m + B u                     its last theta steps as Legendre polynomials
         h' = tanh(W_x x + W_h h + W_m m')  the output
 
-    A and B are computed, not trained: `legendre_system`. theta is in steps: what is older is
-    forgotten, and what is much shorter than theta / memory_size is not resolved.
+    A and B are computed, not trained: `legendre_system`. theta is in steps: older inputs are
+    forgotten, and changes much shorter than theta / memory_size are not resolved.
 
     Initialization as in the paper: e_x and e_h from U[-sqrt(3/n), sqrt(3/n)] for n inputs, e_m
     zero, the W's normal with variance 2 / (inputs + outputs). There are no biases.

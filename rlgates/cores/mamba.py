@@ -22,9 +22,9 @@ _LEAST_STEP = 1e-4  # of the initial steps, whatever dt_min is
 class Selective(LinearCell):
     """A cell that is linear in its state, whose coefficients read a convolution of its inputs.
 
-    The input is projected to `weight_in` x, of which the first `conv_weight` rows are convolved
-    over the last steps of the episode and passed through silu; before it there are zeros. The
-    state is x, the inputs of the convolution at earlier steps, the oldest first, and h.
+    The input is projected to `weight_in` x. The first `conv_weight` rows of that are convolved over
+    the last steps of the episode, with zeros before it, and passed through silu. The state is x,
+    the inputs of the convolution at earlier steps, the oldest first, and h.
 
     Attributes:
         inner_size: width of what h writes and reads.
@@ -43,10 +43,10 @@ class Selective(LinearCell):
     weight_out: nn.Parameter
 
     def make(self, projected: int, convolved: int, skips: int, factory: dict[str, object]) -> None:
-        """Make the parameters and the state that both have.
+        """Make the parameters and the state that both cells have.
 
         Args:
-            projected, convolved: widths of the projected input, and of what is convolved of it.
+            projected, convolved: widths of the projected input, and of the part that is convolved.
             skips: number of skip weights.
             factory: as in `rlgates.cell.factory_kwargs`.
         """
@@ -208,25 +208,25 @@ class Mamba(Selective):
         y     = (H' (W_C u) + D u) * silu(z)
         h     = W_o y                             the output
 
-    What is in is the whole block of the published code; the normalization before it and the
-    residual connection around it are not: `skip_connections` of `make_core` has a similar effect.
-    The input of the published block is as wide as its output, here it may have any width. The
-    published fast paths for a GPU are not here.
+    This is the whole block of the published code, without the normalization before it and the
+    residual connection around it: `skip_connections` of `make_core` has a similar effect. The input
+    of the published block is as wide as its output; here it may have any width. The published fast
+    paths for a GPU are left out.
 
     Initially A = -1, ..., -N in each row, D = 1, and the steps are log-uniform from dt_min to
     dt_max (not below 0.0001); W_t is uniform in 1/sqrt(dt_rank), other maps are sampled as in
     torch.nn.Linear and Conv1d.
 
     Weights: `weight_in` (2 e, I), stacked u, z; `conv_weight` (e, conv_size), the last column for
-    the present step, `conv_bias`; `weight_read` (dt_rank + 2 N, e), stacked r, B, C; `weight_step`
+    the current step, `conv_bias`; `weight_read` (dt_rank + 2 N, e), stacked r, B, C; `weight_step`
     (e, dt_rank), `bias_step`; `a_log` (e, N); `skip` (e), which is D; `weight_out` (d, e). The
-    state is x (conv_size - 1, e), what was convolved at earlier steps, the oldest first, and h (e
-    N), both initially zero. The traced forget gate is exp(t A).
+    state is x (conv_size - 1, e), what was convolved at earlier steps, the oldest first, and h
+    (e N), both initially zero. The traced forget gate is exp(t A).
 
     Args:
         input_size: width of the input.
         hidden_size: width of the output d.
-        ssm_size: size N of the state of a number of the inner width.
+        ssm_size: size N of the state for each number of the inner width.
         conv_size: steps that the convolution reads, at least 2.
         expand: the inner width in units of d.
         dt_rank: rank of the map to the steps; by default d / 16, rounded up.
@@ -320,7 +320,7 @@ class Mamba(Selective):
 
 
 class Mamba2(Selective):
-    """Mamba-2's state-space model with one decay a head, in its block (Dao and Gu 2024).
+    """Mamba-2's state-space model with one decay per head, in its block (Dao and Gu 2024).
 
     The inner width is e = expand d, in heads of head_size, and h is a matrix H (e, N):
 
@@ -331,25 +331,25 @@ class Mamba2(Selective):
         y       = (H' C + D u) * silu(z)          D one a head
         h       = W_o (g * y / sqrt(mean(y^2) + 0.00001))     the output
 
-    What is in is the whole block of the published code, with one group of B and C; the
-    normalization before it and the residual connection around it are not: `skip_connections` of
-    `make_core` has a similar effect. The input may have any width. Its ssm_size is 128 by
-    default, its limits of the step are not there.
+    This is the whole block of the published code, with one group of B and C, without the
+    normalization before it and the residual connection around it: `skip_connections` of `make_core`
+    has a similar effect. The input may have any width. The published ssm_size is 128 by default;
+    the published limits of the step are left out.
 
     Initially A is uniform from -16 to -1, D = g = 1, and the steps are log-uniform from dt_min to
     dt_max (not below 0.0001); maps are sampled as in torch.nn.Linear and Conv1d.
 
     Weights: `weight_in` (2 e + 2 N + e / head_size, I), stacked u, B, C, z, t (u and z of e rows);
-    `conv_weight` (e + 2 N, conv_size), the last column for the present step, `conv_bias`;
+    `conv_weight` (e + 2 N, conv_size), the last column for the current step, `conv_bias`;
     `bias_step`, `a_log` and `skip`, which is D (e / head_size); `norm_weight` (e), which is g;
     `weight_out` (d, e). The state is x (conv_size - 1, e + 2 N), what was convolved at earlier
     steps, the oldest first, and h (e N), both initially zero. The traced forget gate is exp(t A),
-    one a head.
+    one per head.
 
     Args:
         input_size: width of the input.
         hidden_size: width of the output d.
-        ssm_size: size N of the state of a number of the inner width.
+        ssm_size: size N of the state for each number of the inner width.
         conv_size: steps that the convolution reads, at least 2.
         expand: the inner width in units of d.
         head_size: width of a head, a divisor of the inner width; by default that nearest to 64.

@@ -16,7 +16,7 @@ class CoRNN(Cell):
         z' = z + dt (tanh(W_x x + W_z z + W_y y + b) - gamma y - epsilon z)
         y' = y + dt z'                    the output
 
-    y are positions and z velocities, the damping is explicit, as in the authors' code. Where dt is
+    y are positions and z velocities; the damping is explicit, as in the authors' code. Where dt is
     small, gradients neither vanish nor explode; where dt^2 gamma or dt epsilon comes near 2, steps
     overshoot, and nothing bounds y.
 
@@ -30,8 +30,8 @@ class CoRNN(Cell):
         input_size: width of the input.
         hidden_size: number of oscillators d.
         dt: length of a step, above 0.
-        gamma: frequency, above 0; epsilon: damping, at least 0. The defaults of the three are the
-            authors' for sequential MNIST, of 784 steps; for others they searched.
+        gamma: frequency, above 0; epsilon: damping, at least 0. All three defaults are the authors'
+            for sequential MNIST (784 steps); for other tasks they searched.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
@@ -103,8 +103,8 @@ class LEM(Cell):
         z' = (1 - dt_z) z + dt_z tanh(L_z(x, y))
         y' = (1 - dt_y) y + dt_y tanh(V_y x + W_y z' + b_y)      the output
 
-    All weights and biases are initialized from U[-1/sqrt(d), 1/sqrt(d)], as in the authors' code,
-    whose two biases of a map are one here, as in the paper. Weights: `weight_ih` (4 d, I) and
+    All weights and biases are initialized from U[-1/sqrt(d), 1/sqrt(d)], as in the authors' code. A
+    map has one bias, as in the paper, not two as in that code. Weights: `weight_ih` (4 d, I) and
     `bias` (4 d), stacked 2, 1, y, z, `weight_hh` (3 d, d), stacked 2, 1, z, and `W_y` (d, d).
 
     The state is (y, z), initially zero, in float32 under autocast. The traced forget gate is
@@ -113,8 +113,8 @@ class LEM(Cell):
     Args:
         input_size: width of the input.
         hidden_size: number of units d of each state.
-        dt: the longest step, above 0. At 1, the default, states stay within [-1, 1]; shorter ones
-            keep them longer.
+        dt: the longest step, above 0. At 1, the default, states stay within [-1, 1]; with shorter
+            steps they last longer.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:

@@ -84,11 +84,11 @@ class RMA(Cell):
     Args:
         input_size: width of the input.
         hidden_size: number of units d of each controller layer (the authors use 256).
-        gate: of the controller layers: a key of `rlgates.GATES`, a row, or a `Gate` of hidden_size
-            units.
+        gate: that of the controller layers: a key of `rlgates.GATES`, a row, or a `Gate` of
+            hidden_size units.
         latent_size: width of z and of a row of the memory.
         latent_hidden: tanh units between the input and z; 2 * latent_size if None.
-        num_slots: rows of the memory; then the oldest is overwritten.
+        num_slots: rows of the memory; when it is full, the oldest is overwritten.
         num_heads: reads per step.
         top_k: number of rows in one read, at most num_slots.
         memory: False for the control without memory: the state is (h1, c1, h2, c2), W_z1 reads
@@ -196,7 +196,7 @@ class RMA(Cell):
         return widened(nn.functional.linear(torch.tanh(widened(below)), self.W_z2, self.b_z2))
 
     def read(self, controller: Tensor, memory: Tensor) -> Recall:
-        """Read a memory (B, num_slots, latent_size) by a controller output (B, 2d)."""
+        """Read a memory (B, num_slots, latent_size) with a controller output (B, 2d)."""
         query = widened(nn.functional.linear(controller, self.W_read, self.b_read))
         keys = query[..., : -self.num_heads].unflatten(-1, (self.num_heads, self.latent_size))
         strengths = nn.functional.softplus(query[..., -self.num_heads :])
@@ -259,7 +259,7 @@ class Recall(NamedTuple):
     Attributes:
         reads: (B, num_heads, width).
         weights: (B, num_heads, top_k), which sum to 1, the largest first.
-        rows: the indices of the rows of the memory that they weigh, of the same shape.
+        rows: the indices of the weighted rows of the memory, of the same shape.
     """
 
     reads: Tensor

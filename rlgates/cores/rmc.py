@@ -41,8 +41,8 @@ class RMC(Cell):
     units with ReLU between them, is shared by the blocks, and the gate weights by the slots.
     LN_qkv normalizes whole rows of H (2 key_size + D / H) numbers: H heads, each q, k, v.
 
-    Gates are untied by default, and there is no output gate. A refine gate has r in place of i,
-    so as many parameters as the plain gate, and i = 1 - f. The trained biases b_f and b_i are
+    Gates are untied by default, and there is no output gate. A refine gate has r instead of i, so
+    it has as many parameters as the plain gate; its i is 1 - f. The trained biases b_f and b_i are
     initialized to the constants (1 and 0) that the authors' code adds.
 
     Stacking order of the gate's weights (`gate_x`, `gate_h`), in units of D rows (of 1 with
@@ -68,7 +68,7 @@ class RMC(Cell):
         mlp_layers: linear layers of the MLP.
         key_size: size of the queries and keys of a head; D / H if None.
         gate_style: "unit" for a gate for each number of a slot, "memory" for one for each slot,
-            None for no gates, M' = M~. "memory" has one unit a slot, so it excludes uniform
+            None for no gates (M' = M~). "memory" has one unit per slot, so it excludes uniform
             initialization and cumax.
         input_bias: initial b_i, for the plain untied gate only.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.

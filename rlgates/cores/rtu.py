@@ -28,7 +28,7 @@ class RTU(LinearCell):
         h   = (f(c1'), f(c2'))                    the output, 2 d numbers
 
     It is an LRU without output maps. The paper's second kind, with f within the recurrence, is not
-    linear in its state and is not here. The paper learns it online, with exact real-time
+    linear in its state and is left out. The paper learns the unit online, with exact real-time
     gradients; here gradients go back through time, and are the same within a sequence, but are cut
     where it begins.
 

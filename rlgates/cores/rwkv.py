@@ -45,14 +45,15 @@ class RWKV7(Cell):
         y   = norm(S' r) + (r . r_k k~) v
         h   = W_o (g y)                       the output, all heads side by side
 
-    norm is that of each head, (y - mean) / sqrt(variance + 64e-5), with gain and bias. The cell
-    alone: the channel mixing, the layer norms and the residual stream belong to the layers around
-    it, and v is not mixed with that of the first layer.
+    norm acts on each head, (y - mean) / sqrt(variance + 64e-5), with gain and bias. This is the
+    cell alone: the channel mixing, the layer norms and the residual stream belong to the layers
+    around it, and v is not mixed with that of the first layer.
 
     Initialization as in the authors' code, for a first layer: mu rising with the number of the
     input, w_0 and a_0 over the numbers of a head, W_w1, W_a1, W_g1 zero, W_w2, W_a2, W_g2
-    orthogonal times 0.1; W_r and W_v from U[-0.5, 0.5] / sqrt(I), W_k from a tenth of it. There W_o
-    is zero, because it adds to a residual stream; here it is from U[-1/sqrt(d), 1/sqrt(d)].
+    orthogonal times 0.1; W_r and W_v from U[-0.5, 0.5] / sqrt(I), W_k from a tenth of it. In that
+    code W_o is zero, because it adds to a residual stream; here it is from
+    U[-1/sqrt(d), 1/sqrt(d)].
 
     Weights: `mu` (6, I), `W_r`, `W_k`, `W_v` (d, I), `W_o` (d, d), `W_w1`, `W_a1` (rank, I), `W_g1`
     (2 rank, I), `W_w2`, `W_a2`, `W_g2`, and `w_0`, `a_0`, `k_k`, `k_a`, `r_k`, `gain`, `bias` (d).
@@ -64,7 +65,7 @@ class RWKV7(Cell):
         input_size: width of the input.
         hidden_size: width d of the output, a multiple of num_heads.
         num_heads: number of memories; the paper has heads of 64 numbers.
-        rank: width of the maps within w and a; None: 2.5 sqrt(d), the authors' rule without its
+        rank: width of the maps within w and a; if None, 2.5 sqrt(d), the authors' rule without its
             rounding to multiples of 32.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 

@@ -24,24 +24,24 @@ class SHM(LinearCell):
         M'    = C * M + eta (W_v n) k^T
         h     = W_o (M' q + W_s n + b_s) + b_o     the output
 
-    theta_l is a row of a matrix of L learned rows, drawn at random for each step and sequence, so
-    that products of calibrations neither vanish nor explode: their expectation stays near 1. C is
-    no forget gate, since it may exceed 1; it is not traced.
+    theta_l is a row of a matrix of L learned rows, sampled for each step and sequence, so that
+    products of calibrations neither vanish nor explode: their expectation stays near 1. C is no
+    forget gate, since it may exceed 1; it is not traced.
 
-    Rows are drawn in training mode, all of a call before its first step, from torch's global
-    generator. In evaluation theta is the mean of the rows, which is what is expected to first
-    order, as other noise of training becomes its expectation. `num_rows=1` has no noise, but then
-    M can grow exponentially.
+    Rows are sampled in training mode, all of a call before its first step, from torch's global
+    generator. In evaluation theta is the mean of the rows, which to first order gives the expected
+    output, as other noise of training is replaced by its expectation. `num_rows=1` has no noise,
+    but then M can grow exponentially.
 
-    Differences from the published code, whose parts differ too: in that for POPGym the index of the
-    row is always 0, which is `num_rows=1`; that for meta-learning draws rows in evaluation too, and
-    clips M to 100 (not here, where M has to be linear in itself). The term W_s n is the code's, not
-    the paper's.
+    Differences from the published code, whose parts differ from each other: for POPGym the index of
+    the row is always 0, as with `num_rows=1`; for meta-learning rows are sampled in evaluation too,
+    and M is clipped to 100 (not here, where M has to be linear in itself). The term W_s n is the
+    code's, not the paper's.
 
-    Maps are sampled as in torch.nn.Linear, theta uniformly as by Glorot. Weights: `weight_in`
-    (5 m + 1, I), stacked k, q, v, c, s (m each) and eta; `bias_skip` (m); `norm_weight`,
-    `norm_bias` (I); `theta` (L, m); `weight_out` (d, m), `bias_out`. The state is h, M row by row
-    (one a value), initially zero.
+    Maps are sampled as in torch.nn.Linear, theta Glorot uniform. Weights: `weight_in` (5 m + 1, I),
+    stacked k, q, v, c, s (m each) and eta; `bias_skip` (m); `norm_weight`, `norm_bias` (I); `theta`
+    (L, m); `weight_out` (d, m), `bias_out`. The state is h, M row by row (one per value), initially
+    zero.
 
     Args:
         input_size: width of the input.

@@ -1,4 +1,4 @@
-"""State-space models with a diagonal state matrix: S4D, one of a channel, and S5, one of all."""
+"""State-space models with a diagonal state matrix: S4D, one per channel, and S5, one for all."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def hippo(size: int) -> tuple[Tensor, Tensor, Tensor]:
     """The normal part of the HiPPO-LegS matrix, diagonalized (Gu et al. 2022).
 
     Returns:
-        imaginary parts of its eigenvalues (size / 2), those below 0, whose real parts are all
-        -1/2; their eigenvectors (size, size / 2), complex; and the input matrix (size) of HiPPO.
-        All in double precision, to be read only.
+        imaginary parts of its eigenvalues (size / 2), those below 0, whose real parts are all -1/2;
+        their eigenvectors (size, size / 2), complex; and the input matrix (size) of HiPPO. All in
+        double precision, not to be changed.
     """
     n = torch.arange(size, dtype=torch.float64, device="cpu")
     b = torch.sqrt(2 * n + 1)
@@ -73,7 +73,7 @@ def log_steps_(
 
 
 def check_steps(least: float, most: float) -> tuple[float, float]:
-    """The range of the initial steps, if it is one; else raise ValueError."""
+    """The range of the initial steps, if it is valid; else raise ValueError."""
     checked = check_number("dt_min", least, above=0), check_number("dt_max", most, above=0)
     if checked[1] < checked[0]:
         raise ValueError(f"dt_max must be at least dt_min, got dt_min={least} and dt_max={most}.")
@@ -91,7 +91,7 @@ def check_even(name: str, size: int) -> int:
 
 
 class S4D(LinearCell):
-    """The diagonal state-space model with one state a channel (Gu et al. 2022, "S4D").
+    """The diagonal state-space model with one state per channel (Gu et al. 2022, "S4D").
 
     d channels, each a linear system of N real numbers, which are N / 2 complex ones:
 
@@ -101,20 +101,20 @@ class S4D(LinearCell):
         y  = 2 Re(sum over N / 2 of C * H') + D * u
         h  = (W_1 g + b_1) * sigmoid(W_2 g + b_2),  g = GELU(y)       the output
 
-    What is in and what is not: the map of the input to the channels (as in POPGym, since the
-    input has another width), the recurrence, the skip term D, and the GELU and gated linear unit
-    that belong to the S4 layer. Its dropout, the normalization and the residual connection around
-    it are not: `skip_connections` of `make_core` has a similar effect.
+    Included are the map of the input to the channels (as in POPGym, since the input has another
+    width), the recurrence, the skip term D, and the GELU and gated linear unit that belong to the
+    S4 layer. Its dropout and the normalization and residual connection around it are left out:
+    `skip_connections` of `make_core` has a similar effect.
 
-    Initially Re A = -1/2, and Im A, for n = 0, ..., N/2 - 1, is pi n ("lin"), N / pi (N / (2 n + 1)
-    - 1) ("inv"), or of the eigenvalues of the normal part of HiPPO-LegS ("legs"). Steps are
-    log-uniform from dt_min to dt_max, C complex normal with variance 1 for each of its parts, D
-    normal with variance 1; maps as in torch.nn.Linear.
+    Initially Re A = -1/2. For n = 0, ..., N/2 - 1, Im A is pi n ("lin"), or
+    N / pi (N / (2 n + 1) - 1) ("inv"), or that of the eigenvalues of the normal part of HiPPO-LegS
+    ("legs"). Steps are log-uniform from dt_min to dt_max, C complex normal with variance 1 for each
+    of its parts, D normal with variance 1; maps as in torch.nn.Linear.
 
     Differences from the published code: the input matrix B is 1, as in its minimal version, since
-    output and gradient depend on B C alone. With "legs" the initial C has the sizes of HiPPO's B
-    in the eigenbasis; there its imaginary part is clipped, which depends on how the eigenvectors
-    happen to be turned. All parameters have the same learning rate.
+    output and gradient depend on B C alone. With "legs" the initial C is scaled by the magnitudes
+    of HiPPO's B in the eigenbasis; there its imaginary part is clipped, which depends on how the
+    eigenvectors happen to be rotated. All parameters have the same learning rate.
 
     Complex numbers are stored as pairs of real ones, channel by channel. Weights: `weight_in` (d,
     I), `bias_in`; `log_step` (d); `a_re` and `a_im` (d, N / 2); `weight_out` (d, N), columns C_re,
@@ -243,7 +243,7 @@ class S4D(LinearCell):
 
 
 class S5(LinearCell):
-    """The diagonal state-space model with one state of all channels (Smith et al. 2023, "S5").
+    """The diagonal state-space model with one state for all channels (Smith et al. 2023, "S5").
 
     A linear system of P real numbers, which are P / 2 complex ones, with a step each:
 
@@ -259,9 +259,9 @@ class S5(LinearCell):
         gelu         g
         linear       y
 
-    What is in and what is not: the system and this activation. The dropout, the normalization
-    and the residual connection of the published layer are not: `skip_connections` of `make_core`
-    has a similar effect.
+    Included are the system and this activation. The dropout, the normalization and the residual
+    connection of the published layer are left out: `skip_connections` of `make_core` has a similar
+    effect.
 
     Initially Lambda are the eigenvalues of the normal part of HiPPO-LegS, in `blocks` equal blocks;
     B = V^H B_0 and C = C_0 V for its eigenvectors V, with a real B_0 and a complex C_0, truncated
@@ -269,8 +269,8 @@ class S5(LinearCell):
     Maps of the activation have variance 1/d, their biases are zero.
 
     Differences from the published code, whose input has as many channels as the output: D is a
-    matrix, of which it has the diagonal. Eigenvalues are clipped by default, since an agent's
-    episodes may be longer than in training.
+    matrix here, and diagonal there. Eigenvalues are clipped by default, since an agent's episodes
+    may be longer than in training.
 
     Complex numbers are stored as pairs of real ones. Weights: `lambda_re`, `lambda_im` and
     `log_step` (P / 2); `weight_in` (P, I), stacked B_re, B_im; `weight_out` (d, P), columns C_re,
@@ -289,8 +289,9 @@ class S5(LinearCell):
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
-        ValueError, TypeError: a size below 1 or not an integer, an ssm_size that is not made of
-            `blocks` even ones, an unknown activation, steps that are not positive or out of order.
+        ValueError, TypeError: a size below 1 or not an integer, an ssm_size that does not split
+            into `blocks` even sizes, an unknown activation, steps that are not positive or out of
+            order.
     """
 
     def __init__(

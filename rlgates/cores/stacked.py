@@ -73,7 +73,7 @@ class Stacked(Cell):
     def gate_weights(self) -> dict[str, Tensor]:
         """Views `W_x_k`, `W_h_k`, `b_k`, `b_h_k` for each map k.
 
-        An implementation with a single bias a map goes into `b_k`, with `b_h_k` zero.
+        The bias of an implementation with a single one per map goes into `b_k`, with `b_h_k` zero.
         """
         W_x, W_h, b, b_h = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
         return named_rows(self.maps, W_x=W_x, W_h=W_h, b=b, b_h=b_h)

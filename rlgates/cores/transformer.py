@@ -17,7 +17,7 @@ BLOCK = 64  # steps whose scores are computed at once, at least
 
 
 class Attention(Cell):
-    """A layer that attends to the last `window` steps, its own among them.
+    """A layer that attends to the last `window` steps, the current one among them.
 
     With e = W_e x + b_e and layer norms LN:
 
@@ -82,7 +82,7 @@ class Attention(Cell):
 
     @abstractmethod
     def join(self, number: int, x: Tensor, branch: Tensor) -> Tensor:
-        """What a layer's first (1) or second (2) branch and the way around it become."""
+        """Join a layer's first (1) or second (2) branch and the path around it."""
 
     def project(self, x: Tensor) -> Tensor:
         """e, and q, k, v, side by side: all that a step computes of its own input."""
@@ -198,22 +198,22 @@ class Attention(Cell):
 
 
 class Transformer(Attention):
-    """A sliding-window transformer: attention and a network, each added to what it reads.
+    """A sliding-window transformer: attention and an MLP, each added to its input.
 
         join(x, branch) = x + branch
 
     with the equations of `Attention`, layer norms in front of the branches (Xiong et al. 2020) and
-    keys and values kept in the state, so that a step costs as much as window - 1 dot products. Its
-    past ends at the window of each layer.
+    keys and values kept in the state, so that a step costs as much as window - 1 dot products. Each
+    layer sees no further back than its window.
 
     Linear weights are sampled from U[-1/sqrt(n), 1/sqrt(n)] for n inputs; biases, u and w are zero.
 
     Args:
         input_size: width of the input.
         hidden_size: width d of the layer, a multiple of num_heads.
-        window: number of steps that a step sees, its own among them, at least 2.
-        num_heads: of the attention.
-        mlp_size: units of the network; 2 d if None.
+        window: number of steps that a step sees, the current one included, at least 2.
+        num_heads: number of attention heads.
+        mlp_size: hidden units of the MLP; 2 d if None.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
@@ -241,8 +241,8 @@ class Transformer(Attention):
 class GTrXL(Attention):
     """The gated Transformer-XL (Parisotto et al. 2020), with a memory of a bounded window.
 
-    The equations of `Attention`, each branch behind a ReLU and joined by a GRU's gates, with
-    y = relu(branch):
+    The equations of `Attention`, with each branch followed by a ReLU, y = relu(branch), and joined
+    by a GRU's gates:
 
         r = sigmoid(W_r y + U_r x),  z = sigmoid(W_z y + U_z x - b)
         join(x, branch) = (1 - z) x + z tanh(W_g y + U_g (r x))
@@ -258,9 +258,9 @@ class GTrXL(Attention):
     Args:
         input_size: width of the input.
         hidden_size: width d of the layer, a multiple of num_heads.
-        window: number of steps that a step sees, its own among them, at least 2.
-        num_heads: of the attention.
-        mlp_size: units of the network; 2 d if None.
+        window: number of steps that a step sees, the current one included, at least 2.
+        num_heads: number of attention heads.
+        mlp_size: hidden units of the MLP; 2 d if None.
         gate_bias: initial value of b, 2 in the paper.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 

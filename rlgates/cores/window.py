@@ -87,9 +87,9 @@ class FrameStack(Cell):
         u_t = C x_t                                       narrow: d / window numbers
         y   = psi(W_2 psi(W_1 [u_(t-window+1) ... u_t] + b_1) + b_2)
 
-    psi being the leaky ReLU. Inputs before the episode are zero. As in POPGym each input is
-    compressed, so that the state has no more numbers than d; C has no bias here, with which the
-    missing ones would not be zero.
+    where psi is the leaky ReLU. Inputs before the episode are zero. As in POPGym each input is
+    compressed, so that the state has no more numbers than d; C has no bias here: with one, missing
+    inputs would not be zero.
 
     All weights are sampled from U[-1/sqrt(n), 1/sqrt(n)] for n inputs of a layer; biases are zero.
     Weights: `weight_c` (w, I) with w = max(1, d // window), `weight_1` (d, w window), `weight_2`
@@ -99,7 +99,7 @@ class FrameStack(Cell):
     Args:
         input_size: width of the input.
         hidden_size: width d of the output.
-        window: number of inputs, the present one among them, at least 2; 4 in POPGym.
+        window: number of inputs, the current one included, at least 2; 4 in POPGym.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
@@ -182,7 +182,7 @@ class FrameConv(Cell):
     Args:
         input_size: width of the input.
         hidden_size: width d of the output.
-        window: number of inputs, the present one among them, at least 2; 4 in POPGym.
+        window: number of inputs, the current one included, at least 2; 4 in POPGym.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
@@ -256,9 +256,9 @@ class Positional(Cell):
 
         y = tanh(W x + U p(n) + b)
 
-    n being the number of steps since the start of the episode, and p(n) the sines and cosines of
-    Vaswani et al. 2017: of n / 10000^(2k / d), for k < d / 2. It is the floor for environments in
-    which the time tells something.
+    where n is the number of steps since the start of the episode, and p(n) are the sines and
+    cosines of Vaswani et al. 2017: of n / 10000^(2k / d), for k < d / 2. It is the baseline for
+    environments in which the time alone tells something.
 
     Weights: `weight` (d, I), `weight_p` (d, d), `bias` (d), initialized as those of the core
     without memory. The state is (step), which counts exactly up to 2^24 steps in float32.

@@ -18,23 +18,24 @@ from rlgates.kernels import AllSteps, CellSpec, Memories, MemorySteps, RunMemori
 class SLSTM(Cell):
     """The sLSTM (Beck et al. 2024): an LSTM with an exponential input gate and a normalizer.
 
-    With L_k(x, h) = W_x_k x + b_k + W_h_k h, where W_h_k connects units of the same head alone, and
-    phi the activation of the gate, a sigmoid without a prefix:
+    With L_k(x, h) = W_x_k x + b_k + W_h_k h, where W_h_k connects only units of the same head, and
+    phi is the activation of the gate, a sigmoid without a prefix:
 
         f  = phi(L_f),  i = exp(L_i),  o = sigmoid(L_o),  u = tanh(L_u)
         c' = f c + i u
         n' = f n + i
         h' = o c' / n'                    the output
 
-    and with a refine gate f = refine(phi(L_f), sigmoid(L_r)), see `rlgates.gates.refine`. Of a gate
-    it takes how the forget gate is made and its biases; the input gate stays exponential. So there
-    is no tied one, and no ordered or master gate: those write to units by what the same units keep,
-    with input gates between 0 and 1. A bias of i multiplies c and n alike, and h not at all: it is
+    and with a refine gate f = refine(phi(L_f), sigmoid(L_r)), see `rlgates.gates.refine`. From a
+    gate it takes only the forget gate and its biases; the input gate stays exponential. So there
+    are no tied, ordered or master gates: their input gates are between 0 and 1 and depend on what
+    the same units keep. A bias of i multiplies c and n alike, so it does not change h; it is
     initially zero with every gate. The paper's other forget gate, exp(L_f), is left out.
 
     Computed as in eq. 15 to 17 and the authors' code, with c and n divided by exp(m) and
-    m' = max(log f + m, L_i), so that nothing overflows. The cell alone: the paper's block around it
-    (layer norm, convolution, group norm and a gated network) belongs to the layers around it.
+    m' = max(log f + m, L_i), so that nothing overflows. This is the cell alone: the paper's block
+    around it (layer norm, convolution, group norm and a gated network) belongs to the layers around
+    it.
 
     Stacking order of the maps: i, f, u, o, and with a refine gate i, r, f, u, o. Weights of k maps:
     `weight_ih` (k d, I), `weight_hh` (heads, k d / heads, d / heads), of each head its maps, `bias`
@@ -49,7 +50,7 @@ class SLSTM(Cell):
         hidden_size: number of units d, a multiple of num_heads.
         gate: a key of `rlgates.GATES`, a row, or a `Gate` of hidden_size units; not cumax, and no
             master gate.
-        num_heads: groups of units that see each other.
+        num_heads: number of groups of units; only units of a group read each other.
         input_scale: factor on the initial input weights of the lowest layer.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
@@ -172,8 +173,8 @@ class MLSTM(Cell):
 
     Computed as in eq. 25 to 27 and the authors' code, with C and n divided by exp(m) and
     m' = max(log f + m, log i), so that nothing overflows; that code adds 1e-6 to the denominator,
-    and its later version (xLSTM 7B) caps the arguments of i and f at 15 by a tanh.
-    The cell alone: the paper's block around it belongs to the layers around it.
+    and its later version (xLSTM 7B) caps the arguments of i and f at 15 by a tanh. This is the cell
+    alone: the paper's block belongs to the layers around it.
 
     Weights: `weight` and `bias`, stacked q, k, v, o, then the heads' i and f; from
     U[-1/sqrt(I), 1/sqrt(I)] for I inputs. Biases are zero, but those of f go from 3 to 6 over the
@@ -186,7 +187,7 @@ class MLSTM(Cell):
         input_size: width of the input.
         hidden_size: width d of the output, a multiple of num_heads.
         num_heads: number of memories; the values of each have d / num_heads numbers.
-        key_size: width of keys and queries of a head; None: that of the values.
+        key_size: width of keys and queries of a head; that of the values if None.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
