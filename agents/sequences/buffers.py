@@ -138,7 +138,9 @@ class SequenceBuffer:
 
     def _write(self, name: str, value: Observations, t: int | Tensor) -> None:
         storage = getattr(self, name, None)
-        if storage is None:
+        is_first = isinstance(t, int) and t == 0
+        # Other environments may normalize integers, which are floats then.
+        if storage is None or (is_first and _dtypes(storage) != _dtypes(value)):
             storage = map_tensors(lambda x: x.new_empty(self.n_steps, *x.shape), value)
             setattr(self, name, storage)
         parts = value if isinstance(value, dict) else {None: value}
@@ -370,6 +372,11 @@ def _as_array(tensor: Tensor) -> np.ndarray[Any, Any]:
 def chunks_of(batch_size: int, chunk_len: int) -> int:
     """The number of chunks in a minibatch."""
     return max(1, round(batch_size / chunk_len))
+
+
+def _dtypes(value: Observations) -> Any:
+    """The dtype of a tensor, or of each tensor of a dictionary."""
+    return map_tensors(lambda x: x.dtype, value)
 
 
 def map_tensors(function: Any, value: Observations) -> Any:

@@ -20,7 +20,7 @@ from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.preprocessing import get_obs_shape
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import Tensor
 
 from rlgates.agents.compilation import (
@@ -98,6 +98,18 @@ def _callers_level() -> int:
 
 
 _LIBRARIES = ("rlgates.agents.", "sb3_contrib.", "stable_baselines3.")
+
+
+def is_normalized(normalize: VecNormalize | None, name: str) -> bool:
+    """Whether these are the floats of a `VecNormalize`, which leaves the dtype of the space alone.
+
+    Args:
+        normalize: of the environments.
+        name: a key of a Dict of observations; any name for others.
+    """
+    if normalize is None or not normalize.norm_obs:
+        return False
+    return normalize.norm_obs_keys is None or name in normalize.norm_obs_keys
 
 
 def check_learning(callback: Any, log_interval: Any, *flags: Any) -> None:
@@ -527,7 +539,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
         """Observations of a VecEnv as tensors of the dtypes of their spaces; floats are float32.
 
         An environment may return other dtypes than its space has, and another in `reset` than in
-        `step`; a `SubprocVecEnv` passes them on.
+        `step`; a `SubprocVecEnv` passes them on. What a `VecNormalize` gives is float32, whatever
+        the space.
 
         Raises:
             ValueError: one is not finite.
@@ -546,7 +559,9 @@ class SequenceRollouts(OnPolicyAlgorithm):
             index = int(np.argwhere(~np.isfinite(values))[0][0])
             raise ValueError(f"the {name} of environment {index} is not finite: {values[index]}.")
         dtype = np.dtype(space.dtype)
-        values = values.astype(np.float32 if dtype.kind == "f" else dtype, copy=False)
+        if dtype.kind == "f" or is_normalized(self._vec_normalize_env, name):
+            dtype = np.dtype(np.float32)
+        values = values.astype(dtype, copy=False)
         return torch.as_tensor(values, device=self.device)
 
     def _action_masks(self, env: VecEnv) -> Tensor | None:

@@ -13,6 +13,7 @@ import sb3_contrib.ppo_recurrent.policies as contrib_policies
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import VecNormalize
 from support.toys import BOX, CRITICS, Toy, collected, model, parameters, toy
 
 from rlgates import RecurrentA2C, RecurrentPPO
@@ -324,6 +325,35 @@ def test_observations_have_the_dtypes_of_their_spaces(name: str) -> None:
     assert (parts["a"][1:] % 1 != 0).all(), "they were truncated"
     if "b" in parts:
         assert parts["b"].dtype is torch.int64
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8])
+@pytest.mark.parametrize("name", ["MlpLstmPolicy", "MultiInputLstmPolicy"])
+def test_normalized_integers_stay_floats(name: str, dtype: Any) -> None:
+    """The space of a VecNormalize is that of the integers; as such, all would be -1, 0 or 1."""
+    space: Any = spaces.Box(0, 9, (3,), dtype)
+    keys = None
+    if name == "MultiInputLstmPolicy":
+        space, keys = spaces.Dict(a=space, b=space), ["a"]
+    agent = model(toy(space), name).learn(64)
+    agent.set_env(VecNormalize(toy(space, kind=Cut), norm_obs_keys=keys))
+    given: list[Any] = []
+    as_tensors = agent._as_tensors
+
+    def keep(observations: Any) -> Any:
+        given.append(observations)
+        return as_tensors(observations)
+
+    agent._as_tensors = keep
+    agent.learn(64)
+    stored = agent.rollout_buffer.sequences.observations
+    parts = stored if isinstance(stored, dict) else {"a": stored}
+    steps = [part if isinstance(part, dict) else {"a": part} for part in given]
+    whole = [part["a"] for part in steps if len(part["a"]) == 4]
+    np.testing.assert_array_equal(parts["a"].numpy(), np.stack(whole[:16]))
+    assert len(steps) > len(whole), "no episode was cut, whose last observations are read too"
+    if "b" in parts:
+        assert parts["b"].numpy().dtype == dtype
 
 
 @pytest.mark.parametrize("algorithm", [RecurrentPPO, RecurrentA2C])
