@@ -28,6 +28,7 @@ from stable_baselines3.common.distributions import (
     StateDependentNoiseDistribution,
 )
 from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor, nn
 
 from rlgates.agents.sequences.distributions import LogCategorical
@@ -37,6 +38,7 @@ from rlgates.agents.sequences.policy import (
     States,
     overridden,
 )
+from rlgates.agents.sequences.rollouts import is_normalized
 from rlgates.core import Core
 from rlgates.errors import check_flag, check_size
 
@@ -67,8 +69,9 @@ def export_onnx(
     several equally similar memory rows are read.
 
     Inputs, all with a batch axis of any size B first:
-        observation: of the policy's observation space, images channels first and uint8; for a
-            Dict, one input for each part, by its name.
+        observation: of the policy's observation space, images channels first and uint8, and
+            float32 where the model's VecNormalize normalizes it; for a Dict, one input for each
+            part, by its name.
         state: (B, state_size) float32, the `state_out` of the previous step. Ignored where an
             episode starts.
         episode_start: (B,) bool, true where an episode starts.
@@ -116,8 +119,8 @@ def export_onnx(
         raise FileNotFoundError(f"there is no folder {Path(path).parent} for {Path(path).name}.")
     if opset_version is not None:
         check_size("opset_version", opset_version, minimum=15)
-    normalize = policy is not model_or_policy and model_or_policy.get_vec_normalize_env()
-    if normalize and normalize.norm_obs:
+    normalize = None if policy is model_or_policy else model_or_policy.get_vec_normalize_env()
+    if normalize is not None and normalize.norm_obs:
         warnings.warn(
             "the file takes observations as the model's VecNormalize gives them, whose statistics "
             "are not in it: pass them through model.get_vec_normalize_env().normalize_obs first.",
@@ -131,7 +134,7 @@ def export_onnx(
         check_flag("value", value),
         check_flag("logits", logits),
     )
-    examples = step.examples(_example_observations(policy.observation_space))
+    examples = step.examples(_example_observations(policy.observation_space, normalize))
     optional_outputs = ["value"] * value + ["logits"] * logits
     with _exportable(policy, step), _quiet(), torch.no_grad():
         program = torch.onnx.export(
@@ -323,15 +326,22 @@ def _observation_names(policy: SequencePolicy) -> list[str]:
     return list(space.spaces)
 
 
-def _example_observations(space: spaces.Space[Any]) -> list[Tensor]:
+def _example_observations(space: spaces.Space[Any], normalize: VecNormalize | None) -> list[Tensor]:
     """Observations with B = 2; the exporter would specialize batch sizes of 0 and 1."""
-    parts = list(space.spaces.values()) if isinstance(space, spaces.Dict) else [space]
-    return [torch.zeros(2, *(part.shape or ()), dtype=_torch_dtype(part)) for part in parts]
+    parts = space.spaces if isinstance(space, spaces.Dict) else {"observation": space}
+    return [
+        torch.zeros(2, *(part.shape or ()), dtype=_torch_dtype(part, normalize, name))
+        for name, part in parts.items()
+    ]
 
 
-def _torch_dtype(space: spaces.Space[Any]) -> torch.dtype:
+def _torch_dtype(
+    space: spaces.Space[Any], normalize: VecNormalize | None, name: str
+) -> torch.dtype:
     dtype = np.dtype(space.dtype)
-    return torch.float32 if dtype.kind == "f" else torch.from_numpy(np.zeros(1, dtype)).dtype
+    if dtype.kind == "f" or is_normalized(normalize, name):
+        return torch.float32
+    return torch.from_numpy(np.zeros(1, dtype)).dtype
 
 
 def _stable_sort() -> Any:

@@ -61,6 +61,19 @@ def test_statistics_are_not_in_the_file(tmp_path: Path) -> None:
     export_onnx(model(VecNormalize(toy(), norm_obs=False)), tmp_path / "policy.onnx")
 
 
+@pytest.mark.filterwarnings("ignore:the file takes observations as the model's VecNormalize")
+def test_normalized_integers_are_floats_in_the_file(tmp_path: Path) -> None:
+    numbers = spaces.Box(0, 9, (3,), np.int64)
+    env = VecNormalize(toy(spaces.Dict(a=numbers, b=numbers)), norm_obs_keys=["a"])
+    learner = model(env, "MultiInputLstmPolicy")
+    file, obs = session(learner, tmp_path), env.reset()
+    state = np.zeros((4, learner.policy.lstm_actor.core.state_size), np.float32)
+    inputs = {"a": obs["a"], "b": obs["b"], "state": state, "episode_start": np.ones(4, bool)}
+    assert obs["a"].dtype == np.float32
+    action, _ = file.run(None, inputs)
+    np.testing.assert_array_equal(action, learner.predict(obs, deterministic=True)[0])
+
+
 def metadata(run: Any) -> dict[str, Any]:
     return {k: json.loads(v) for k, v in run.get_modelmeta().custom_metadata_map.items()}
 
