@@ -308,6 +308,20 @@ class _Array:
         tensor.copy_(torch.as_tensor(values))
 
 
+class _Number:
+    """A number of a `SequenceBuffer`, which is set there."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, rollout: RolloutArrays, owner: type) -> float:
+        number: float = getattr(rollout.sequences, self._name)
+        return number
+
+    def __set__(self, rollout: RolloutArrays, number: float) -> None:
+        setattr(rollout.sequences, self._name, number)
+
+
 class RolloutArrays:
     """A rollout under the names of SB3's `RolloutBuffer`, as callbacks use it.
 
@@ -318,6 +332,7 @@ class RolloutArrays:
 
     Attributes:
         sequences: the tensors.
+        gamma, gae_lambda: of the advantages; a callback may set them, as in SB3.
         episode_starts: float32, 1 where an episode starts; always a copy.
     """
 
@@ -329,11 +344,12 @@ class RolloutArrays:
     log_probs = _Array()
     advantages = _Array()
     returns = _Array()
+    gamma = _Number()
+    gae_lambda = _Number()
 
     def __init__(self, sequences: SequenceBuffer) -> None:
         self.sequences = sequences
         self.buffer_size, self.n_envs = sequences.n_steps, sequences.n_envs
-        self.gamma, self.gae_lambda = sequences.gamma, sequences.gae_lambda
 
     @property
     def pos(self) -> int:

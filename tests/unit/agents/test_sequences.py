@@ -327,6 +327,24 @@ def test_observations_have_the_dtypes_of_their_spaces(name: str) -> None:
         assert parts["b"].dtype is torch.int64
 
 
+@pytest.mark.parametrize("algorithm", [RecurrentPPO, RecurrentA2C])
+def test_a_callback_sets_the_discount_of_the_buffer(algorithm: Any) -> None:
+    """As schedules of gamma for SB3's buffers do."""
+
+    class Shortsighted(BaseCallback):
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_start(self) -> None:
+            agent.rollout_buffer.gamma = 0.0
+
+    agent = model(algorithm=algorithm)
+    agent.learn(64, callback=Shortsighted())
+    buffer = agent.rollout_buffer
+    assert (buffer.gamma, buffer.gae_lambda) == (0.0, agent.gae_lambda)
+    np.testing.assert_array_equal(buffer.advantages, buffer.rewards - buffer.values)
+
+
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8])
 @pytest.mark.parametrize("name", ["MlpLstmPolicy", "MultiInputLstmPolicy"])
 def test_normalized_integers_stay_floats(name: str, dtype: Any) -> None:
