@@ -185,10 +185,12 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         check_size("n_epochs", self.n_epochs)
         check_flag("refresh_states", self.refresh_states)
         check_choice("kl_stop", self.kl_stop, ("minibatch", "epoch"))
-        for name in ("clip_range", "clip_range_vf", "target_kl"):
+        for name in ("clip_range", "clip_range_vf"):
             value = getattr(self, name)
             if value is not None and not callable(value):
                 check_positive(name, value)
+        if self.target_kl is not None:  # which has no schedule, in SB3 either
+            check_positive("target_kl", self.target_kl)
 
     def _minibatch_size(self) -> int | None:
         return self.batch_size
