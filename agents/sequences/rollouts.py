@@ -363,9 +363,17 @@ class SequenceRollouts(OnPolicyAlgorithm):
 
         Returns:
             False if the callback stopped the training.
+
+        Raises:
+            ValueError: another number of steps than the buffer has.
         """
         assert self._last_obs is not None, "no previous observation was provided"
         policy, sequences, ranks = self.policy, rollout_buffer.sequences, self.ranks
+        if n_rollout_steps != sequences.n_steps:  # an agent whose n_steps was set later
+            raise ValueError(
+                f"n_steps must stay {sequences.n_steps}, as the agent was made, got "
+                f"{n_rollout_steps}: save the agent, and load it with n_steps={n_rollout_steps}."
+            )
         policy.set_training_mode(False)
         sequences.reset()
         if self.use_sde:

@@ -328,6 +328,18 @@ def test_observations_have_the_dtypes_of_their_spaces(name: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", [RecurrentPPO, RecurrentA2C])
+@pytest.mark.parametrize("n_steps", [8, 32])
+def test_n_steps_are_those_of_the_buffer(algorithm: Any, n_steps: int, tmp_path: Path) -> None:
+    agent = model(algorithm=algorithm)
+    agent.save(tmp_path / "model")
+    agent.n_steps = n_steps
+    with pytest.raises(ValueError, match=f"must stay 16.* load it with n_steps={n_steps}"):
+        agent.learn(256)
+    loaded = algorithm.load(tmp_path / "model", env=toy(), n_steps=n_steps).learn(256)
+    assert loaded.rollout_buffer.buffer_size == n_steps
+
+
+@pytest.mark.parametrize("algorithm", [RecurrentPPO, RecurrentA2C])
 def test_a_callback_sets_the_discount_of_the_buffer(algorithm: Any) -> None:
     """As schedules of gamma for SB3's buffers do."""
 
