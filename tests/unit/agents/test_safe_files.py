@@ -85,6 +85,10 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "MultiBinary": (lambda: toy(spaces.MultiBinary(4), spaces.MultiBinary(2)), {}),
     "Discrete": (lambda: toy(spaces.Discrete(5)), {}),
+    **{
+        dtype.__name__: (lambda dtype=dtype: toy(spaces.Box(0, 200, (3,), dtype)), {})
+        for dtype in (np.uint16, np.uint32, np.uint64)
+    },
     "image": (lambda: toy(IMAGE), {"policy": "CnnLstmPolicy"}),
     "large image": (
         lambda: toy(LARGE_IMAGE, n_envs=2),
