@@ -103,7 +103,7 @@ _COMMON: dict[str, Codec] = {
     "tvt": optional(VALUE_TRANSPORT),
     "compile": COMPILE,
     "seed": optional(integer(0)),
-    "verbose": integer(),
+    "verbose": Codec(int, integer().decode),  # True is 1
     "_stats_window_size": integer(1),
 }
 _PPO: dict[str, Codec] = {

@@ -487,6 +487,11 @@ def test_what_is_no_data_is_an_error_that_names_it(
     assert not list(tmp_path.iterdir())
 
 
+def test_verbose_may_be_true(tmp_path: Path) -> None:
+    model(verbose=True).save(tmp_path / "agent", format="safe")
+    assert RecurrentPPO.load(tmp_path / "agent").verbose == 1
+
+
 def test_own_attributes_are_named_or_left_out(tmp_path: Path) -> None:
     agent = model()
     agent.own, agent.another = 1, "x"
