@@ -580,12 +580,13 @@ class SequenceRollouts(OnPolicyAlgorithm):
         """Actions, an array or a tensor, rescaled or clipped to the bounds of the action space.
 
         Raises:
-            TrainingDiverged: an array is not finite. Tensors are checked after the rollout.
+            TrainingDiverged: they are not finite. Those on a GPU are checked after the rollout.
         """
         space = self.action_space
         if not isinstance(space, spaces.Box):
             return actions
-        if isinstance(actions, np.ndarray) and not np.isfinite(actions).all():
+        on_gpu = isinstance(actions, Tensor) and actions.device.type != "cpu"
+        if not on_gpu and not torch.as_tensor(actions).isfinite().all():
             raise TrainingDiverged("the policy's actions are not finite, like some of its weights.")
         low: Any = space.low
         high: Any = space.high

@@ -16,6 +16,7 @@ from rlgates.agents import evaluate_policy
 from rlgates.agents.sequences.tensor_vec_env import TensorVecEnv
 from rlgates.envs.sb3 import make_vec_env
 from rlgates.envs.torch import TorchEnv, make_torch_env
+from rlgates.errors import TrainingDiverged
 
 TASK = "rlgates/PassiveMatch-v0"
 SHORT = {"explore_steps": 3, "distractor_steps": 4, "reward_steps": 6}
@@ -127,3 +128,11 @@ def test_an_environment_with_a_device_is_no_batch_of_tensors() -> None:
         learner = model(one, batch_size=16).learn(32)
         assert not isinstance(learner.env, TensorVecEnv)
         assert len(evaluate_policy(learner, one, 2, seed=0).returns) == 2
+
+
+def test_actions_that_are_not_finite_are_a_divergence() -> None:
+    one = model(make_torch_env("rlgates/StatelessPendulum-v0", 2, 5))
+    with torch.no_grad():
+        one.policy.action_net.bias.fill_(torch.nan)
+    with pytest.raises(TrainingDiverged, match="the policy's actions are not finite"):
+        one.learn(32)
