@@ -53,6 +53,7 @@ class MaskableMlpLstmPolicy(MlpLstmPolicy):
         distribution: MaskableDistribution
         distribution = self.action_dist.proba_distribution(self.action_net(latent_pi))
         if self._masks is not None:
+            _check_masks(self._masks, self.action_space, len(latent_pi))
             distribution.apply_masking(self._masks)
         return distribution
 
@@ -64,8 +65,6 @@ class MaskableMlpLstmPolicy(MlpLstmPolicy):
 
     def predict(self, *args: Any, action_masks: Any = None, **kwargs: Any) -> Any:
         """As in sb3-contrib; `action_masks` (n_envs, ...) is true where an action is allowed."""
-        if action_masks is not None:
-            _check_masks(action_masks, self.action_space)
         self._masks = action_masks
         try:
             return super().predict(*args, **kwargs)
@@ -73,16 +72,16 @@ class MaskableMlpLstmPolicy(MlpLstmPolicy):
             self._masks = None
 
 
-def _check_masks(action_masks: Any, space: Any) -> None:
-    """Raise unless they are masks of the actions of one environment or more."""
+def _check_masks(action_masks: Any, space: Any, count: int) -> None:
+    """Raise unless they are masks of the actions of `count` environments."""
     choices = int(np.sum(space.nvec)) if isinstance(space, spaces.MultiDiscrete) else int(space.n)
     width = 2 * choices if isinstance(space, spaces.MultiBinary) else choices
     masks = np.asarray(action_masks)
     if masks.dtype.kind not in "biuf":
         raise TypeError(f"action_masks must be true or false, got {action_masks!r}.")
-    if not masks.size or masks.size % width:
+    if masks.size != count * width:
         raise ValueError(
-            f"action_masks must be (n_envs, {width}), one for each action, got {masks.shape}."
+            f"action_masks must be ({count}, {width}), one for each action, got {masks.shape}."
         )
 
 
@@ -138,7 +137,9 @@ class MaskableRecurrentPPO(RecurrentPPO):
     def _action_masks(self, env: VecEnv) -> Tensor | None:
         if not self.use_masking:
             return None
-        return torch.as_tensor(get_action_masks(env), dtype=torch.bool, device=self.device)
+        masks = get_action_masks(env)
+        _check_masks(masks, self.action_space, env.num_envs)
+        return torch.as_tensor(masks, dtype=torch.bool, device=self.device)
 
     def learn(  # type: ignore[override]
         self,

@@ -114,6 +114,12 @@ def test_evaluation_callback(tmp_path: Path) -> None:
     assert callback.last_mean_reward > 2
 
 
+def test_an_environment_with_masks_of_another_width_is_refused() -> None:
+    four = make_vec_env(lambda: ActionMasker(Toy(BOX, spaces.Discrete(4)), _first), 4)
+    with pytest.raises(ValueError, match=r"action_masks must be \(4, 4\).* got \(4, 3\)"):
+        model(four).learn(64)
+
+
 def test_bad_input() -> None:
     for unmasked in (MlpLstmPolicy, contrib_policies.MlpLstmPolicy):
         with pytest.raises(TypeError, match=r"must take action masks.* got MlpLstmPolicy"):
