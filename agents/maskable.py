@@ -126,8 +126,7 @@ class MaskableRecurrentPPO(RecurrentPPO):
             )
 
     def _setup_learn(self, *args: Any, **kwargs: Any) -> Any:
-        assert self.env is not None
-        if self.use_masking and not is_masking_supported(self.env):
+        if self.use_masking and self.env is not None and not is_masking_supported(self.env):
             raise ValueError(
                 "the environment has no method action_masks: wrap it in "
                 "sb3_contrib.common.wrappers.ActionMasker, or learn with use_masking=False."

@@ -314,6 +314,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
     def _setup_learn(self, total_timesteps: int, *args: Any, **kwargs: Any) -> Any:
         if total_timesteps != math.inf and check_number("total_timesteps", total_timesteps) < 0:
             raise ValueError(f"total_timesteps must be at least 0, got {total_timesteps}.")
+        if self.env is None:
+            raise ValueError("the agent has no environment: pass env to load, or call set_env.")
         # Again, because the environments may be others now.
         self._join_ranks()
         self._set_chunk_len()
