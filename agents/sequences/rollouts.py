@@ -441,7 +441,11 @@ class SequenceRollouts(OnPolicyAlgorithm):
                 dones = np.asarray(dones, dtype=bool)  # an environment may say 1 for True
             self.num_timesteps += ranks.total
             callback.update_locals(locals())
-            if not callback.on_step():
+            proceeds = callback.on_step()
+            # Also where the callback stops: the environments have taken the step.
+            self._last_obs, self._last_episode_starts = new_obs, dones
+            self._last_lstm_states = new_states
+            if not proceeds:
                 return None
             if ranks.is_alone:
                 if any(infos):
@@ -462,8 +466,6 @@ class SequenceRollouts(OnPolicyAlgorithm):
             obs_tensor = self._as_tensors(new_obs)
             episode_starts = torch.as_tensor(dones, device=self.device)
             states = new_states
-            self._last_obs, self._last_episode_starts = new_obs, dones
-            self._last_lstm_states = states
         return ended
 
     def _take_recorded_steps(

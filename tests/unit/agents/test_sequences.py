@@ -328,6 +328,22 @@ def test_observations_have_the_dtypes_of_their_spaces(name: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", [RecurrentPPO, RecurrentA2C])
+def test_a_stopped_agent_goes_on_where_its_environments_are(algorithm: Any) -> None:
+    """The step before ended an episode, whose state must not go on into the next one."""
+
+    class StopAtAnEnd(BaseCallback):
+        def _on_step(self) -> bool:
+            return not self.locals["dones"].any()
+
+    agent, stop = model(algorithm=algorithm), StopAtAnEnd()
+    agent.learn(64, callback=stop)
+    agent.learn(64, reset_num_timesteps=False)
+    buffer = agent.rollout_buffer
+    np.testing.assert_array_equal(buffer.observations[0], stop.locals["new_obs"])
+    np.testing.assert_array_equal(buffer.episode_starts[0], stop.locals["dones"])
+
+
+@pytest.mark.parametrize("algorithm", [RecurrentPPO, RecurrentA2C])
 @pytest.mark.parametrize("n_steps", [8, 32])
 def test_n_steps_are_those_of_the_buffer(algorithm: Any, n_steps: int, tmp_path: Path) -> None:
     agent = model(algorithm=algorithm)
