@@ -77,7 +77,7 @@ class Memory(NamedTuple):
         returns: the return at the end: mean over games, with its interval.
         share: the same of the scores.
         by_seed: the mean score over games of each seed.
-        mmer: the best mean return in training: mean over seeds and games.
+        mmer: the best mean return of an evaluation: mean over seeds and games.
         parameters, state_size: of the core.
         seconds: CPU time of a million steps.
     """
@@ -227,7 +227,7 @@ def benchmark_tables(results: Path, name: str, rows: pd.DataFrame) -> str:
     Args:
         results: the folder, which may have `<name>_costs.csv`.
         name: of the study.
-        rows: its runs.
+        rows: its runs, `with_best`.
     """
     rows, costs = _in_order(name, rows), read_costs(results, name)
     parts = levels(rows)
@@ -275,12 +275,10 @@ def _overall(ranking: Ranking, rows: pd.DataFrame, costs: pd.DataFrame) -> str:
         + f", {steps} steps a run. Return at the end: of "
         f"{rows.iloc[0]['episodes']} fresh episodes with sampled actions, with a 95 % bootstrap "
         "interval over seeds (few seeds: the interval is narrow). "
-        f"{_GAINED if gains else ''}MMER: the best mean return of "
-        "the last 100 training episodes (POPGym's: of the episodes of 65,536 steps, which vary "
-        "less); it flatters runs that fall again, and games in which success ends an episode, "
-        "whose short episodes are most of the last ones. First in: games in which no return at the "
-        f"end is higher, to two decimals. State: numbers that an agent carries."
-        f"{_diverged(of_ranking)} "
+        f"{_GAINED if gains else ''}MMER: the best mean return of an evaluation, in training or at "
+        "the end (POPGym's: of the training episodes of 65,536 steps); it flatters runs that fall "
+        "again, and games in which few episodes pay. First in: games in which no return at the end "
+        f"is higher, to two decimals. State: numbers that an agent carries.{_diverged(of_ranking)} "
         f"CPU time: one thread, evaluations included, {timed}. {provenance(of_ranking)}.\n"
     )
     return markdown(heads, lines) + note
@@ -356,7 +354,8 @@ def _by_game(rows: pd.DataFrame) -> str:
 
 
 def _best(rows: pd.DataFrame) -> float:
-    return float(returns_of(rows, "max_mean_return").mean())
+    """The mean over runs of the best that an evaluation gave, in training or at the end."""
+    return float(np.fmax(numbers(rows, "best"), returns_of(rows)).mean())
 
 
 def _published(rows: pd.DataFrame) -> Iterator[str]:

@@ -15,7 +15,6 @@ from rlgates.agents.sequences.core_module import CoreModule
 from rlgates.experiments.configs.base import options_text
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.identity import comparison, digest, identity
-from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.agent.build import count_core_parameters
 from rlgates.experiments.runs.files import Row
 from rlgates.experiments.runs.gym.envs import make_envs
@@ -85,7 +84,6 @@ class GymRunner(Runner[GymConfig, GymResult]):
             "core": config.core,
             "seed": job.seed,
             "mean_return": round(result.mean_return, 3),
-            "max_mean_return": _max_mean_return(job),
             "success": "" if result.success is None else round(result.success, 4),
             "episodes": config.final_episodes,
             "success_return": config.success_return,
@@ -114,16 +112,6 @@ class GymRunner(Runner[GymConfig, GymResult]):
             {"steps": f"{step:.0f}", "mean_return": f"{value:.3f}"}
             for step, value in zip(steps.tolist(), returns.tolist(), strict=True)
         ]
-
-
-def _max_mean_return(job: Job) -> float | str:
-    """The best mean return of the last training episodes, over all rollouts; "" without any.
-
-    Its mean over seeds is the MMER of Morad et al. 2023 (POPGym).
-    """
-    rows = logs.read_rows(job.folder.path / "progress.csv")
-    returns = logs.column(rows, "rollout/ep_rew_mean")
-    return "" if np.isnan(returns).all() else round(float(np.nanmax(returns)), 4)
 
 
 def _sizes(config: GymConfig) -> dict[str, int]:
