@@ -60,6 +60,7 @@ __all__ = [
     "CORES",
     "CoreRow",
     "check_options",
+    "core_and_gate",
     "core_name",
     "core_names",
     "core_options",
@@ -517,8 +518,12 @@ def core_options(name: str) -> tuple[str, ...]:
     return (*(of_gate if row.gates else ()), *row.options, *COMMON_OPTIONS)
 
 
-def _rows(name: str) -> tuple[CoreRow, str]:
-    """The row of CORES and the key of GATES that a name or alias stands for."""
+def core_and_gate(name: str) -> tuple[str, str]:
+    """The keys of CORES and GATES that a name or alias stands for.
+
+    Raises:
+        ValueError: an unknown name (the message names the nearest).
+    """
     names = core_names()
     check_text("core", name)
     if ALIASES.get(name, name) not in names:
@@ -530,7 +535,12 @@ def _rows(name: str) -> tuple[CoreRow, str]:
             "first (rlgates.register_core, rlgates.register_gate): import the module that does so.",
             brief,
         )
-    core, gate = names[ALIASES.get(name, name)]
+    return names[ALIASES.get(name, name)]
+
+
+def _rows(name: str) -> tuple[CoreRow, str]:
+    """The row of CORES and the key of GATES that a name or alias stands for."""
+    core, gate = core_and_gate(name)
     return CORES[core], gate
 
 
@@ -551,8 +561,8 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
 
 def _with_gate(name: str, gate: str) -> str:
     """The name of a core with a gate; its own may have none."""
-    row, prefix = _rows(name)
-    core = core_names()[ALIASES.get(name, name)][0]
+    core, prefix = core_and_gate(name)
+    row = CORES[core]
     if prefix != row.plain:
         raise ValueError(f"core {name!r} has gate {prefix!r} already: give gate or the prefix.")
     check_choice(f"gate of {core}", gate, row.gates)

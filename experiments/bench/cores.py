@@ -40,7 +40,7 @@ from rlgates.experiments.report.timings.core_speed import TABLE_SHAPE, Compariso
 from rlgates.experiments.report.timings.tables import REFERENCE, read_costs
 from rlgates.experiments.runs.files import write_table
 from rlgates.experiments.runs.locks import locked
-from rlgates.registry import ALIASES, core_names, list_cores
+from rlgates.registry import ALIASES, core_and_gate, list_cores
 
 SIZE = 64  # inputs and units of the cores in the table of costs
 QUICK = ("lstm", "ur_lstm", "gru", "mingru")
@@ -144,7 +144,7 @@ def _rivals(name: str, core: Core, shape: Shape, config: BenchConfig) -> Iterato
     if units != shape.H:
         yield "equal", layer_run("LSTM", shape, config.device, units)
     family = parse_core(name)[0]
-    if core_names()[ALIASES.get(family, family)][0] == "gru":
+    if core_and_gate(family)[0] == "gru":
         yield "nn.GRU", layer_run("GRU", shape, config.device)
     if str(shape) == TABLE_SHAPE:
         reference = make_core(REFERENCE, shape.I, shape.H, device=config.device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,19 +39,15 @@ def write_study_settings(results: Path, name: str, settings: Mapping[str, Any]) 
     """
     runs = {key: run for key, run in settings.items() if key != CHART}
     first, *others = runs.values()
+    # As text: settings that differ as 1, 1.0 and True do are not shared.
     shared = {
         setting: value
         for setting, value in first.items()
-        if all(setting in run and _same(run[setting], value) for run in others)
+        if all(setting in run and repr(run[setting]) == repr(value) for run in others)
     }
-    own = {
+    differing = {
         key: {setting: value for setting, value in run.items() if setting not in shared}
         for key, run in runs.items()
     }
-    content = {CHART: settings[CHART], SHARED: shared, **own}
+    content = {CHART: settings[CHART], SHARED: shared, **differing}
     write_json(study_settings_path(results, name), content)
-
-
-def _same(first: Any, second: Any) -> bool:
-    """Whether two settings are written alike: 1, 1.0 and true are not."""
-    return json.dumps(first) == json.dumps(second)

@@ -10,7 +10,7 @@ from stable_baselines3.common.logger import HParam, Logger, TensorBoardOutputFor
 
 from rlgates.experiments.configs.base import OPTION, SETTING, RunConfig
 from rlgates.experiments.configs.identity import identity
-from rlgates.registry import ALIASES, CORES, core_names
+from rlgates.registry import CORES, core_and_gate
 
 Value = bool | float | str
 PREFIX = "final/"
@@ -18,7 +18,7 @@ PREFIX = "final/"
 
 def hyperparameters(config: RunConfig, seed: int) -> dict[str, Value]:
     """The settings of a run by name: "core.forget_bias", "task.delay"; without None."""
-    core, gate = core_names()[ALIASES.get(config.core, config.core)]
+    core, gate = core_and_gate(config.core)
     values: dict[str, Any] = identity(config)
     del values["core_options"], values[config.settings_field]
     values |= {"gate": gate or ("plain" if CORES[core].gates else "none"), "seed": seed}

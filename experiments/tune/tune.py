@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -39,7 +39,7 @@ class Search:
         self.spec, self.journal, self.trials = spec, journal, trials
         self.was_stopped = False  # with trials left to sample
         self._active: list[tuple[Job, Trial]] = []
-        self._job_results: dict[int, list[JobResult]] = {}
+        self._scored: dict[int, list[tuple[JobResult, float | None]]] = {}
 
     def jobs(self, stop: Stop) -> Iterator[Job]:
         """The runs of stale trials, then those of new ones."""
@@ -59,7 +59,7 @@ class Search:
             yield trial
         self.was_stopped = not self.journal.is_complete(self.trials)
 
-    def take(self, job_result: JobResult) -> Trial | None:
+    def take(self, job_result: JobResult, score: float | None) -> Trial | None:
         """Take the result of a run; the last one of a trial is recorded with its objective.
 
         An interrupted trial stays running: the next call resumes it.
@@ -71,11 +71,13 @@ class Search:
         if job_result.job not in jobs:
             return None
         _, trial = self._active.pop(jobs.index(job_result.job))
-        job_results = self._job_results.setdefault(trial.number, [])
-        job_results.append(job_result)
-        complete = len(job_results) == len(self.spec.seeds)
-        if complete and not any(job_result.interrupted for job_result in job_results):
-            self.journal.tell(trial, _objective(job_results), _trial_info(job_results))
+        scored = self._scored.setdefault(trial.number, [])
+        scored.append((job_result, score))
+        job_results = [one for one, _ in scored]
+        complete = len(scored) == len(self.spec.seeds)
+        if complete and not any(one.interrupted for one in job_results):
+            objective = _objective([score for _, score in scored])
+            self.journal.tell(trial, objective, _trial_info(job_results))
         return trial
 
     def row(self, result: TrialResult, command: str) -> Row:
@@ -103,23 +105,25 @@ class Search:
         return {name: str(value) for name, value in row.items()}
 
 
-def _readable(job_result: JobResult) -> JobResult:
-    """The result; without it and with an error if what it is scored by is damaged or missing."""
+def _scored(job_result: JobResult) -> tuple[JobResult, float | None]:
+    """The result with its score, or with an error if what it is scored by is damaged or missing.
+
+    Returns:
+        the result; its score, nan if the run diverged, None if it has no result.
+    """
     job = job_result.job
     try:
-        if job_result.result is not None:
-            runner_for(job.config).score(job, job_result.result)
+        has_result = job_result.result is not None
+        score = runner_for(job.config).score(job, job_result.result) if has_result else None
     except (Damaged, OSError) as error:
-        return JobResult(job, error=f"{type(error).__name__}: {error}")
-    return job_result
+        return JobResult(job, error=f"{type(error).__name__}: {error}"), None
+    return job_result, score
 
 
-def _objective(job_results: list[JobResult]) -> float | None:
+def _objective(scores: Sequence[float | None]) -> float | None:
     """Mean over the seeds; nan if a run diverged, None if one failed."""
-    if any(job_result.result is None for job_result in job_results):
-        return None
-    scores = [runner_for(one.job.config).score(one.job, one.result) for one in job_results]
-    return sum(scores) / len(scores)
+    known = [score for score in scores if score is not None]
+    return sum(known) / len(known) if len(known) == len(scores) else None
 
 
 def _trial_info(job_results: list[JobResult]) -> dict[str, Any]:
@@ -213,9 +217,9 @@ def _run_trials(searches: list[Search], workers: int) -> list[JobResult]:
         for search in searches:
             stack.enter_context(search.journal.active_worker())
         jobs = (job for search in searches for job in search.jobs(stop))
-        for job_result in map(_readable, run_parallel(jobs, stop, workers)):
+        for job_result, score in map(_scored, run_parallel(jobs, stop, workers)):
             job_results.append(job_result)
-            trial = next(trial for search in searches if (trial := search.take(job_result)))
+            trial = next(trial for search in searches if (trial := search.take(job_result, score)))
             print(f"[trial {trial.number}] {describe(job_result)[0]}", flush=True)
     return job_results
 

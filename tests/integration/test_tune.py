@@ -298,11 +298,11 @@ def test_a_failed_trial_is_replaced(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_trial_whose_log_is_damaged_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    score, told = TaskRunner.score, list[Job]()
+    score, scored = TaskRunner.score, list[Job]()
 
     def damaged(self: TaskRunner, job: Job, result: Any) -> float:
-        told.append(job)
-        if len(told) == 1:
+        scored.append(job)
+        if len(scored) == 1:
             raise Damaged("progress.csv is damaged")
         return score(self, job, result)
 

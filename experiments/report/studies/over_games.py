@@ -27,6 +27,9 @@ def over_games_table(rows: pd.DataFrame) -> str:
     Returns:
         the table; empty without `BASE`, with one level, or with fewer than `MIN_GAMES` games.
     """
+    titles = rows["title"].str.rpartition(", ")
+    rows = rows.assign(game=titles[0], level=titles[2])
+    rows = rows[rows["level"].isin(LEVELS)]
     scores = _scores(rows)
     games, levels = (scores.index.unique(part) for part in scores.index.names)
     if BASE not in scores or len(levels) < 2 or len(games) < MIN_GAMES:
@@ -67,25 +70,22 @@ def over_games_table(rows: pd.DataFrame) -> str:
 
 def _scores(rows: pd.DataFrame) -> pd.DataFrame:
     """Scores by game and level, a column for each memory that has them all."""
-    level = rows["title"].str.rpartition(", ")[2]
-    groups = rows[level.isin(LEVELS)].groupby(["title", "core"], sort=False)
-    scores = pd.DataFrame(
-        [
-            (*title.rsplit(", ", 1), core, return_share(runs.iloc[0], returns_of(runs)).mean())
-            for (title, core), runs in groups
-        ],
-        columns=["game", "level", "core", "score"],
+    keys = ["game", "level", "core"]
+    scores = [
+        (*key, return_share(runs.iloc[0], returns_of(runs)).mean())
+        for key, runs in rows.groupby(keys, sort=False)
+    ]
+    table = pd.DataFrame(scores, columns=[*keys, "score"]).pivot(
+        index=["game", "level"], columns="core", values="score"
     )
-    wide = scores.pivot(index=["game", "level"], columns="core", values="score")
-    return wide.dropna(axis="columns").sort_index(key=_in_order)
+    return table.dropna(axis="columns").sort_index(key=_with_levels_in_order)
 
 
-def _in_order(keys: pd.Index) -> pd.Index:
+def _with_levels_in_order(keys: pd.Index) -> pd.Index:
     return keys.map(LEVELS.index) if keys.name == "level" else keys
 
 
 def _num_seeds(rows: pd.DataFrame, level: str) -> str:
     """How many seeds the memories have in the games of a level."""
-    runs = rows[rows["title"].str.endswith(f", {level}")].groupby(["title", "core"])
-    counts = runs["seed"].nunique()
+    counts = rows[rows["level"] == level].groupby(["game", "core"])["seed"].nunique()
     return " to ".join(map(str, sorted({counts.min(), counts.max()})))

@@ -109,7 +109,8 @@ def make_envs(config: GymConfig, seed: int, *, training: bool, ranks: Ranks = AL
     else:
         # SB3 adds the number of the copy: runs of neighbouring seeds would share most episodes.
         (first,) = np.random.SeedSequence(seed).generate_state(1).tolist()
-        subproc, config = training and config.vec_env == "subproc", config.resolved()
+        config = config.resolved()
+        subproc = training and config.vec_env == "subproc"
         env = make_vec_env(
             partial(_make_in_process, config) if subproc else config.make_env,
             n_envs=ranks.count,
