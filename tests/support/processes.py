@@ -41,17 +41,25 @@ class Process(NamedTuple):
 
 
 def start(words: list[str], log: Path, prepare: Callable[[], object] = lambda: None) -> Process:
-    """Fork a process that runs the command, after `prepare`; nothing has to be imported again."""
+    """Fork a process that runs the command, after `prepare`; nothing has to be imported again.
+
+    The log is there when this returns, and signals sent from then on reach the command alone.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    handled = {signal.SIGINT, signal.SIGTERM}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, handled)
     pid = os.fork()
     if pid:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.close(output)
         return Process(pid, log)
     code = 70
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.dup2(output, 1)
         os.dup2(output, 2)
         sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
