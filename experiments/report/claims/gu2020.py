@@ -122,7 +122,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "figure 3",
-        "With UR gates the LSTM copies over 500 steps, the plain LSTM learns nothing.",
+        "With UR gates the LSTM copies over 500 steps; the plain LSTM learns nothing.",
         All((_solved("ur_lstm"), _at_baseline("lstm"))),
         _COPY,
         controls=_LEARNED,
@@ -168,7 +168,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "figure 3",
-        "Every changed gate solves Adding.",
+        "Every modified gate solves Adding.",
         All(tuple(_solved(f"{gate}_lstm", ADDING) for gate in CHANGED)),
         _ADDING,
     ),
@@ -181,7 +181,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "figure 3",
-        "On Adding each gate is sooner with refining than without: UR and U, OR and O.",
+        "Refining speeds up Adding: UR is sooner than U, and OR sooner than O.",
         All((_sooner("ur_lstm", "u_lstm", ADDING), _sooner("or_lstm", "o_lstm", ADDING))),
         _ADDING,
     ),
@@ -199,16 +199,16 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "appendix E.1",
-        "From saturated gates a refine gate learns Adding over 500 steps, the plain LSTM is stuck "
-        "after 10,000 updates.",
+        "Starting from saturated gates, a refine gate learns Adding over 500 steps; the plain LSTM "
+        "is stuck after 10,000 updates.",
         All((Solves(_forgetting("r_lstm")), Solves(_forgetting("lstm"), never=True))),
         _FORGETTING,
         controls=(Solves(_forgetting("r_lstm")),),
     ),
     Claim(
         "figure 9",
-        "The smallest timescale after that is over 10 times smaller with a refine gate (the "
-        "caption says UR, the text R).",
+        "After that training the smallest timescale is over 10 times smaller with a refine gate "
+        "than in the plain LSTM (the caption says UR, the text R).",
         Moves(_timescales("lstm"), _timescales("r_lstm"), "shortest", factor=10),
         _FORGETTING,
     ),
@@ -278,7 +278,8 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "figure 6",
-        "On words UR gates have a lower perplexity than plain ones, chrono gates a higher one.",
+        "As word-level language models, LSTMs with UR gates have a lower perplexity than plain "
+        "ones, and those with chrono gates a higher one.",
         All((better_than(_words("ur_lstm"), "lstm"), better_than(_words("lstm"), "c_lstm"))),
         _WORDS,
     ),

@@ -18,22 +18,24 @@ def _agent(variant: str) -> RunGroup:
 _WITH = Above(_agent("with transport"), 0.8)
 CLAIMS: tuple[Claim, ...] = (
     Claim(
-        "released code, Key-To-Door",
-        "With value transport, at a discount of 0.92, the RMA agent ends at a door reward of 9.5 "
-        "to 10 of 10.",
+        "README of the code, Key-To-Door",
+        "With value transport, at a discount of 0.92, the RMA agent learns to fetch the key: it "
+        "ends at 9.5 to 10 of the door's 10.",
         _WITH,
         _SETTING,
     ),
     Claim(
-        "released code, Key-To-Door",
-        "Without it, at the same discount, it ends at 1 to 2, after early peaks of 4.",
+        "README of the code, Key-To-Door",
+        "Without transport, at the same discount, it does not: it ends at 1 to 2, after early "
+        "peaks of 4.",
         Above(_agent("without transport"), 0.4, never=True),
         _SETTING,
         controls=(_WITH,),
     ),
     Claim(
-        "released code, Key-To-Door",
-        "Without it and without a discount it is unstable, and never consistently above 6 of 10.",
+        "README of the code, Key-To-Door",
+        "Without transport and without a discount it is unstable, and never consistently above 6 "
+        "of 10.",
         Above(_agent("without transport, gamma 1"), 0.6, never=True),
         _SETTING,
         controls=(_WITH,),

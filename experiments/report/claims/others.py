@@ -86,13 +86,13 @@ GATO: tuple[Claim, ...] = (
     ),
     Claim(
         "section 5, tables 1 and 2",
-        "It has a fraction of the parameters of LSTM and GRU: 20,736 to 1,273,350 in the four "
+        "GATO has a fraction of the parameters of LSTM and GRU: 20,736 to 1,273,350 in the four "
         "experiments.",
         Exact("parameters of the cores", gato_parameters),
     ),
     Claim(
         "figure 1",
-        "GATO copies symbols without a marker, the GRU and the LSTM do not.",
+        "GATO copies symbols without a marker; the GRU and the LSTM do not.",
         better_than(
             RunGroup("copy_aba", "copy_aba, delay 20, length 5", "gato"), "gru", "lstm", margin=0.3
         ),
@@ -157,7 +157,8 @@ GATO: tuple[Claim, ...] = (
     ),
     Claim(
         "table 2",
-        "On words GATO has a lower perplexity than the GRU, and that than the LSTM.",
+        "As a word-level language model GATO has a lower perplexity than the GRU, and the GRU a "
+        "lower one than the LSTM.",
         All(
             tuple(
                 better_than(RunGroup("ptb", "ptb_words", core), other)
@@ -174,13 +175,13 @@ GATO: tuple[Claim, ...] = (
 ZAKOVSKIS: tuple[Claim, ...] = (
     Claim(
         "table 1",
-        "The RRU models JSB Chorales best of four cells.",
+        "Of four cells the RRU models JSB Chorales best.",
         _best_rru("music", "jsb"),
         _MUSIC,
     ),
     Claim(
         "table 1",
-        "The RRU models Nottingham best of four cells.",
+        "Of four cells the RRU models Nottingham best.",
         _best_rru("music", "nottingham"),
         Setting(
             f"1.3 to 6.0 M {_TUNED} RRU 2.9e-4, GRU 4.5e-3, LSTM 8.8e-3, Mogrifier 1.7e-3",
@@ -189,7 +190,7 @@ ZAKOVSKIS: tuple[Claim, ...] = (
     ),
     Claim(
         "table 1",
-        "The RRU reads pixels in their order best of four cells.",
+        "Of four cells the RRU reads pixels in their natural order best.",
         _best_rru("residual", "digits", examples=DIGITS),
         Setting("MNIST by pixels, 70,000 parameters", f"{_DIGITS}; 83,524 parameters"),
     ),
