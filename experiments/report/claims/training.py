@@ -147,11 +147,11 @@ class Learns(CountTest):
         if diverged:
             return OPEN, f"{self.where.core} diverges on {diverged} of {len(runs)}"
         shares = numbers(runs, "loss") / numbers(runs, "baseline")
-        text = f"{self.where.core} ends at {shares.min():.2f} to {shares.max():.2f} of it"
+        text = f"{self.where.core} ends at {_range(shares)} of that loss"
         best = _best(runs)
         if best is not None:
             best = best / numbers(runs, "baseline")
-            text += f" (best {best.min():.2f} to {best.max():.2f})"
+            text += f" (best {_range(best)})"
         return self.rule(runs), text
 
 
@@ -339,6 +339,12 @@ def _best(runs: pd.DataFrame) -> Floats | None:
     """The best of each run's learning curve; None if one has none, or none was looked up."""
     best = numbers(runs, "best")
     return best if np.isfinite(best).all() else None
+
+
+def _range(values: Floats) -> str:
+    """From the lowest to the highest: "0.12 to 0.40"; one number where they are alike."""
+    low, high = f"{values.min():.2f}", f"{values.max():.2f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _best_success(runs: pd.DataFrame, column: str) -> str:

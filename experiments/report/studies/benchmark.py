@@ -58,9 +58,9 @@ FEWEST = 3  # memories of a ranking beside the first
 SEEDS = 5  # of both memories, below which no p can be small
 _GAINED = (
     "Share gained: mean over games of the score, 0 for a game's worst return and 1 for its best, "
-    "less that of the run with the same seed; p: how often chance alone would take it as far from "
-    "0, over all exchanges of signs, two-sided and not corrected for the number of memories; at "
-    "least 0.062 with five seeds, 0.002 with ten. "
+    "less that of the run with the same seed; p: how often chance alone would give a difference "
+    "this large, over all exchanges of signs, two-sided and not corrected for the number of "
+    "memories; at least 0.062 with five seeds, 0.002 with ten. "
 )
 ALWAYS_SHOWN = (BASE, "gru", "none")
 MOST_SHOWN = 13  # memories in colour; more lines in one panel cannot be told apart

@@ -59,9 +59,9 @@ def over_games_table(rows: pd.DataFrame) -> str:
         f"\nMean over {len(games)} games and their {len(levels)} levels, which count equally, of "
         "the return at the end: 0 for a game's worst and 1 for its best, mean over seeds (of "
         f"them: {seeds}). Less `{BASE}`: with a 95 % bootstrap interval over games. "
-        "p: how often chance alone would take it as far from 0, over all exchanges of the two "
-        "memories in a game, two-sided. q: the same where all memories of the table are compared "
-        "(Benjamini and Hochberg 1995). Better, worse: in how many of the "
+        "p: how often chance alone would give a difference this large, over all exchanges of the "
+        "two memories in a game, two-sided. q: the same where all memories of the table are "
+        "compared (Benjamini and Hochberg 1995). Better, worse: in how many of the "
         f"{len(scores)} the share differs by more than {NOTABLE:g}, some of them by chance.\n"
     )
     heads = ["memory", "share of the range", f"less `{BASE}`", "p", "q", "better", "worse"]

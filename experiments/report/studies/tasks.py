@@ -45,7 +45,7 @@ EARLY = 0.05  # of the longest run: without a baseline, higher losses before are
 LOG_FROM = 10.0  # highest loss over lowest
 ENDS = {
     "goal": "ended early: solved",
-    "patience": "ended early: nothing gained for a while",
+    "patience": "stopped early: no further improvement",
     "diverged": "diverged",
 }
 """How a run ends before its budget, in words."""
@@ -197,7 +197,7 @@ def _note(rows: pd.DataFrame) -> str:
     if first["baseline"]:
         parts[0] += f"; without memory {float(first['baseline']):.4f} at best"
     if sooner:
-        parts.append(f"{sooner} of {len(rows)} runs ended sooner, with nothing gained for a while")
+        parts.append(f"{sooner} of {len(rows)} runs stopped early, without further improvement")
     if stop := _stop_loss(rows):
         parts.append(
             f"Solved: a loss below {float(stop):.4g}, which ends a run; the median "

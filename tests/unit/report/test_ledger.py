@@ -211,7 +211,7 @@ def test_runs_that_fall_again_are_shown_at_their_best_too(tmp_path: Path) -> Non
     ]
     outcome, found = judged(Learns(A, never=True), rows, points)
     assert outcome == "true"  # by the end
-    assert "a ends at 0.96 to 1.02 of it (best 0.20 to 0.40)" in found
+    assert "a ends at 0.96 to 1.02 of that loss (best 0.20 to 0.40)" in found
     assert "best" not in judged(Learns(A, never=True), rows, points[4:])[1]  # one has no curve
 
     agents = [{**row, "success": 0.4} for row in rows]
@@ -262,7 +262,7 @@ def test_runs_that_fall_again_are_shown_at_their_best_too(tmp_path: Path) -> Non
             "open",
             "0.20 to 1.02",
         ),
-        (Learns(A, never=True), runs("a", NEVER, [0.1] * 5), "false", "0.20 to 0.20"),
+        (Learns(A, never=True), runs("a", NEVER, [0.1] * 5), "false", "ends at 0.20 of that loss"),
         (Learns(A), runs("a", NEVER, [0.1, 0.1, 0.1, 0.5, 0.5]), "true", "0.20 to 1.00"),
         (Diverges(A), runs("a", NEVER), "false", "a diverges on 0 of 5"),
         (

@@ -67,7 +67,7 @@ def test_runs_that_ended_before_their_budget(figures: list[Figure], tmp_path: Pa
         "a seed, on held-out sequences",
         "the best without memory",
         "ended early: solved",
-        "ended early: nothing gained for a while",
+        "stopped early: no further improvement",
         "diverged",
     ]
 

@@ -203,7 +203,7 @@ def test_tables_say_who_solved_it_and_what_is_published() -> None:
     assert "RAdam" in text
     text = task_table(to_frame([{**row, "ended": "patience"} for row in music[:2]] + music[2:]))
     assert "after at most 4 epochs, 7 sequences at a time" in text
-    assert "2 of 6 runs ended sooner" in text
+    assert "2 of 6 runs stopped early" in text
     other = {"epochs": "9", "batch_size": "3", "optimizer": "", "learning_rate": "0.2"}
     text = task_table(to_frame([{**row, **other} for row in music[:2]] + music[2:]))
     assert "after 9 epochs or 4 epochs, 3 or 7 sequences at a time" in text
