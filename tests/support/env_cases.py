@@ -67,7 +67,7 @@ def name(case: tuple[str, dict[str, Any]]) -> str:
     return f"{env_id.removeprefix('rlgates/')}-{position}"
 
 
-def actions(env: BatchedEnv, steps: int = 1_000, seed: int = 0) -> np.ndarray:
+def actions(env: BatchedEnv, steps: int = 400, seed: int = 0) -> np.ndarray:
     """Random actions; the first one is likelier, which leads to the pads and the door."""
     space, rng = env.spec.action_space, np.random.default_rng(seed)
     if not isinstance(space, spaces.Discrete):
