@@ -23,7 +23,7 @@ _FLOATS = ("float32", "float64")
 def check_actions(
     space: ActionSpace, actions: Any, xp: Any, device: Any, batch: tuple[int, ...], values: bool
 ) -> Array:
-    """`actions` as an array (*batch, ...) of `space`.
+    """`actions` as a new array (*batch, ...) of `space`.
 
     Numbers outside the bounds of a `Box` are kept: the game clips them.
 
@@ -57,7 +57,8 @@ def check_actions(
         raise ValueError(f"{noun} must have shape {shape}, got {tuple(array.shape)}.")
     if values:
         _check_values(space, array, xp, noun)
-    return array if array.dtype == (dtype := _dtype(space, xp)) else xp.astype(array, dtype)
+    checked: Array = xp.astype(array, _dtype(space, xp))  # a copy, which becomes part of states
+    return checked
 
 
 @lru_cache(maxsize=8)
@@ -123,13 +124,19 @@ def encoded_size(space: ActionSpace) -> int:
 
 
 def encode_actions(space: ActionSpace, actions: Array) -> Array:
-    """Float32 (B, n): one-hot, all zeros for -1, one part after the other; a `Box` as it is."""
+    """Float32 (B, n): one-hot, all zeros for -1, one part after the other; a `Box` as it is.
+
+    Always a new array.
+    """
+    xp = namespace(actions)
+    encoded: Array
     if isinstance(space, spaces.Box):
-        return actions
+        encoded = xp.asarray(actions, copy=True)
+        return encoded
     if isinstance(space, spaces.Discrete):
         return one_hot(actions, int(space.n))
     parts = [one_hot(actions[:, k], n) for k, n in enumerate(space.nvec.tolist())]
-    encoded: Array = namespace(actions).concat(parts, axis=1)
+    encoded = xp.concat(parts, axis=1)
     return encoded
 
 

@@ -30,8 +30,9 @@ class EpisodeParameter(ABC):
         """
 
     def report(self, sampled: Array) -> Array:
-        """The reported form of `sampled`, both with the batch axis."""
-        return sampled
+        """The reported form of `sampled`, a new array, both with the batch axis."""
+        reported: Array = namespace(sampled).asarray(sampled, copy=True)
+        return reported
 
 
 @dataclass(frozen=True)

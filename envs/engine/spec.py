@@ -159,7 +159,10 @@ class EnvSpec(ABC):
 
     @abstractmethod
     def observe(self, state: State) -> Observation:
-        """Observations: `observation_space` with a leading batch axis."""
+        """Observations: `observation_space` with a leading batch axis.
+
+        In arrays that are no part of `state`: the caller may change them.
+        """
 
     @abstractmethod
     def metrics(self, state: State) -> dict[str, Array]:

@@ -169,15 +169,16 @@ class View(EnvSpec):
     def step(self, state: State, actions: Array) -> tuple[State, Array, Array]:
         inner, reward, terminated = self.spec.step(state, actions)
         reward = reward * self.reward_scale
+        previous = namespace(reward).asarray(reward, copy=True)  # the caller may change rewards
         return (
-            {**inner, "previous_action": actions, "previous_reward": reward},
+            {**inner, "previous_action": actions, "previous_reward": previous},
             reward,
             terminated,
         )
 
     def observe(self, state: State) -> Observation:
         obs: Any = self.spec.observe(state)
-        t = state["t"]
+        t, xp = state["t"], namespace(state["t"])
         if self.scale_frames:
             obs = _divided(obs, 255)
         extras: dict[str, Array] = {}
@@ -186,7 +187,7 @@ class View(EnvSpec):
                 self.spec.action_space, state["previous_action"]
             )
         if self.add_previous_reward:
-            extras["previous_reward"] = state["previous_reward"][:, None]
+            extras["previous_reward"] = xp.asarray(state["previous_reward"][:, None], copy=True)
         if self.add_time:
             extras["time"] = _divided(t[:, None], self.spec.max_episode_length)
         if self.add_phase:

@@ -138,7 +138,8 @@ class MultiarmedBandit(EnvSpec):
         return state, reward, state["t"] == self.episode_length
 
     def observe(self, state: State) -> Array:
-        return state["paid"]
+        observation: Array = namespace(state["paid"]).asarray(state["paid"], copy=True)
+        return observation
 
     def metrics(self, state: State) -> dict[str, Array]:
         num_best = state["num_best"]

@@ -190,7 +190,8 @@ class Battleship(EnvSpec):
         return state, reward, ended
 
     def observe(self, state: State) -> Array:
-        return state["hit"]
+        observation: Array = namespace(state["hit"]).asarray(state["hit"], copy=True)
+        return observation
 
     def render_board(self, state: State) -> Array:
         squares = (state["board"] + 2 * state["shot"]).reshape(

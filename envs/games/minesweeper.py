@@ -153,7 +153,8 @@ class MineSweeper(EnvSpec):
         return state, look_up(tables.reward, code), ended
 
     def observe(self, state: State) -> Array:
-        return state["seen"]
+        observation: Array = namespace(state["seen"]).asarray(state["seen"], copy=True)
+        return observation
 
     def render_board(self, state: State) -> Array:
         squares = state["board"].reshape((-1, self.size, self.size)) % 3

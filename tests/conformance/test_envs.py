@@ -37,6 +37,12 @@ def assert_equal(one, two, rows=...) -> None:
         np.testing.assert_array_equal(one[key], two[key][rows], err_msg=key)
 
 
+def spoil(*given) -> None:
+    """Overwrite arrays, or dicts of arrays."""
+    for array in (array for some in given for array in parts(some).values()):
+        array[...] = 1 - array if array.dtype != bool else ~array  # of a tensor, its memory
+
+
 def assert_in(space: gymnasium.Space, observations, rows: int) -> None:
     for row in range(rows):
         obs = {key: values[row] for key, values in parts(observations).items()}
@@ -189,6 +195,31 @@ def test_the_other_front_ends_equal_the_batch(env_id, settings):
     assert spec.render_info(tensors.state) == spec.render_info(batch.state)
     if (board := spec.render_board(batch.state)) is not None:
         assert_equal(spec.render_board(tensors.state), board)
+
+
+@every_case
+def test_callers_may_change_what_they_gave_and_got(env_id, settings):
+    spec = make_env_spec(env_id, **settings)
+    env, other = BatchedEnv(spec, 4, seed=6), BatchedEnv(spec, 4, seed=6)
+    tensors = make_torch_env(env_id, 4, seed=6, **settings)
+    first, _ = other.reset()
+    for one in (env, tensors):
+        obs, revealed = one.reset(options={"reveal": True})
+        assert_equal(obs, first)
+        spoil(obs, revealed["parameters"])
+    for action in actions(env, 25):
+        expected = other.step(action)
+        for one in (env, tensors):
+            given = action.copy() if one is env else torch.as_tensor(action.copy())
+            obs, reward, *ends, info = one.step(given)
+            spoil(given)
+            assert_equal(obs, expected[0])
+            spoil(reward)
+            assert_equal(obs, expected[0])
+            spoil(obs)
+            results = {key: values for key, values in info.items() if key != "final_obs"}
+            spoil(results, info.get("final_obs", {}), *ends)
+            assert_equal(one.get_state(), other.get_state())
 
 
 @every_case
