@@ -92,7 +92,6 @@ class BatchedVecEnv(VecEnv):
         self._actions: Any = None
         self._rewards = np.zeros(env.num_envs, dtype=np.float32)
         self._infos: list[dict[str, Any]] = [{} for _ in range(env.num_envs)]
-        self._filled: list[int] = []  # environments whose info is not empty
         self._start_time = time.time()
 
     def seed(self, seed: int | None = None) -> list[int | None]:
@@ -131,11 +130,10 @@ class BatchedVecEnv(VecEnv):
     def step_wait(self) -> tuple[Any, Array, Array, list[dict[str, Any]]]:
         obs, rewards, done, _, info = self.env.step(self._actions)
         self._clear_infos()
-        self._filled = np.flatnonzero(done).tolist()
-        if self._filled:
+        if done.any():
             elapsed = round(time.time() - self._start_time, 6)
             names = self.env.spec.metric_names
-            for row in self._filled:
+            for row in np.flatnonzero(done).tolist():
                 self._infos[row] = {
                     "TimeLimit.truncated": False,
                     "terminal_observation": row_of(info["final_obs"], row),
@@ -150,10 +148,9 @@ class BatchedVecEnv(VecEnv):
         return obs, rewards, done, self._infos.copy()
 
     def _clear_infos(self) -> None:
-        # New dicts, not cleared ones: the caller may have kept the old list of infos.
-        for row in self._filled:
-            self._infos[row] = {}
-        self._filled = []
+        # New dicts, not cleared ones: the caller may have kept the old list of infos. It may also
+        # have written into any of them, so not only those of finished environments count.
+        self._infos = [{} if info else info for info in self._infos]
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -295,6 +295,15 @@ def test_kept_infos_stay_as_they_were():
     assert [info.keys() for info in infos] == [info.keys() for info in last]
 
 
+def test_what_a_caller_writes_into_infos_is_not_handed_out_again():
+    env = make_vec_env(ID, 3, seed=0, **SHORT)
+    env.reset()
+    for _ in range(3):
+        infos = env.step(np.zeros(3, dtype=int))[3]
+        assert infos == [{}, {}, {}]
+        infos[1]["seen"] = True
+
+
 def test_seeding_a_vec_env():
     env = make_vec_env(ID, 6, seed=3)
     first, second = env.reset(), env.reset()
