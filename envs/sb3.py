@@ -64,7 +64,8 @@ def _one_by_one(
     if settings["render_mode"] is None:
         del settings["render_mode"]
     n_envs, first_index = check_size("n_envs", n_envs), check_size("first_index", first_index, 0)
-    first_seed = None if seed is None else check_seed(seed) + first_index
+    # Without a seed Stable-Baselines3 takes one from NumPy's global generator.
+    first_seed = (random_seed() if seed is None else check_seed(seed)) + first_index
     return several(env_id, n_envs, first_seed, env_kwargs=settings)
 
 

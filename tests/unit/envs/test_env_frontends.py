@@ -351,6 +351,12 @@ def test_single_environments_are_stepped_one_after_the_other(env_id, needs):
         alone = gymnasium.make(env_id)
         np.testing.assert_array_equal(alone.reset(seed=6 + row)[0], first[row])
     assert env.env_is_wrapped(Monitor) == [True] * 3
+    # Without a seed they differ, whatever NumPy's global generator is set to.
+    seeds = set()
+    for _ in range(2):
+        np.random.seed(0)  # noqa: NPY002
+        seeds.add(make_vec_env(env_id, 3)._seeds[0])
+    assert len(seeds) == 2
     for _ in range(60):
         env.step(np.zeros(3, dtype=np.int64))
     with pytest.raises(ValueError, match="n_envs must be at least 1"):
