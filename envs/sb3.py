@@ -106,13 +106,13 @@ class BatchedVecEnv(VecEnv):
         `set_options` overrides parameters of these episodes, the same in every environment; with
         `reveal=True` the parameters of each environment are in `reset_infos`.
         """
-        seed, self._next_seed = self._next_seed, None
         options, *others = self._options
         if any(other != options for other in others):
             raise ValueError(
                 "the environments of a batch take the same reset options, got different ones."
             )
-        obs, info = self.env.reset(seed, options)
+        obs, info = self.env.reset(self._next_seed, options)
+        self._next_seed = None
         self._reset_options()
         self._rewards = np.zeros_like(self._rewards)
         self._clear_infos()

@@ -315,6 +315,13 @@ def test_seeding_a_vec_env():
     assert (env.reset() != first).any()
     with pytest.raises(ValueError, match="seed must be in"):
         env.seed(-1)
+    # A reset that is refused does not use up the seed.
+    env.seed(3)
+    env.set_options({"target_colour": 0})
+    with pytest.raises(ValueError, match="unknown reset option"):
+        env.reset()
+    env.set_options()
+    np.testing.assert_array_equal(env.reset(), first)
 
 
 @pytest.mark.parametrize("space", [spaces.MultiDiscrete([3, 2]), spaces.Box(-2, 2, (1,))])
