@@ -73,6 +73,8 @@ def _check_values(space: ActionSpace, array: Array, xp: Any, noun: str) -> None:
         if not bool(xp.all(xp.isfinite(array))):
             raise ValueError(f"{noun} must be finite, got {float(array[~xp.isfinite(array)][0])}.")
         return
+    if xp is not np:  # torch does not compare unsigned integers of 16 bits and more
+        array = xp.astype(array, xp.int64, copy=False)
     if isinstance(space, spaces.MultiDiscrete):
         counts, bound = space.nvec.tolist(), xp.asarray(space.nvec, device=array.device)
     else:

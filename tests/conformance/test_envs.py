@@ -400,5 +400,13 @@ def test_numpy_scalars_are_numbers():
         assert_equal(env.reset(seed=seed)[0], first)
     env.step(np.uint64(1))
     batch = BatchedEnv(make_env_spec(PASSIVE), 2, 0, np.uint64(1))
-    batch.reset()
-    batch.step(np.ones(2, dtype=np.uint64))
+    tensors = make_torch_env(PASSIVE, 2, 0, first_index=1)
+    for one in (batch, tensors):
+        one.reset()
+        for kind in ("uint8", "uint16", "uint32", "uint64", "int8", "int32"):
+            one.step(np.ones(2, dtype=kind))
+            with pytest.raises(ValueError, match=r"actions must be in \[0, 4\), got 4"):
+                one.step(np.full(2, 4, dtype=kind))
+        with pytest.raises(ValueError, match=r"actions must be in \[0, 4\)"):
+            one.step(np.full(2, 2**64 - 1, dtype=np.uint64))
+    tensors.step(torch.ones(2, dtype=torch.uint16))
