@@ -93,8 +93,7 @@ class View(EnvSpec):
             )
         if self.add_phase and not self.spec.phase_names:
             raise ValueError(f"add_phase: {type(self.spec).__name__} has no phases.")
-        space = self.spec.observation_space
-        if check_flag("scale_frames", self.scale_frames) and space.dtype != np.uint8:
+        if check_flag("scale_frames", self.scale_frames) and not self._has_images:
             raise ValueError(f"scale_frames: {type(self.spec).__name__} has no images.")
         set_fields(self, reward_scale=check_number("reward_scale", self.reward_scale))
         if self.reward_scale == 0:
@@ -128,6 +127,13 @@ class View(EnvSpec):
     phase = _of_spec("phase")
     render_board = _of_spec("render_board")
     render_info = _of_spec("render_info")
+
+    @property
+    def _has_images(self) -> bool:
+        space = self.spec.observation_space
+        if not isinstance(space, spaces.Box) or space.dtype != np.uint8:
+            return False
+        return bool(np.all(space.low == 0) and np.all(space.high == 255))  # else they are codes
 
     @property
     def _added(self) -> list[str]:

@@ -176,6 +176,13 @@ def test_policies_accept_views_as_documented():
         (ID, {"ad_time": True}, ValueError, "unknown setting .* Did you mean 'add_time'"),
         ("rlgates/MemoryChain-v0", {"add_phase": True}, ValueError, "MemoryChain has no phases"),
         ("rlgates/MemoryChain-v0", {"scale_frames": True}, ValueError, "has no images"),
+        ("rlgates/MiniGridMemory-v0", {"scale_frames": True}, ValueError, "has no images"),
+        (
+            "rlgates/MiniGridMemory-v0",
+            {"observation": "symbolic", "scale_frames": True},
+            ValueError,
+            "has no images",
+        ),
     ],
 )
 def test_unusable_views_are_refused(env_id, view, error, text):
