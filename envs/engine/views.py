@@ -19,9 +19,9 @@ from rlgates.envs.engine.actions import (
     one_hot,
 )
 from rlgates.envs.engine.arrays import Array, namespace
-from rlgates.envs.engine.settings import set_fields
+from rlgates.envs.engine.settings import check_reward, set_fields
 from rlgates.envs.engine.spec import EnvSpec, Observation, State
-from rlgates.errors import check_flag, check_number
+from rlgates.errors import check_flag
 
 _EXTRAS = ("previous_action", "previous_reward", "time", "phase")
 
@@ -61,8 +61,8 @@ class View(EnvSpec):
         UserWarning: `add_previous_action` makes memory superfluous.
 
     Raises:
-        ValueError: the spec has no phases, or no images, or is a view itself, or the scale is 0
-            or not finite. TypeError: a setting of the wrong type.
+        ValueError: the spec has no phases, or no images, or is a view itself, or the scale is 0,
+            not finite or above 1e30 in magnitude. TypeError: a setting of the wrong type.
     """
 
     spec: EnvSpec
@@ -95,7 +95,7 @@ class View(EnvSpec):
             raise ValueError(f"add_phase: {type(self.spec).__name__} has no phases.")
         if check_flag("scale_frames", self.scale_frames) and not self._has_images:
             raise ValueError(f"scale_frames: {type(self.spec).__name__} has no images.")
-        set_fields(self, reward_scale=check_number("reward_scale", self.reward_scale))
+        set_fields(self, reward_scale=check_reward("reward_scale", self.reward_scale))
         if self.reward_scale == 0:
             raise ValueError("reward_scale must not be 0.")
 

@@ -173,6 +173,7 @@ def test_policies_accept_views_as_documented():
         (ID, {"add_time": 1}, TypeError, "add_time must be True or False, got 1"),
         (ID, {"reward_scale": 0}, ValueError, "reward_scale must not be 0"),
         (ID, {"reward_scale": float("inf")}, ValueError, "reward_scale must be finite"),
+        (ID, {"reward_scale": 1e39}, ValueError, "reward_scale must be between"),
         (ID, {"ad_time": True}, ValueError, "unknown setting .* Did you mean 'add_time'"),
         ("rlgates/MemoryChain-v0", {"add_phase": True}, ValueError, "MemoryChain has no phases"),
         ("rlgates/MemoryChain-v0", {"scale_frames": True}, ValueError, "has no images"),
