@@ -148,8 +148,9 @@ def override(
         if name not in parameters:
             raise unknown_choice("reset option", name, (*parameters, "reveal"))
         like = sampled[name]
-        row = namespace(like).asarray(parameters[name].parse(name, value), device=like.device)
-        result[name] = namespace(like).zeros_like(like) + row
+        xp, value = namespace(like), parameters[name].parse(name, value)
+        row = xp.asarray(value, dtype=like.dtype, device=like.device)
+        result[name] = xp.zeros_like(like) + row
     return result
 
 

@@ -368,6 +368,9 @@ def test_parameters_of_a_batch(env_id):
         row_parameters = {key: values[row].tolist() for key, values in reported.items()}
         assert info["parameters"] == row_parameters
     key = next(iter(reported))
+    kinds = {name: values.dtype for name, values in env.state.items()}
+    env.reset(options={name: values[0].tolist() for name, values in reported.items()})
+    assert {name: values.dtype for name, values in env.state.items()} == kinds
     fixed = env.reset(options={key: reported[key][2].tolist(), "reveal": True})[1]["parameters"]
     assert all(np.array_equal(row, reported[key][2]) for row in fixed[key])
     vec_env.set_options([{key: reported[key][row].tolist()} for row in (0, 0, 0, 0)])
