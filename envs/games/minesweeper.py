@@ -131,11 +131,15 @@ class MineSweeper(EnvSpec):
         mines = parameters["mines"]
         xp, tables = namespace(mines), self._tables.on_device_of(mines)
         zeros = xp.zeros_like(mines[:, 0])
+        # In a frame without mines.
+        batch, width = mines.shape[0], self.size + 2
+        squares = xp.zeros((batch, width, width), dtype=xp.int64, device=mines.device)
+        rows = row_starts(batch, width**2, mines)[:, None]
+        fill(squares.reshape(-1), rows + look_up(tables.framed, mines), _MINE)
+        near = squares[:, :-2] + squares[:, 1:-1] + squares[:, 2:]
+        near = near[:, :, :-2] + near[:, :, 1:-1] + near[:, :, 2:]
         # Three times the number of mines near a square, and what is on it.
-        squares = xp.zeros((mines.shape[0], self.size**2), dtype=xp.int64, device=mines.device)
-        rows = row_starts(mines.shape[0], self.size**2, mines)
-        fill(squares.reshape(-1), rows[:, None] + mines, _MINE)
-        board = squares + 3 * xp.sum(look_up(tables.neighbours, mines), axis=1)
+        board = (squares[:, 1:-1, 1:-1] + 3 * near).reshape((batch, -1))
         return {"t": zeros, "board": board, "seen": zeros, "num_open": zeros}
 
     def step(self, state: State, actions: Array) -> tuple[State, Array, Array]:
@@ -179,7 +183,7 @@ class MineSweeper(EnvSpec):
         near, what = np.divmod(np.arange(30), 3)
         reward = np.array([1 / free, -0.5 - 1 / free, -0.5 / (free - 2)], dtype=np.float32)
         return Tables(
-            neighbours=neighbours(self.size),
+            framed=np.arange((self.size + 2) ** 2).reshape(self.size + 2, -1)[1:-1, 1:-1].ravel(),
             colors=np.array([(90, 90, 90), (160, 40, 40), (204, 204, 204)], dtype=np.uint8),
             near=near,
             opened=3 * near + np.where(what == _FREE, _OPEN, what),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +14,10 @@ from support.game_parity import differences
 from rlgates.envs import BatchedEnv, make_env_spec
 from rlgates.envs.engine.actions import random_actions
 from rlgates.envs.engine.elementary import normal
+from rlgates.envs.engine.philox import Key
 from rlgates.envs.engine.players import play
 from rlgates.envs.engine.spec import EnvSpec
+from rlgates.envs.games.minesweeper import neighbours
 
 popgym = pytest.importorskip("popgym.envs")
 
@@ -137,6 +140,18 @@ def test_every_step_is_that_of_popgym(
         if noisy:
             game.np_random = forced
     assert steps > EPISODES
+
+
+def test_the_numbers_of_a_large_mine_sweeper_take_little_memory() -> None:
+    spec = make_env_spec("rlgates/MineSweeper-v0", size=30, num_mines=200)
+    parameters = spec.sample(Key(0, np.arange(64), np.zeros(64, dtype=np.int64)))
+    tracemalloc.start()
+    board = spec.initial_state(parameters)["board"]
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 10 * board.nbytes
+    near = neighbours(30)[parameters["mines"]].sum(axis=1)
+    np.testing.assert_array_equal(board // 3, near)
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
