@@ -67,6 +67,10 @@ class TorchEnv(BatchedEnv):
             super().step(actions),
         )
 
+    def _check(self, actions: Any) -> Any:
+        # With the gradients of actions, a state would hold the graph of all steps before it.
+        return super()._check(actions.detach() if isinstance(actions, Tensor) else actions)
+
     @property
     def can_step_in_place(self) -> bool:
         """Whether a step never looks at numbers, which a GPU would have to be waited for."""

@@ -396,6 +396,15 @@ def test_a_batch_can_be_copied():
             assert_equal(other.step(action)[0], env.step(action)[0])
 
 
+def test_tensors_of_an_environment_have_no_gradients():
+    env = make_torch_env("rlgates/StatelessPendulum-v0", 2, seed=0, add_previous_action=True)
+    env.reset()
+    obs, reward, *_ = env.step(torch.zeros(2, 1, requires_grad=True))
+    for tensor in (reward, *obs.values(), *env.state.values()):
+        assert not tensor.requires_grad
+    env.get_state()
+
+
 def test_numpy_scalars_are_numbers():
     env = gymnasium.make(PASSIVE).unwrapped
     first, _ = env.reset(seed=4)
