@@ -174,7 +174,7 @@ class BatchedVecEnv(VecEnv):
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """A setting or property of the spec, `env_spec`, `render_mode` or `env_index`."""
-        rows = list(self._get_indices(indices))
+        rows = self._rows(indices)
         if attr_name == "env_index":
             return [self.env.first_index + row for row in rows]
         if attr_name == "task":
@@ -201,4 +201,8 @@ class BatchedVecEnv(VecEnv):
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
         """True for `Monitor`, whose `episode` records are written here; else False."""
         wrapped = issubclass(wrapper_class, Monitor)
-        return [wrapped for _ in self._get_indices(indices)]
+        return [wrapped for _ in self._rows(indices)]
+
+    def _rows(self, indices: Any) -> list[int]:
+        """The numbers of environments, which `indices` may count from the end."""
+        return [range(self.num_envs)[row] for row in self._get_indices(indices)]

@@ -376,6 +376,10 @@ def test_attributes_of_a_vec_env():
     env = BatchedVecEnv(BatchedEnv(make_env_spec(ID, crop=7), 3, first_index=5))
     assert env.get_attr("crop") == [7, 7, 7]
     assert env.get_attr("env_index", [0, 2]) == [5, 7]
+    assert env.get_attr("env_index", [-1, np.int64(0)]) == [7, 5]
+    for name in ("env_index", "crop"):
+        with pytest.raises(IndexError):
+            env.get_attr(name, 3)
     assert env.get_attr("render_mode", 1) == [None]
     assert env.has_attr("explore_steps")
     assert not env.has_attr("action_masks")
