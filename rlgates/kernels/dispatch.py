@@ -298,6 +298,11 @@ def _transformed_reason(tensors: Sequence[Tensor]) -> str | None:
     return None
 
 
+def may_read(tensor: Tensor) -> bool:
+    """Whether Python may look at its numbers: no operations are compiled, recorded or changed."""
+    return not torch.compiler.is_compiling() and _transformed_reason((tensor,)) is None
+
+
 def _is_exporting() -> bool:
     # In torch 2.8 `is_exporting()` is true in all that is compiled.
     return torch.compiler._is_exporting_flag

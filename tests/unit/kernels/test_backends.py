@@ -117,6 +117,22 @@ def test_transforms_run_the_loop(name: str) -> None:
     torch.testing.assert_close(slope, expected.sum())
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("name", ["lstm", "transformer"])
+def test_traced_and_batched_episode_starts_are_those_of_the_call(name: str) -> None:
+    core = seeded_core(name, 4)
+    x, state, episode_starts = random_sequence(core, 3, 4)
+    before = core(x, state, episode_starts)[1].detach()
+    nowhere = torch.zeros_like(episode_starts)
+    traced = torch.jit.trace(core, (x, before, nowhere))
+    batched = torch.func.vmap(core.forward, in_dims=(None, None, 0))
+    both = batched(x, before, torch.stack([nowhere, episode_starts]))
+    for number, starts in enumerate((nowhere, episode_starts)):
+        expected = core(x, before, starts)
+        torch.testing.assert_close(traced(x, before, starts), expected)
+        torch.testing.assert_close(tuple(part[number] for part in both), expected)
+
+
 def test_tracing_runs_the_loop() -> None:
     core = seeded_core("ur_lstm", 4, backend="native")
     x, state, episode_starts = random_sequence(core, 3, 2)
