@@ -244,6 +244,8 @@ def _block(parts: list[Any], memory: Tensor, begins: Tensor | None) -> tuple[Ten
     if begins is not None:
         begin = begins.t().unsqueeze(1)  # (B, 1, L)
         seen, is_new = seen & (count >= begin.unsqueeze(-1)), (begin >= 0).unsqueeze(-1)
+        # A memory that is not read may hold anything.
+        memory = memory.masked_fill((begins[0] >= 0).view(-1, 1, 1, 1), 0)
     total = seen.to(log_w.dtype) @ log_w  # within the episode
     k, rate = (part * torch.exp(-total) for part in (k, rate))
     r, kappa = r * torch.exp(total), kappa * torch.exp(total - log_w)

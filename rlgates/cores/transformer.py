@@ -173,8 +173,12 @@ class Attention(Cell):
     ) -> tuple[Tensor, Tensor]:
         """As `kernels.attend`. In blocks the scores do not grow with the square of the steps."""
         d, old, steps = self.hidden_size, self.window - 1, len(q)
+        ages = torch.arange(old, 0, -1, device=q.device).view(-1, 1, 1)
+        is_known = ages < length[0] + 0.5  # what is not may hold anything
         keys, values = (
-            torch.cat([first.unflatten(-1, (old, d)).transpose(0, 1), new])
+            torch.cat(
+                [torch.where(is_known, first.unflatten(-1, (old, d)).transpose(0, 1), 0), new]
+            )
             for first, new in zip(before.split(old * d, dim=-1), (k, v), strict=True)
         )
         size = max(self.window, BLOCK)
@@ -189,7 +193,6 @@ class Attention(Cell):
             for begin in range(0, steps, size)
         ]
         # What was before the episode is forgotten, here as in the loop.
-        ages = torch.arange(old, 0, -1, device=q.device).view(-1, 1, 1)
         is_known = ages < length[-1] + 1.5
         kept = [
             torch.where(is_known, x[steps:], 0).transpose(0, 1).flatten(1) for x in (keys, values)

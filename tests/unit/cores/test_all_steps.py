@@ -105,3 +105,17 @@ def test_nothing_of_another_episode_counts(name: str, options: dict[str, Any]) -
     assert torch.equal(outputs[:, 1:], expected[:, 1:])
     torch.testing.assert_close(outputs[80:, 0], expected[80:, 0], rtol=0, atol=1e-14)
     torch.testing.assert_close(final, expected_final, rtol=0, atol=1e-14)
+
+
+@every_case
+@pytest.mark.parametrize("steps", [1, 40])
+def test_gradients_are_finite_where_the_state_is_not_read(
+    name: str, options: dict[str, Any], steps: int
+) -> None:
+    core = make(name, options, backend="scan")
+    x, state, episode_starts = sequence(core, steps, 0.0)
+    episode_starts[0, 1] = True
+    expected = run_with_gradients(core, x, state, episode_starts)
+    state[1] = torch.nan
+    for key, result in run_with_gradients(core, x, state, episode_starts).items():
+        assert torch.equal(result, expected[key]), key
