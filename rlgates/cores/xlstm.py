@@ -249,7 +249,7 @@ class MLSTM(Cell):
             outer = v.unsqueeze(-1) * scaled_k.unsqueeze(-2)
             memory = scale_f.unsqueeze(-1) * memory + outer
             n = scale_f * n + scaled_k
-            weight = torch.maximum((n * q).sum(-1).abs(), torch.exp(-new_m))
+            weight = torch.maximum((n * q).sum(-1).abs(), _one_over(new_m))
             read = (memory @ q.unsqueeze(-1)).squeeze(-1) / weight.unsqueeze(-1)
         return o * read.flatten(1), (memory, n, new_m)
 
@@ -274,7 +274,7 @@ class MLSTM(Cell):
         values = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)  # n sums the keys alone
         steps = MemorySteps(q, scale.unsqueeze(-1) * k, values, decay)
         sums, rows = run(steps, before.rows, first_rows, episode_starts)
-        weight = torch.maximum(sums[..., -1].abs(), torch.exp(-m)).unsqueeze(-1)
+        weight = torch.maximum(sums[..., -1].abs(), _one_over(m)).unsqueeze(-1)
         after = rows[..., :-1, :], rows[..., -1, :], m[-1]
         outputs = output_gate * (sums[..., :-1] / weight).flatten(-2)
         return outputs, torch.cat([part.flatten(1) for part in after], dim=-1)
@@ -306,6 +306,14 @@ class MLSTM(Cell):
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         return torch.sigmoid(projected[:, -self.num_heads :])
+
+
+def _one_over(m: Tensor) -> Tensor:
+    """exp(-m), the 1 that reads are divided by at least, in units of exp(m).
+
+    It is finite: infinity would have no gradient. What is divided by it is nearly 0 all the same.
+    """
+    return torch.exp((-m).clamp(max=math.floor(math.log(torch.finfo(m.dtype).max))))
 
 
 def _maxima(
@@ -390,7 +398,7 @@ def _block(
     weights, old = torch.exp(weights - m.unsqueeze(-1)), torch.exp(old - m).unsqueeze(-1)
     sums = (weights * (q @ k.mT).masked_fill(unseen, 0)) @ v + old * of_before
     reads, total = sums[..., :-1], sums[..., -1:].abs()
-    reads = reads / torch.maximum(total, torch.exp(-m).unsqueeze(-1))
+    reads = reads / torch.maximum(total, _one_over(m).unsqueeze(-1))
     last = (weights[..., -1, :].unsqueeze(-1) * k).masked_fill(unseen[..., -1, :, None], 0)
     rows = v.mT @ last + old[..., -1:, :] * rows
     return reads.permute(2, 0, 1, 3).flatten(-2), _Memory(rows, m[..., -1])

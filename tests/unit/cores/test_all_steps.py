@@ -119,3 +119,17 @@ def test_gradients_are_finite_where_the_state_is_not_read(
     state[1] = torch.nan
     for key, result in run_with_gradients(core, x, state, episode_starts).items():
         assert torch.equal(result, expected[key]), key
+
+
+@pytest.mark.parametrize("backend", ["auto", "plain", "scan"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_of_an_mlstm_are_finite_where_its_gates_are_closed(
+    backend: Any, dtype: torch.dtype
+) -> None:
+    core = seeded_core("mlstm", 8, 1, 3, backend=backend, dtype=dtype)
+    for name in ("b_i", "b_f"):
+        core.gate_weights()[name].fill_(-1000)
+    x = torch.ones(3, 2, 3, dtype=dtype)
+    results = run_with_gradients(core, x, core.initial_state(2), None)
+    assert all(result.isfinite().all() for result in results.values())
+    assert results["outputs"].abs().max() < 1e-30
