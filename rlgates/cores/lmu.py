@@ -20,10 +20,11 @@ def legendre_system(size: int, theta: float) -> tuple[Tensor, Tensor]:
     Returns:
         A (size, size) and B (size): eq. 1 and 2 of Voelker et al. 2019, held for each step.
     """
-    i, j = torch.meshgrid(*[torch.arange(size, dtype=torch.float64)] * 2, indexing="ij")
+    n = torch.arange(size, dtype=torch.float64, device="cpu")
+    i, j = torch.meshgrid(n, n, indexing="ij")
     rate = (2 * i + 1) / theta
     sign = torch.where(i < j, -1.0, (-1.0) ** (i - j + 1))
-    both = torch.zeros(size + 1, size + 1, dtype=torch.float64)
+    both = n.new_zeros(size + 1, size + 1)
     both[:size, :size] = rate * sign
     both[:size, size] = rate[:, 0] * (-1.0) ** i[:, 0]
     held = torch.linalg.matrix_exp(both)
@@ -83,8 +84,9 @@ class LMU(Cell):
         self.W_h = nn.Parameter(torch.empty(d, d, **factory))
         self.W_m = nn.Parameter(torch.empty(d, m, **factory))
         # In float64, so that a core in float64 has them exactly.
-        for name, value in zip("AB", legendre_system(m, self.theta), strict=True):
-            self.register_buffer(name, value.to(device), persistent=False)
+        for name, shape in (("A", (m, m)), ("B", (m,))):
+            empty = torch.empty(shape, dtype=torch.float64, device=device)
+            self.register_buffer(name, empty, persistent=False)
         self.reset_parameters()
 
     @torch.no_grad()
@@ -95,6 +97,11 @@ class LMU(Cell):
         self.e_m.zero_()
         for weight in (self.W_x, self.W_h, self.W_m):
             nn.init.xavier_normal_(weight, generator=generator)
+        # Computed here, since `to_empty` of torch.nn leaves no values in buffers either.
+        for buffer, value in zip(
+            (self.A, self.B), legendre_system(self.memory_size, self.theta), strict=True
+        ):
+            buffer.copy_(value)
 
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, torch.cat([self.W_x, self.e_x]))

@@ -63,8 +63,7 @@ class CoRNN(Cell):
         self.weight_ih = nn.Parameter(torch.empty(d, input_size, **factory))
         self.weight_hh = nn.Parameter(torch.empty(d, 2 * d, **factory))
         self.bias = nn.Parameter(torch.empty(d, **factory))
-        rates = self.dt, self.dt * self.gamma, self.dt * self.epsilon  # what native code reads
-        self.register_buffer("rates", torch.tensor(rates, **factory), persistent=False)
+        self.register_buffer("rates", torch.empty(3, **factory), persistent=False)
         self.reset_parameters()
 
     @torch.no_grad()
@@ -72,6 +71,9 @@ class CoRNN(Cell):
         bound = (self.input_size + 2 * self.hidden_size) ** -0.5
         for parameter in self.parameters():
             parameter.uniform_(-bound, bound, generator=generator)
+        # What native code reads; here, since `to_empty` of torch.nn leaves no values in it either.
+        for place, rate in enumerate((1.0, self.gamma, self.epsilon)):
+            self.rates[place] = self.dt * rate
 
     def gate_weights(self) -> dict[str, Tensor]:
         """Views `W_x`, `W_z`, `W_y`, `b`."""

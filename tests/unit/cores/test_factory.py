@@ -56,10 +56,14 @@ def test_a_core_on_the_meta_device_has_shapes_alone(name: str) -> None:
     assert all(parameter.is_meta for parameter in empty.parameters())
     assert [p.shape for p in empty.parameters()] == [p.shape for p in core.parameters()]
     filled = empty.to_empty(device="cpu")
+    for buffer in filled.buffers():
+        buffer.fill_(torch.nan)
     filled.reset_parameters(generator())
     core.reset_parameters(generator())
     for parameter, other in zip(parameters(filled), parameters(core), strict=True):
         assert torch.equal(parameter, other)
+    for buffer, other in zip(filled.buffers(), core.buffers(), strict=True):
+        assert torch.equal(buffer, other)
 
 
 @pytest.mark.parametrize("core", CORES)
