@@ -444,6 +444,6 @@ def _reversed(x: Tensor, lengths: Tensor | None) -> Tensor:
     """Each sequence of x (T, B, ...) in reverse order; what lies behind its end stays."""
     if lengths is None:
         return x.flip(0)
-    steps = torch.arange(len(x)).unsqueeze(1)
+    steps = torch.arange(len(x), device=lengths.device).unsqueeze(1)
     index = torch.where(steps < lengths, lengths - 1 - steps, steps).to(x.device)
     return x.gather(0, index.unsqueeze(-1).expand_as(x))

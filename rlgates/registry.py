@@ -601,9 +601,9 @@ def make_core(
         input_size: width of the input.
         hidden_size: number of units in a layer; the class of the core says what it counts.
         num_layers: number of stacked layers.
-        device, dtype: of the parameters. Initial values are sampled in this dtype, float32 or
-            float64 (use `torch.autocast` for lower precision), on the CPU: a seed gives the same
-            core on every device.
+        device, dtype: of the parameters, torch's defaults if None. Initial values are sampled in
+            this dtype, float32 or float64 (use `torch.autocast` for lower precision), on the CPU: a
+            seed gives the same core on every device.
         generator: CPU generator for the initial parameters; torch's global one by default. The
             global generator does not change if one is given.
         backend: what runs the core, one of `rlgates.kernels.BACKENDS`: see `Core`.
@@ -635,6 +635,8 @@ def make_core(
     num_layers = check_size("num_layers", num_layers, maximum=MAX_DEPTH)
     skip_connections = check_flag("skip_connections", skip_connections)
     kwargs: dict[str, Any] = {key: options[key] for key in options if key in row.options}
+    if device is None and (default := torch.get_default_device()).type != "cpu":
+        device = default
     # On the CPU, so that a seed gives the same core on every device; a meta tensor has no values.
     is_meta = device is not None and check_device(device).type == "meta"
     takes = inspect.signature(row.cell).parameters
@@ -646,33 +648,39 @@ def make_core(
         if row.tied and GATES[prefix].auxiliary == "untied":
             gate_options.setdefault("tied", True)
     cells: list[Cell] = []
-    for layer in range(num_layers):
-        if layer:
-            lowest = getattr(row.cell, "first_layer_options", ())
-            kwargs = {k: v for k, v in kwargs.items() if k not in lowest}
-        if row.gates:
-            kwargs["gate"] = gate or Gate(prefix, hidden_size, **gate_options)
-        width = cells[-1].output_size + input_size * skip_connections if cells else input_size
-        # Constructors of cells and of torch.nn layers use the global generator.
-        with torch.random.fork_rng(devices=[], enabled=generator is not None), _enough_memory(name):
-            made = row.cell(width, hidden_size, **kwargs)
-        if not isinstance(made, Cell | Core):
-            raise TypeError(f"the factory of {name!r} must return a Cell or a Core, got {made!r}.")
-        if generator is not None:
-            made.reset_parameters(generator)
-        if isinstance(made, Core):
-            _check_whole(name, num_layers, skip_connections, learned_state)
-            made.name, made.backend, made.debug = name, backend, check_flag("debug", debug)
-            return made.to(device=device, dtype=dtype)
-        cells.append(made)
-    core = Core(
-        cells,
-        ALIASES.get(name, name),
-        backend,
-        skip_connections=skip_connections,
-        learned_state=learned_state,
-        debug=debug,
-    )
+    with torch.device("cpu"):
+        for layer in range(num_layers):
+            if layer:
+                lowest = getattr(row.cell, "first_layer_options", ())
+                kwargs = {k: v for k, v in kwargs.items() if k not in lowest}
+            if row.gates:
+                kwargs["gate"] = gate or Gate(prefix, hidden_size, **gate_options)
+            width = cells[-1].output_size + input_size * skip_connections if cells else input_size
+            # Constructors of cells and of torch.nn layers use the global generator.
+            with (
+                torch.random.fork_rng(devices=[], enabled=generator is not None),
+                _enough_memory(name),
+            ):
+                made = row.cell(width, hidden_size, **kwargs)
+            if not isinstance(made, Cell | Core):
+                raise TypeError(
+                    f"the factory of {name!r} must return a Cell or a Core, got {made!r}."
+                )
+            if generator is not None:
+                made.reset_parameters(generator)
+            if isinstance(made, Core):
+                _check_whole(name, num_layers, skip_connections, learned_state)
+                made.name, made.backend, made.debug = name, backend, check_flag("debug", debug)
+                return made.to(device=device, dtype=dtype)
+            cells.append(made)
+        core = Core(
+            cells,
+            ALIASES.get(name, name),
+            backend,
+            skip_connections=skip_connections,
+            learned_state=learned_state,
+            debug=debug,
+        )
     return core.to(device=device, dtype=dtype)
 
 

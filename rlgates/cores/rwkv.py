@@ -116,7 +116,7 @@ class RWKV7(Cell):
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         d, width = self.hidden_size, self.hidden_size // self.num_heads
-        share = torch.arange(self.input_size, dtype=torch.float64) / self.input_size
+        share = torch.arange(self.input_size, dtype=torch.float64, device="cpu") / self.input_size
         for row, power in zip(self.mu, (0.2, 0.9, 0.7, 0.7, 0.9, 0.2), strict=True):
             row.copy_(1 - share**power)
         for weight, bound in ((self.W_r, 0.5), (self.W_k, 0.05), (self.W_v, 0.5), (self.W_o, 1.0)):
@@ -128,7 +128,7 @@ class RWKV7(Cell):
             rows, columns = second.shape  # the authors' are turned
             gain = 0.1 * max(1.0, columns / rows) ** 0.5
             nn.init.orthogonal_(second, gain, generator=generator)
-        units = torch.arange(d, dtype=torch.float64)
+        units = torch.arange(d, dtype=torch.float64, device="cpu")
         rising = units / max(d - 1, 1)
         of_head = 2 * (units % width) / max(width - 1, 1) - 1  # from -1 to 1
         curve = of_head * of_head.abs()

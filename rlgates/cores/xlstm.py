@@ -223,7 +223,7 @@ class MLSTM(Cell):
         bound = self.input_size**-0.5
         self.weight.uniform_(-bound, bound, generator=generator)
         self.bias.zero_()
-        self.gate_weights()["b_f"].copy_(torch.linspace(3, 6, self.num_heads))
+        self.gate_weights()["b_f"].copy_(torch.linspace(3, 6, self.num_heads, device="cpu"))
 
     def gate_weights(self) -> dict[str, Tensor]:
         """Views `W_k` and `b_k` of the maps q, k, v, o, i, f."""

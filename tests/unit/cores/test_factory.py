@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import Any
 
 import pytest
@@ -64,6 +65,19 @@ def test_a_core_on_the_meta_device_has_shapes_alone(name: str) -> None:
         assert torch.equal(parameter, other)
     for buffer, other in zip(filled.buffers(), core.buffers(), strict=True):
         assert torch.equal(buffer, other)
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_another_default_device_changes_only_where_a_core_is_made(core: str) -> None:
+    """Here that of tensors without values, which cannot come from there to the CPU."""
+    make = partial(make_core, core, INPUTS, HIDDEN, generator=generator(), **small(core))
+    expected = make()
+    with torch.device("meta"):
+        assert all(parameter.is_meta for parameter in make().parameters())
+        made = make(device="cpu", generator=generator(), learned_state=True)
+        made.reset_parameters(generator())
+    for name, parameter in expected.named_parameters():
+        assert torch.equal(made.get_parameter(name), parameter)
 
 
 @pytest.mark.parametrize("core", CORES)

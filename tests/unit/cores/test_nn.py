@@ -151,6 +151,15 @@ def test_every_core(name: str, bidirectional: bool) -> None:
         torch.testing.assert_close(torch.cat([first, second]), module(x)[0], rtol=1e-4, atol=1e-5)
 
 
+def test_packed_sequences_on_another_device_than_the_default() -> None:
+    module = LSTM(INPUTS, HIDDEN, bidirectional=True)
+    packed = pack_sequence([torch.randn(n, INPUTS) for n in (3, 2)])
+    expected, _ = module(packed)
+    with torch.device("meta"):
+        output, _ = module(packed)
+    assert torch.equal(output.data, expected.data)
+
+
 def test_episode_starts() -> None:
     module = LSTM(INPUTS, HIDDEN, gate="ur", batch_first=True)
     x, starts = torch.randn(2, 5, INPUTS), torch.zeros(2, 5, dtype=torch.bool)
