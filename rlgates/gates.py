@@ -186,6 +186,10 @@ GATES: dict[str, Row] = {
 }
 
 
+# What else refuses a gate by its prefix: `rlgates.registry`, whose names begin with it.
+PREFIX_CHECKS: list[Callable[[str, Row], None]] = []
+
+
 def register_gate(
     prefix: str,
     *,
@@ -208,9 +212,10 @@ def register_gate(
         title, source: for tables.
 
     Raises:
-        ValueError: a prefix that is taken or not of this form, an unknown name on an axis, an
-            initialization that the activation has no `from_logit` for, or an auxiliary gate without
-            a forget map. Registering the same gate again is allowed.
+        ValueError: a prefix that is taken, gives a core the name of another one or is not of this
+            form, an unknown name on an axis, an initialization that the activation has no
+            `from_logit` for, or an auxiliary gate without a forget map. Registering the same gate
+            again is allowed.
         TypeError: something else on an axis.
     """
     if not re.fullmatch("[a-z][a-z0-9]*", check_text("prefix", prefix)):
@@ -228,6 +233,8 @@ def register_gate(
     )
     if known is not None and known != row:
         raise ValueError(f"the prefix {prefix!r} is taken: {known.title}. Choose another.")
+    for check in PREFIX_CHECKS:
+        check(prefix, row)
     if phi.from_logit is None and init not in ("zero", "chrono"):
         raise ValueError(
             f"init {init!r} needs an activation with from_logit; without one, init is 'zero' or "

@@ -52,7 +52,7 @@ from rlgates.errors import (
     suggestion,
     unknown_choice,
 )
-from rlgates.gates import GATES, Gate, GateLike, Row, as_gate, gate_key
+from rlgates.gates import GATES, PREFIX_CHECKS, Gate, GateLike, Row, as_gate, gate_key
 
 __all__ = [
     "ALIASES",
@@ -379,6 +379,22 @@ COMMON_OPTIONS = ("skip_connections", "learned_state", "backend", "debug")
 
 # Other names of the same cores, which `make_core` takes too.
 ALIASES: dict[str, str] = {"on_lstm": "om_lstm", "c_janet": "janet"}
+
+
+def _check_prefix(prefix: str, gate: Row) -> None:
+    """Raise ValueError if a core with this gate would have the name of another core."""
+    for core, row in CORES.items():
+        name = f"{prefix}_{core}"
+        if name in (*CORES, *ALIASES) and row.takes(prefix, gate):
+            raise ValueError(
+                f"the prefix {prefix!r} is taken: {name!r} is another core. Choose another."
+            )
+
+
+PREFIX_CHECKS.append(_check_prefix)
+for _prefix, _gate in GATES.items():
+    if not _gate.module.startswith("rlgates."):  # registered before this module was imported
+        _check_prefix(_prefix, _gate)
 
 
 CoreFactory = Callable[..., Cell | Core]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -27,7 +29,7 @@ from rlgates import (
 from rlgates.core import Core, State
 from rlgates.cores import LSTM
 from rlgates.gates import ACTIVATIONS, AUXILIARIES, GATES, Row
-from rlgates.registry import CORES, core_name
+from rlgates.registry import CORES, core_and_gate, core_name
 
 
 @pytest.fixture(autouse=True)
@@ -131,6 +133,8 @@ def test_a_row_of_known_parts_runs_natively() -> None:
     ("arguments", "error", "message"),
     [
         ({"prefix": "ur"}, ValueError, "'ur' is taken"),
+        ({"prefix": "on"}, ValueError, "'on' is taken: 'on_lstm' is another core"),
+        ({"prefix": "dilated"}, ValueError, "'dilated' is taken: 'dilated_gru' is another core"),
         ({"prefix": "my_gate"}, ValueError, "lower-case letters and digits"),
         ({"prefix": "x", "activation": "fsat"}, ValueError, "Did you mean 'fast'"),
         (
@@ -146,7 +150,24 @@ def test_a_row_of_known_parts_runs_natively() -> None:
 def test_gates_are_checked(arguments: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         register_gate(**arguments)
-    assert "x" not in GATES
+    assert {"x", "on", "dilated"}.isdisjoint(GATES)
+
+
+def test_a_gate_and_a_core_of_a_user_have_different_names() -> None:
+    register_core("leaky_lstm", Leaky)
+    with pytest.raises(ValueError, match="'leaky' is taken: 'leaky_lstm' is another core"):
+        register_gate("leaky", auxiliary="refine")
+    register_gate("linear", auxiliary="refine")  # which no transformer takes
+    assert make_core("linear_lstm", 3, 4).cells[0].gate.key[1] == "refine"
+    assert core_and_gate("linear_transformer") == ("linear_transformer", "")
+
+
+def test_a_gate_that_is_registered_before_the_cores_is_checked_too() -> None:
+    code = "from rlgates import register_gate; register_gate('on'); from rlgates import make_core"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert "ValueError: the prefix 'on' is taken: 'on_lstm' is another core" in result.stderr
 
 
 def test_a_gate_may_be_registered_twice() -> None:
