@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -650,7 +651,7 @@ def make_core(
     hidden_size = check_size("hidden_size", hidden_size, maximum=MAX_WIDTH)
     num_layers = check_size("num_layers", num_layers, maximum=MAX_DEPTH)
     skip_connections = check_flag("skip_connections", skip_connections)
-    kwargs: dict[str, Any] = {key: options[key] for key in options if key in row.options}
+    kwargs = {key: _plain(value) for key, value in options.items() if key in row.options}
     if device is None and (default := torch.get_default_device()).type != "cpu":
         device = default
     # On the CPU, so that a seed gives the same core on every device; a meta tensor has no values.
@@ -698,6 +699,11 @@ def make_core(
             debug=debug,
         )
     return core.to(device=device, dtype=dtype)
+
+
+def _plain(value: Any) -> Any:
+    """An integer of NumPy as one of Python: shapes are products, which overflow in uint8."""
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
 
 @contextmanager

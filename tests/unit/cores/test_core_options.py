@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from support.cases import HIDDEN, INPUTS, build, every_core, every_family, small
@@ -122,3 +123,24 @@ def test_aliases_name_the_same_cores() -> None:
     assert make_core("on_lstm", 3, 4).name == "om_lstm"
     assert make_core("c_janet", 3, 4).name == "janet"
     assert isinstance(make_core("on_lstm", 3, 4), nn.Module)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("transformer", {"window": 200}),
+        ("frame_conv", {"window": 200}),
+        ("frame_stack", {"window": 200}),
+        ("dilated_gru", {"levels": 3, "dilation": 20}),
+        ("mamba2", {"head_size": 2}),
+    ],
+)
+def test_sizes_may_be_small_integers_of_numpy(name: str, sizes: dict[str, int]) -> None:
+    """Whose products would overflow."""
+    of_numpy = {key: np.uint8(size) for key, size in sizes.items()}
+    core = make_core(name, 3, 64, **of_numpy, generator=seeded())
+    other = make_core(name, 3, 64, **sizes, generator=seeded())
+    assert core.state_size == other.state_size
+    assert repr(core) == repr(other)
+    x = torch.ones(2, 1, 3)
+    assert torch.equal(core(x)[0], other(x)[0])
