@@ -224,5 +224,6 @@ def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype) -> None:
     """Raise ValueError if the tensor has another dtype and autocast will not convert it."""
     if tensor.dtype == dtype:
         return
-    if not (tensor.is_floating_point() and torch.is_autocast_enabled(tensor.device.type)):
+    converted = {tensor.dtype, dtype} <= {torch.float32, torch.bfloat16, torch.float16}
+    if not (converted and torch.is_autocast_enabled(tensor.device.type)):
         raise ValueError(f"{name} must be {dtype}, got {tensor.dtype}.")

@@ -362,7 +362,7 @@ class Core(nn.Module):
             ValueError: a state of another size, or layers whose states have different parts.
         """
         check_tensor("state", state)
-        self._check_state(state, state.shape[0])
+        self._check_state(state, state.shape[0] if state.ndim else 0)
         names, *others = (cell.state_shapes for cell in self._layers())
         if any(other != names for other in others):
             raise ValueError("the layers differ in the parts of their states: split it by hand.")

@@ -299,6 +299,8 @@ def test_a_core_refuses_other_values() -> None:
         core.initial_state(2.0)
     with pytest.raises(ValueError, match=r"state must be \(B, 16\) .* got \(2, 8\)"):
         core.unpack(torch.zeros(2, 8))
+    with pytest.raises(ValueError, match=r"state must be \(B, 16\) .* got \(\)"):
+        core.unpack(torch.zeros(()))
 
 
 def test_a_core_names_arguments_that_are_not_tensors() -> None:
@@ -340,6 +342,11 @@ def test_a_core_names_the_dtype_it_takes(part: str) -> None:
     arguments = {"x": torch.zeros(2, 1, 3), "state": core.initial_state(1)}
     arguments[part] = arguments[part].double()
     with pytest.raises(ValueError, match=rf"{part} must be torch.float32, got torch.float64"):
+        core(**arguments)
+    with (  # which does not convert float64
+        torch.autocast("cpu", torch.bfloat16),
+        pytest.raises(ValueError, match=rf"{part} must be torch.float32, got torch.float64"),
+    ):
         core(**arguments)
 
 
