@@ -241,6 +241,9 @@ class Recurrent(nn.Module):
         for index in range(len(self.cores)):
             self._core(index).reset_parameters()
 
+    def flatten_parameters(self) -> None:
+        """Do nothing: torch's layers lay out their weights for cuDNN here, and code calls it."""
+
     @classmethod
     def from_torch(cls, module: nn.LSTM | nn.GRU) -> Recurrent:
         """The same layers with the same weights, as `LSTM` or `GRU` of this module.

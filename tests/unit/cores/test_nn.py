@@ -189,6 +189,8 @@ def test_it_is_a_module() -> None:
     other.load_state_dict(module.state_dict())
     for same in (other, copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
         assert torch.equal(same(x)[0], expected)
+    module.flatten_parameters()  # as code for torch's layers does
+    assert torch.equal(module(x)[0], expected)
     module.reset_parameters()
     assert not torch.equal(module(x)[0], expected)
     assert "ur_lstm" in repr(module)
