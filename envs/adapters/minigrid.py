@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from functools import wraps
+from inspect import signature
 from typing import Any, Literal
 
 import gymnasium
@@ -11,6 +13,7 @@ from gymnasium import spaces
 from gymnasium.error import ResetNeeded
 from numpy.typing import NDArray
 
+from rlgates.envs.adapters.views import split_settings, with_view
 from rlgates.envs.engine.settings import check_odd
 from rlgates.errors import check_choice, check_flag, check_size, unknown_choice
 
@@ -35,7 +38,7 @@ def register() -> None:
     """Register the ids with gymnasium; MiniGrid is imported when an environment is made."""
     for env_id, settings in IDS.items():
         if env_id not in gymnasium.registry:
-            entry_point = "rlgates.envs.adapters.minigrid:MiniGridMemory"
+            entry_point = "rlgates.envs.adapters.minigrid:make_minigrid"
             gymnasium.register(id=env_id, entry_point=entry_point, kwargs=settings)
 
 
@@ -100,6 +103,8 @@ class MiniGridMemory(gymnasium.Env[NDArray[Any], np.int64]):
     | `all_actions` | False | all seven actions of MiniGrid |
     | `max_steps` | None | time limit, at least 1; None: 5 * size ** 2; also scales the reward |
     | `render_mode` | None | "rgb_array" or "human": the whole map |
+
+    By its id it takes the settings of `rlgates.envs.View` as well.
 
     ## Version history
     * v0: first version.
@@ -226,6 +231,23 @@ class MiniGridMemory(gymnasium.Env[NDArray[Any], np.int64]):
 
     def close(self) -> None:
         self._inner.close()
+
+
+# The settings and their defaults, and the render modes, are read from what gymnasium calls.
+@wraps(MiniGridMemory, assigned=("metadata",), updated=())
+def make_minigrid(**settings: Any) -> gymnasium.Env[Any, Any]:
+    """A `MiniGridMemory`, seen as the settings of `View` say.
+
+    Args:
+        settings: of `MiniGridMemory` and of `View`.
+
+    Raises:
+        ImportError: MiniGrid is not installed. ValueError: unknown setting (the nearest known one
+            is named), or a value out of range. TypeError: a value of the wrong type.
+    """
+    name = "MiniGridMemory"
+    own, view = split_settings(name, settings, signature(MiniGridMemory).parameters)
+    return with_view(MiniGridMemory(**own), name, **view)
 
 
 class OneHotCells(gymnasium.ObservationWrapper[NDArray[np.float32], Any, Any]):

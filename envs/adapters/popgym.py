@@ -9,7 +9,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rlgates.errors import check_choice, unknown_choice
+from rlgates.envs.adapters.views import split_settings, with_view
+from rlgates.errors import check_choice
 
 SETTINGS: dict[str, tuple[str, ...]] = {
     "Autoencode": ("num_decks",),
@@ -44,25 +45,31 @@ def register() -> None:
             gymnasium.register(id=env_id, entry_point=entry_point, kwargs=settings)
 
 
-def make_popgym(name: str, **settings: Any) -> POPGym:
+def make_popgym(name: str, **settings: Any) -> gymnasium.Env[Any, Any]:
     """An environment of POPGym, ready for the agents; its id is `rlgates/popgym-<name>-v0`.
 
     Args:
         name: of `NAMES`, the names of POPGym's classes: "RepeatFirstEasy", or "RepeatFirst" for
             one with settings.
-        settings: of the game, in `SETTINGS`; the levels Easy, Medium and Hard take none.
+        settings: of the game, in `SETTINGS`, of which the levels Easy, Medium and Hard take none;
+            and those of `View`.
+
+    Returns:
+        A `POPGym`, in wrappers if settings of `View` are given.
+
+    Warns:
+        UserWarning: `add_previous_action` makes memory superfluous.
 
     Raises:
-        ValueError: unknown name or setting (the nearest known one is named).
+        ValueError: unknown name or setting (the nearest known one is named), or a view that the
+            game does not have. TypeError: a setting of `View` of the wrong type.
         ImportError: POPGym is not installed, or for a labyrinth its own extra.
     """
     check_choice("POPGym environment", name, NAMES)
     known = SETTINGS.get(name, ())
-    for setting in settings:
-        if setting == "render_mode" and setting not in known:
-            raise TypeError(f"{name} has no images.")  # SB3 then makes it without
-        if setting not in known:
-            raise unknown_choice(f"setting of {name}", setting, known)
+    if "render_mode" in settings and "render_mode" not in known:
+        raise TypeError(f"{name} has no images.")  # SB3 then makes it without
+    own, view = split_settings(name, settings, known)
     try:
         games = importlib.import_module("popgym.envs")
     except ImportError as error:
@@ -71,7 +78,7 @@ def make_popgym(name: str, **settings: Any) -> POPGym:
         ) from error
     if not hasattr(games, name):  # POPGym omits the labyrinths if mazelib is missing
         raise ImportError(f'{name} needs mazelib: pip install "popgym[navigation]"')
-    return POPGym(getattr(games, name)(**settings))
+    return with_view(POPGym(getattr(games, name)(**own)), name, **view)
 
 
 class POPGym(gymnasium.Env[Any, Any]):
@@ -91,7 +98,8 @@ class POPGym(gymnasium.Env[Any, Any]):
     and numbers, one part after the other, as `gymnasium.spaces.flatten` orders them.
 
     Where `needs_previous_action` is true, the observation means little without the action that
-    led to it: wrap the environment in `rlgates.envs.wrappers.PreviousActionReward`.
+    led to it: make the environment with `add_previous_action=True`, or wrap it in
+    `rlgates.envs.wrappers.PreviousActionReward`.
 
     ## Rewards
     Those of the game, as float; POPGym scales them so that returns lie about in [-1, 1].
@@ -135,6 +143,11 @@ class POPGym(gymnasium.Env[Any, Any]):
     def needs_previous_action(self) -> bool:
         """Whether POPGym says that the best player must know its last action."""
         return bool(getattr(self.game, "obs_requires_prev_action", False))
+
+    @property
+    def actions_can_keep_the_cue(self) -> bool:
+        """Whether the last action can stand for memory: a player then names the cue again."""
+        return type(self.game).__name__.startswith("RepeatFirst")
 
     @property
     def max_episode_length(self) -> int | None:

@@ -31,6 +31,15 @@ def _of_spec(name: str) -> Any:
     return property(lambda view: getattr(view.spec, name))
 
 
+def warn_of_kept_cue(name: str) -> None:
+    """Warn that `add_previous_action` makes memory superfluous in the game of this name."""
+    warnings.warn(
+        f"add_previous_action: {name} then needs no memory, because a player can name the cue at "
+        "once and repeat its last action from then on.",
+        stacklevel=4,
+    )
+
+
 @dataclass(frozen=True)
 class View(EnvSpec):
     """A spec with other observations and rewards; everything else is delegated to the spec.
@@ -86,11 +95,7 @@ class View(EnvSpec):
         for name in _EXTRAS:
             check_flag(f"add_{name}", getattr(self, f"add_{name}"))
         if self.add_previous_action and self.spec.actions_can_keep_the_cue:
-            warnings.warn(
-                f"add_previous_action: {type(self.spec).__name__} then needs no memory, because a "
-                "player can name the cue at once and repeat its last action from then on.",
-                stacklevel=3,
-            )
+            warn_of_kept_cue(type(self.spec).__name__)
         if self.add_phase and not self.spec.phase_names:
             raise ValueError(f"add_phase: {type(self.spec).__name__} has no phases.")
         if check_flag("scale_frames", self.scale_frames) and not self._has_images:

@@ -147,7 +147,8 @@ def pick_wrappers(env: Env) -> tuple[str, ...]:
         if not space.is_np_flattenable:
             raise ValueError(f"observations must have a fixed size, got {space}.")
         picked = ("flatten",)
-    if getattr(env.unwrapped, "needs_previous_action", False):
+    shown = space.spaces if isinstance(space, spaces.Dict) else ()
+    if getattr(env.unwrapped, "needs_previous_action", False) and "previous_action" not in shown:
         picked = (*picked, "previous")
     return picked
 

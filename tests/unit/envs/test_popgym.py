@@ -184,7 +184,7 @@ def test_unknown_names_and_settings_name_the_nearest():
         make_popgym("RepeatFirstEasi")
     with pytest.raises(ValueError, match=r"'num_deck'.*Did you mean 'num_decks'"):
         make_popgym("RepeatFirst", num_deck=2)
-    with pytest.raises(ValueError, match=r"setting of RepeatFirstEasy 'num_decks'\. Allowed: none"):
+    with pytest.raises(ValueError, match=r"'num_decks'\. Allowed: add_previous_action, add_prev"):
         make_popgym("RepeatFirstEasy", num_decks=2)
 
 
