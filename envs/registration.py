@@ -69,6 +69,22 @@ def _register_games() -> None:
 _register_games()
 
 
+def find_adapter(env_id: Any) -> tuple[str, dict[str, Any]] | None:
+    """The single environment of another package that has this id: id and settings of its adapter.
+
+    Args:
+        env_id: of an adapter; or of MiniGrid's memory tasks or a level of POPGym, as they
+            register it, which then has their rules.
+
+    Returns:
+        None where no adapter has such an id.
+    """
+    if env_id in (*minigrid.IDS, *popgym.IDS):
+        return env_id, {}
+    published = {**minigrid.PUBLISHED, **popgym.PUBLISHED}
+    return published.get(env_id) if isinstance(env_id, str) else None
+
+
 def make_env_spec(env_id: str, *, preset: str | None = None, **settings: Any) -> EnvSpec:
     """The definition of the environment `env_id`, with `settings` in place of its defaults.
 
@@ -82,12 +98,8 @@ def make_env_spec(env_id: str, *, preset: str | None = None, **settings: Any) ->
         ValueError: unknown id, preset or setting (the nearest known one is named), or a value
             out of range. TypeError: a value of the wrong type.
     """
-    if env_id in (*minigrid.IDS, *popgym.IDS):
-        raise ValueError(
-            f"{env_id!r} is a single environment of gymnasium and cannot be batched: make it "
-            f"with gymnasium.make({env_id!r}), or several for Stable-Baselines3 with "
-            f"rlgates.envs.sb3.make_vec_env({env_id!r}, 8)."
-        )
+    if (adapter := find_adapter(env_id)) is not None:
+        raise _not_batched(env_id, *adapter)
     game: Any = ENVS[check_choice("environment id", env_id, ENVS)]
     if preset is not None:
         settings = {**game.presets[check_choice("preset", preset, game.presets)], **settings}
@@ -100,3 +112,23 @@ def make_env_spec(env_id: str, *, preset: str | None = None, **settings: Any) ->
     view = {name: settings.pop(name) for name in view_settings if name in settings}
     spec: EnvSpec = game(**settings)
     return View(spec, **view) if view else spec
+
+
+def _not_batched(env_id: str, adapter: str, settings: dict[str, Any]) -> ValueError:
+    """The error for the id of a single environment, with what can be made in place of a spec."""
+
+    def call(function: str, made: str, settings: dict[str, Any]) -> str:
+        arguments = [repr(made), *(f"{name}={value!r}" for name, value in settings.items())]
+        return f"{function}({', '.join(arguments)})"
+
+    message = (
+        f"{env_id!r} is a single environment of gymnasium and cannot be batched: make it with "
+        f"{call('gymnasium.make', adapter, settings)}, or several for Stable-Baselines3 with "
+        f"rlgates.envs.sb3.make_vec_env({env_id!r}, 8)."
+    )
+    batched = {**minigrid.BATCHED, **popgym.BATCHED}
+    if adapter in batched:
+        game, level = batched[adapter]
+        same = call("make_env_spec", game, {**level, **settings})
+        message += f" The same rules in batches, with other random numbers: {same}."
+    return ValueError(message)

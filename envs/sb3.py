@@ -14,13 +14,12 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 
 from rlgates.deprecation import warn_renamed
-from rlgates.envs.adapters import minigrid, popgym
 from rlgates.envs.engine.arrays import Array, row_of
 from rlgates.envs.engine.batched import BatchedEnv
 from rlgates.envs.engine.parameters import reset_info
 from rlgates.envs.engine.philox import check_seed, random_seed
 from rlgates.envs.engine.spec import copy_spaces
-from rlgates.envs.registration import make_env_spec
+from rlgates.envs.registration import find_adapter, make_env_spec
 from rlgates.envs.render.frames import FPS, render_batch
 from rlgates.errors import check_choice, check_size
 
@@ -39,8 +38,19 @@ def make_vec_env(
     Those of MiniGrid and POPGym, which are no batches, are stepped one after the other in a
     `DummyVecEnv`, each in a `Monitor`; environment k has the seed `seed + first_index + k`.
 
+    An id that MiniGrid or POPGym registers is played by that package, as the adapter shows it, and
+    never by the batched game of the same rules, which has other random numbers and in part other
+    spaces. "popgym-RepeatFirstEasy-v0" is "rlgates/popgym-RepeatFirstEasy-v0".
+    "MiniGrid-MemoryS7-v0" is "rlgates/MiniGridMemoryS7-v0" with MiniGrid's own settings,
+    `view_size=7` and `all_actions=True`: from the fork, this view shows the object of the room at
+    sizes 7 and 9, where the task needs no memory. The batched games are
+    "rlgates/RepeatFirst-v0" with `preset="easy"` and "rlgates/MiniGridMemory-v0" with
+    `preset="S7"`.
+
     Args:
-        env_id: for example "rlgates/PassiveMatch-v0".
+        env_id: for example "rlgates/PassiveMatch-v0"; also "MiniGrid-MemoryS7-v0" and the other
+            memory tasks of MiniGrid, and "popgym-RepeatFirstEasy-v0" and the others that POPGym
+            registers.
         n_envs: at least 1.
         seed: in [0, 2**64); None takes one from the operating system at the first reset.
         render_mode: None or "rgb_array".
@@ -50,10 +60,13 @@ def make_vec_env(
 
     Raises:
         ValueError: unknown id or setting (the nearest known one is named), or a value out of
-            range. TypeError: a value of the wrong type.
+            range. TypeError: a value of the wrong type. ImportError: the package of MiniGrid or
+            POPGym is not installed.
     """
-    if env_id in (*minigrid.IDS, *popgym.IDS):
-        return _one_by_one(env_id, n_envs, seed, first_index, render_mode=render_mode, **settings)
+    if (adapter := find_adapter(env_id)) is not None:
+        env_id, published = adapter
+        settings = {"render_mode": render_mode, **published, **settings}
+        return _one_by_one(env_id, n_envs, seed, first_index, **settings)
     spec, n_envs = make_env_spec(env_id, **settings), check_size("n_envs", n_envs)
     return BatchedVecEnv(BatchedEnv(spec, n_envs, seed, first_index), render_mode)
 

@@ -33,6 +33,18 @@ IDS: dict[str, dict[str, Any]] = {
     "rlgates/MiniGridMemoryS17Random-v0": {"size": 17, "random_length": True},
 }
 
+PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
+    env_id.replace("rlgates/MiniGrid", "MiniGrid-"): (env_id, {"view_size": 7, "all_actions": True})
+    for env_id in IDS
+}
+"""By MiniGrid's own id: the one here, and the settings with which it is MiniGrid's task."""
+
+BATCHED: dict[str, tuple[str, dict[str, str]]] = {
+    env_id: ("rlgates/MiniGridMemory-v0", {"preset": env_id[len("rlgates/MiniGridMemory") : -3]})
+    for env_id in IDS
+}
+"""By id: the game with the same rules that is stepped as a batch, and its settings."""
+
 
 def register() -> None:
     """Register the ids with gymnasium; MiniGrid is imported when an environment is made."""

@@ -32,9 +32,31 @@ SETTINGS: dict[str, tuple[str, ...]] = {
 }
 """The games and their settings; each also comes as Easy, Medium and Hard, which have none."""
 
-NAMES = tuple(f"{game}{level}" for game in SETTINGS for level in ("", "Easy", "Medium", "Hard"))
+LEVELS = ("Easy", "Medium", "Hard")
+NAMES = tuple(f"{game}{level}" for game in SETTINGS for level in ("", *LEVELS))
 
 IDS: dict[str, dict[str, Any]] = {f"rlgates/popgym-{name}-v0": {"name": name} for name in NAMES}
+
+PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
+    f"popgym-{name.replace('VelocityOnlyCartPole', 'VelocityOnlyCartpole')}-v0": (
+        f"rlgates/popgym-{name}-v0",
+        {},
+    )
+    for name in NAMES
+    if name not in SETTINGS
+}
+"""By POPGym's own id, which levels alone have: the one here, and no settings."""
+
+BATCHED: dict[str, tuple[str, dict[str, str]]] = {
+    f"rlgates/popgym-{game}{level}-v0": (
+        f"rlgates/{game.replace('PositionOnly', 'Stateless')}-v0",
+        {"preset": level.lower()} if level else {},
+    )
+    for game in SETTINGS
+    for level in ("", *LEVELS)
+    if game != "VelocityOnlyCartPole"
+}
+"""By id: the game with the same rules that is stepped as a batch, and its settings."""
 
 
 def register() -> None:

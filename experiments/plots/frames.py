@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from rlgates.envs import ENVS
 from rlgates.envs.adapters import minigrid
+from rlgates.envs.registration import find_adapter
 from rlgates.envs.render.frames import draw
 from rlgates.errors import suggestion
 from rlgates.experiments.configs.modules import without_module
@@ -25,8 +26,8 @@ def make_env(
     """Make an environment whose observations a person can read.
 
     Args:
-        env_id: any id that begins with "rlgates/", or "my_module:ID" of an environment that
-            `my_module` registers.
+        env_id: any id that begins with "rlgates/", one of MiniGrid Memory or POPGym, or
+            "my_module:ID" of an environment that `my_module` registers.
         settings: of the environment.
         preset: named settings, which `settings` override.
         board: whether `render` returns an image of the whole board.
@@ -36,14 +37,16 @@ def make_env(
         ImportError: the environment needs a package that is not installed.
     """
     named, env_id = env_id, without_module(env_id)
+    env_id, published = find_adapter(env_id) or (env_id, {})
     known = [name for name in gymnasium.registry if name.startswith("rlgates/")]
     if env_id not in (*known, *(gymnasium.registry if named != env_id else ())):
         listed = ", ".join(name for name in known if "popgym" not in name)
         raise ValueError(
-            f"unknown environment id {named!r}.{suggestion(env_id, known)} Allowed: {listed}, "
-            "those of POPGym, and my_module:ID of one that my_module registers."
+            f"unknown environment id {named!r}.{suggestion(env_id, known)} Allowed: "
+            f"{listed}, those of MiniGrid Memory and POPGym, and my_module:ID of one that "
+            "my_module registers."
         )
-    arguments = dict(settings)
+    arguments = {**published, **settings}
     if env_id in minigrid.IDS:
         arguments = {"observation": "rgb", "tile_size": 32, **arguments}
     if preset is not None:

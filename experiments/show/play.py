@@ -35,7 +35,9 @@ _KEYS = {
 
 def action_names(env_id: str, count: int) -> tuple[str, ...]:
     """Names of the `count` actions of an environment; unnamed ones are numbered."""
-    names: tuple[str, ...] = _MINIGRID if env_id in minigrid.IDS else ()
+    names: tuple[str, ...] = ()
+    if env_id in (*minigrid.IDS, *minigrid.PUBLISHED):
+        names = _MINIGRID
     if env_id in ENVS:
         names = ENVS[env_id].action_names
     return (*names, *map(str, range(len(names), count)))[:count]
