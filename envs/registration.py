@@ -14,7 +14,7 @@ from rlgates.envs import games
 from rlgates.envs.adapters import minigrid, popgym
 from rlgates.envs.engine.spec import EnvSpec
 from rlgates.envs.engine.views import View
-from rlgates.errors import check_choice, unknown_choice
+from rlgates.errors import check_choice, suggestion, unknown_choice
 
 ENVS: dict[str, type[EnvSpec]] = {}
 
@@ -85,6 +85,11 @@ def find_adapter(env_id: Any) -> tuple[str, dict[str, Any]] | None:
     return published.get(env_id) if isinstance(env_id, str) else None
 
 
+def known_env_ids() -> tuple[str, ...]:
+    """The ids of all games and adapters, and those of MiniGrid and POPGym that adapters take."""
+    return (*ENVS, *minigrid.IDS, *popgym.IDS, *minigrid.PUBLISHED, *popgym.PUBLISHED)
+
+
 def make_env_spec(env_id: str, *, preset: str | None = None, **settings: Any) -> EnvSpec:
     """The definition of the environment `env_id`, with `settings` in place of its defaults.
 
@@ -100,7 +105,12 @@ def make_env_spec(env_id: str, *, preset: str | None = None, **settings: Any) ->
     """
     if (adapter := find_adapter(env_id)) is not None:
         raise _not_batched(env_id, *adapter)
-    game: Any = ENVS[check_choice("environment id", env_id, ENVS)]
+    if env_id not in [*ENVS]:
+        raise ValueError(
+            f"unknown environment id {env_id!r}.{suggestion(env_id, known_env_ids())} Allowed: "
+            f"{', '.join(ENVS)}; as single environments also those of MiniGrid Memory and POPGym."
+        )
+    game: Any = ENVS[env_id]
     if preset is not None:
         settings = {**game.presets[check_choice("preset", preset, game.presets)], **settings}
     game_settings = [field.name for field in fields(game)]

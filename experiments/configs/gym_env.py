@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
-from gymnasium.error import Error
+from gymnasium.error import Error, UnregisteredEnv
 from gymnasium.wrappers import (
     FlattenObservation,
     FrameStackObservation,
@@ -24,8 +24,9 @@ from stable_baselines3.common.preprocessing import is_image_space
 
 from rlgates.envs.adapters import popgym
 from rlgates.envs.adapters.minigrid import OneHotCells
+from rlgates.envs.registration import known_env_ids
 from rlgates.envs.wrappers import PreviousActionReward, ShowTime
-from rlgates.errors import check_choice
+from rlgates.errors import check_choice, suggestion
 from rlgates.experiments.configs.modules import without_module
 
 Env = gymnasium.Env[Any, Any]
@@ -197,7 +198,10 @@ def make_env(env_id: str, settings: Mapping[str, Any], render_mode: str | None =
     try:
         env = gymnasium.make(find_env_id(env_id), **settings, **modes)
     except (Error, TypeError, ImportError) as error:
-        raise ValueError(f"{env_id} cannot be made: {error}") from error
+        # Gymnasium suggests only what is imported, and of the same namespace.
+        unknown = isinstance(error, UnregisteredEnv) and "Did you mean" not in str(error)
+        near = suggestion(without_module(env_id), known_env_ids()) if unknown else ""
+        raise ValueError(f"{env_id} cannot be made: {error}{near}") from error
     if not isinstance(env.action_space, ACTIONS):
         allowed = ", ".join(kind.__name__ for kind in ACTIONS)
         raise ValueError(f"{env_id} has actions {env.action_space}. Allowed: {allowed}.")

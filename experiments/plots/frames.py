@@ -11,7 +11,7 @@ from gymnasium import spaces
 
 from rlgates.envs import ENVS
 from rlgates.envs.adapters import minigrid
-from rlgates.envs.registration import find_adapter
+from rlgates.envs.registration import find_adapter, known_env_ids
 from rlgates.envs.render.frames import draw
 from rlgates.errors import suggestion
 from rlgates.experiments.configs.modules import without_module
@@ -42,7 +42,7 @@ def make_env(
     if env_id not in (*known, *(gymnasium.registry if named != env_id else ())):
         listed = ", ".join(name for name in known if "popgym" not in name)
         raise ValueError(
-            f"unknown environment id {named!r}.{suggestion(env_id, known)} Allowed: "
+            f"unknown environment id {named!r}.{suggestion(env_id, known_env_ids())} Allowed: "
             f"{listed}, those of MiniGrid Memory and POPGym, and my_module:ID of one that "
             "my_module registers."
         )

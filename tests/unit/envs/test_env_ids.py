@@ -1,4 +1,4 @@
-"""Ids as MiniGrid and POPGym register them."""
+"""Ids as MiniGrid and POPGym register them, and what a mistyped id suggests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from gymnasium import spaces
 
 from rlgates.envs import BatchedEnv, make_env_spec
 from rlgates.envs.adapters import minigrid, popgym
+from rlgates.envs.registration import known_env_ids
 from rlgates.envs.sb3 import make_vec_env
+from rlgates.experiments.configs.gym_env import make_env
 from rlgates.experiments.plots import frames
 
 PUBLISHED = {"minigrid": minigrid, "popgym": popgym}
@@ -117,3 +119,44 @@ def test_a_person_plays_what_the_id_names() -> None:
     env: Any = frames.make_env(S7, {})
     assert (env.view_size, env.action_space.n, env.observation) == (7, 7, "rgb")
     assert frames.make_env(S7, {"view_size": 3}).unwrapped.view_size == 3  # type: ignore[attr-defined]
+
+
+TYPOS = [
+    ("MiniGrid-MemoryS77-v0", S7),
+    ("MiniGird-MemoryS13Random-v0", "MiniGrid-MemoryS13Random-v0"),
+    ("popgym-RepeatFirstEazy-v0", EASY),
+    ("popgm-RepeatFirstEasy-v0", EASY),
+    ("popgym-VelocityOnlyCartPoleEasy-v0", "popgym-VelocityOnlyCartpoleEasy-v0"),
+    ("rlgates/popgym-RepeatFirstEazy-v0", "rlgates/popgym-RepeatFirstEasy-v0"),
+    ("rlgates/MiniGridMemoryS77-v0", "rlgates/MiniGridMemoryS7-v0"),
+    ("rlgates/PassiveMach-v0", "rlgates/PassiveMatch-v0"),
+    ("CountRecall-v0", "rlgates/CountRecall-v0"),
+]
+
+
+@pytest.mark.parametrize(("typo", "meant"), TYPOS)
+def test_a_typo_suggests_the_nearest_of_all_ids(typo: str, meant: str) -> None:
+    for make in (make_env_spec, lambda env_id: make_vec_env(env_id, 2)):
+        with pytest.raises(ValueError, match="unknown environment id") as error:
+            make(typo)
+        assert f"{typo!r}. Did you mean {meant!r}? Allowed: " in str(error.value)
+    with pytest.raises(ValueError, match=re.escape(f"Did you mean {meant!r}?")):
+        frames.make_env(typo, {})
+
+
+def test_the_command_that_trains_suggests_ids_of_packages_that_are_not_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for env_id in [*gymnasium.registry]:
+        if env_id.startswith(("MiniGrid-", "popgym-")):
+            monkeypatch.delitem(gymnasium.registry, env_id)
+    for typo, meant in (("MiniGird-MemoryS7-v0", S7), ("popgm-RepeatFirstEasy-v0", EASY)):
+        with pytest.raises(ValueError, match=re.escape(f"Did you mean {meant!r}?")):
+            make_env(typo, {})
+    with pytest.raises(ValueError, match=r"Did you mean: `CartPole`\?$"):
+        make_env("CartPol-v1", {})
+
+
+def test_every_known_id_is_known_once() -> None:
+    ids = known_env_ids()
+    assert len(ids) == len(set(ids)) > 140
