@@ -42,7 +42,7 @@ def equal_size(core: str, input_size: int, parameters: int, options: Mapping[str
         options: of the core.
 
     Raises:
-        ValueError: an unknown core or option.
+        ValueError: an unknown core or option, or a core that has more parameters at any size.
     """
     return _equal_size(core, input_size, parameters, json.dumps(dict(options), sort_keys=True))
 
@@ -56,4 +56,11 @@ def _equal_size(core: str, input_size: int, parameters: int, options: str) -> in
         made = make_core(core, input_size, hidden_size, generator=torch.Generator(), **values)
         return sum(parameter.numel() for parameter in made.parameters())
 
-    return largest_size(count, parameters, step=math.lcm(2, values.get("num_heads", 1)))
+    step = math.lcm(2, values.get("num_heads", 1))
+    size = largest_size(count, parameters, step)
+    if size == step and (least := count(step)) > parameters:
+        raise ValueError(
+            f"core {core!r} has {least:,} parameters at its smallest size, {step}; the budget is "
+            f"{parameters:,}."
+        )
+    return size

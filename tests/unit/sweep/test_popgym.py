@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
+from torch import nn
 
+from rlgates.cores.feedforward import FeedForward
 from rlgates.envs import ENVS, make_env_spec
+from rlgates.experiments.cli import main as cli
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.presets import PRESETS
 from rlgates.experiments.configs.sizes import equal_size
@@ -48,6 +53,39 @@ def test_cores_are_as_large_as_the_budget_allows(core: str) -> None:
 
 def test_the_reference_is_an_lstm_of_64_units() -> None:
     assert equal_size("lstm", INPUT_SIZE, PARAMETERS, {}) == 64
+
+
+@pytest.mark.parametrize("tier", ["smoke", "laptop"])
+@pytest.mark.usefixtures("in_tmp_path")
+def test_a_core_above_the_budget_is_refused_before_any_run(
+    tier: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(TABLE, "large", TABLE["none"]._replace(cell=_with_fixed_weights(100_000)))
+    line = ["sweep", "popgym", "--tier", tier, "--tasks", "RepeatFirst, easy", "--cores", "large"]
+    assert cli.main(line) == 2
+    assert capsys.readouterr() == (
+        "",
+        "rlgates: error: core 'large' has 100,130 parameters at its smallest size, 2; the budget "
+        "is 33,280.\n",
+    )
+    assert not list(Path().iterdir())
+
+
+def test_a_core_that_takes_the_whole_budget_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = _with_fixed_weights(PARAMETERS - 130)
+    monkeypatch.setitem(TABLE, "whole", TABLE["none"]._replace(cell=whole))
+    assert equal_size("whole", INPUT_SIZE, PARAMETERS, {}) == 2
+
+
+def _with_fixed_weights(number: int) -> Callable[[int, int], FeedForward]:
+    """A factory of `none`, which has 130 parameters with two units, with so many more."""
+
+    def make(input_size: int, hidden_size: int) -> FeedForward:
+        cell = FeedForward(input_size, hidden_size)
+        cell.fixed = nn.Parameter(torch.zeros(number), requires_grad=False)
+        return cell
+
+    return make
 
 
 def test_learning_rates_are_those_that_the_search_found_best() -> None:
