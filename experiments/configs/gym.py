@@ -45,6 +45,7 @@ from rlgates.experiments.configs.gym_env import (
     pick_wrappers,
     wrap,
 )
+from rlgates.experiments.configs.modules import naming_module
 from rlgates.registry import check_options, make_core
 
 ALGOS = ("ppo", "a2c", "sb3-contrib")
@@ -229,7 +230,8 @@ class GymConfig(RunConfig):
         if not self.is_batched:
             find_env_id(self.env)  # its module may register the core
         check_options(self.core, self.core_options)
-        make_core(self.core, 1, self.hidden_size, **self.core_options)
+        with naming_module(self.core):
+            make_core(self.core, 1, self.hidden_size, **self.core_options)
         if self.algo == "sb3-contrib" and (
             self.core != "lstm" or dict(self.core_options) != {"forget_bias": 0.0}
         ):

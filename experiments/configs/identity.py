@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from rlgates.experiments.configs.base import RunConfig
+from rlgates.experiments.configs.modules import naming_module
 from rlgates.gates import Gate
 from rlgates.registry import core_options, make_core
 
@@ -93,7 +94,8 @@ def full_core_options(core: str, hidden_size: int, options: Mapping[str, Any]) -
     """All options of a core that change what it computes, with defaults filled in.
 
     Raises:
-        ValueError: an unknown core or option, or an invalid value.
+        ValueError: an unknown core or option, an invalid value, or a core of the user that cannot
+            be made.
     """
     return dict(_full_core_options(core, hidden_size, json.dumps(plain(options), sort_keys=True)))
 
@@ -101,7 +103,7 @@ def full_core_options(core: str, hidden_size: int, options: Mapping[str, Any]) -
 @lru_cache(maxsize=1024)
 def _full_core_options(core: str, hidden_size: int, options: str) -> dict[str, Any]:
     overrides: dict[str, Any] = json.loads(options)
-    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+    with torch.random.fork_rng(devices=[]), torch.device("meta"), naming_module(core):
         instance = make_core(core, 1, hidden_size, **overrides)
     cell: Any = instance.cells[0]
     gates = (getattr(module, "gate", None) for module in instance.modules())

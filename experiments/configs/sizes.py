@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from rlgates.experiments.configs.modules import naming_module
 from rlgates.registry import make_core
 
 
@@ -42,7 +43,8 @@ def equal_size(core: str, input_size: int, parameters: int, options: Mapping[str
         options: of the core.
 
     Raises:
-        ValueError: an unknown core or option, or a core that has more parameters at any size.
+        ValueError: an unknown core or option, a core of the user that cannot be made, or one that
+            has more parameters at every size.
     """
     return _equal_size(core, input_size, parameters, json.dumps(dict(options), sort_keys=True))
 
@@ -53,7 +55,8 @@ def _equal_size(core: str, input_size: int, parameters: int, options: str) -> in
 
     def count(hidden_size: int) -> int:
         # Not on the meta device, whose first use imports torch's compiler: seconds.
-        made = make_core(core, input_size, hidden_size, generator=torch.Generator(), **values)
+        with naming_module(core):
+            made = make_core(core, input_size, hidden_size, generator=torch.Generator(), **values)
         return sum(parameter.numel() for parameter in made.parameters())
 
     step = math.lcm(2, values.get("num_heads", 1))

@@ -22,6 +22,7 @@ from rlgates.errors import (
 )
 from rlgates.experiments.configs.base import Pairs, RunConfig, bookkeeping
 from rlgates.experiments.configs.devices import check_threads, find_device
+from rlgates.experiments.configs.modules import naming_module
 from rlgates.experiments.tasks import (
     TASKS,
     AuxiliaryKind,
@@ -145,7 +146,8 @@ class TaskConfig(RunConfig):
         """
         task = self.make_task()
         check_options(self.core, self.core_options)
-        build_model(self, task)
+        with naming_module(self.core):
+            build_model(self, task)
         for name in ("eval_sequences", "jobs"):
             check_size(name, getattr(self, name))
         check_size("batch_size", self.batch_size, maximum=MAX_LENGTH)
