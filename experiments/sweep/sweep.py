@@ -270,7 +270,10 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[JobResult]:
                 print(f"[{estimate.update(job_result)}] {describe(job_result)[0]}", flush=True)
     print_not_started(job_results, len(pending))
     with locked(results_folder):
-        redraw_study(results_folder, file, study)
+        written = redraw_study(results_folder, file, study)
+    tables = [path for path in written if path.suffix == ".md"]
+    if tables:
+        print(f"tables: {', '.join(map(str, (*tables, results.table)))}", flush=True)
     return job_results
 
 

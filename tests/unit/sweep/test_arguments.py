@@ -234,10 +234,35 @@ def test_runs_that_were_not_begun_are_counted_in_one_line(
     assert cli.main([*line, "--seeds", "0", "1", "2", "3"]) == 130
     begun, *printed = capfd.readouterr().out.splitlines()
     assert begun == "16 runs, 1 at a time"
-    assert len(printed) == 4 + 1 + 1
+    assert len(printed) == 4 + 1 + 1 + 1
     assert printed[4].startswith("[5 of 16, about ")
     assert " seed 1 stopped: at " in printed[4]
     assert printed[5] == "11 of 16 runs were not started"
+    assert printed[6] == "tables: results/networks.md, results/networks.csv"
+
+
+def test_the_tables_are_named_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["sweep", "networks", "--jobs", "1", "--seeds", "0", "--cores", "none"]
+    for _ in range(2):  # also where all runs are in them
+        assert cli.main([*line, "--results", "results"]) == 0
+        *_, last = capsys.readouterr().out.splitlines()
+        assert last == "tables: results/networks.md, results/networks.csv"
+    assert cli.main([*line, "--tier", "smoke"]) == 0
+    *_, last = capsys.readouterr().out.splitlines()
+    folder = "runs/networks_smoke/networks_smoke"
+    assert last == f"tables: {folder}.md, {folder}.csv"
+
+
+def test_tables_that_no_run_is_in_are_not_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(self: TaskRun) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr(TaskRun, "learn", fail)
+    line = ["sweep", "networks", "--jobs", "1", "--seeds", "0", "--results", "results"]
+    assert cli.main(line) == 1
+    assert "tables" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
