@@ -46,7 +46,7 @@ from rlgates.experiments.report.rows import (
     seed_numbers,
 )
 from rlgates.experiments.report.studies.costs import time_ticks
-from rlgates.experiments.report.studies.over_games import over_games_table
+from rlgates.experiments.report.studies.over_games import over_games_table, shared_games_table
 from rlgates.experiments.report.studies.paired import BASE, THRESHOLDS, label_profile, plot_profile
 from rlgates.experiments.report.studies.returns import read_return_curves, return_share
 from rlgates.experiments.runs.text import steps_text, time_text
@@ -221,8 +221,8 @@ def _estimate(games: Iterable[Floats]) -> Estimate:
 
 
 def benchmark_tables(results: Path, name: str, rows: pd.DataFrame) -> str:
-    """Format the memories over all games, over those of each level, and in each game alone, and
-    published figures beside ours.
+    """Format the memories over all games, those that lack some over what they share with `BASE`,
+    all over the games of each level, and in each game alone, and published figures beside ours.
 
     Args:
         results: the folder, which may have `<name>_costs.csv`.
@@ -232,7 +232,7 @@ def benchmark_tables(results: Path, name: str, rows: pd.DataFrame) -> str:
     rows, costs = _in_order(name, rows), read_costs(results, name)
     parts = levels(rows)
     ranked = [_overall(one, part, costs) for part in parts for one in rankings(part, costs)]
-    pooled = filter(None, [over_games_table(rows)])
+    pooled = filter(None, [over_games_table(rows), shared_games_table(rows)])
     return "\n".join((*pooled, *ranked, *map(_by_game, parts), *_published(rows)))
 
 

@@ -30,7 +30,7 @@ def over_games_table(rows: pd.DataFrame) -> str:
     titles = rows["title"].str.rpartition(", ")
     rows = rows.assign(game=titles[0], level=titles[2])
     rows = rows[rows["level"].isin(LEVELS)]
-    scores = _scores(rows)
+    scores = _scores(rows).dropna(axis="columns")
     games, levels = (scores.index.unique(part) for part in scores.index.names)
     if BASE not in scores or len(levels) < 2 or len(games) < MIN_GAMES:
         return ""
@@ -68,21 +68,70 @@ def over_games_table(rows: pd.DataFrame) -> str:
     return markdown(heads, lines) + note
 
 
+def shared_games_table(rows: pd.DataFrame) -> str:
+    """Compare each memory that lacks runs in a game or level with `BASE`, on what both have.
+
+    Args:
+        rows: as of `over_games_table`; games that have no levels count as well.
+
+    Returns:
+        the table; empty where all memories have runs in all games and levels, or share none with
+        `BASE`.
+    """
+    titles = rows["title"].str.rpartition(", ")
+    has_level = titles[2].isin(LEVELS)
+    rows = rows.assign(
+        game=titles[0].where(has_level, rows["title"]), level=titles[2].where(has_level, "")
+    )
+    scores = _scores(rows)
+    if BASE not in scores:
+        return ""
+    incomplete = scores.columns[scores.isna().any()].drop(BASE, errors="ignore")
+    shared = {core: scores[[core, BASE]].dropna() for core in incomplete}
+    means = {core: both.groupby("game").mean() for core, both in shared.items() if len(both)}
+    order = sorted(means, key=lambda core: (means[core][BASE] - means[core][core]).mean())
+    lines = []
+    for core in order:
+        by_game = means[core]
+        ours, theirs = by_game[core].mean(), by_game[BASE].mean()
+        cells = [f"{ours - theirs:+.3f}", ""]
+        if len(by_game) >= MIN_GAMES:
+            gain = paired_difference(by_game[core], by_game[BASE])
+            p = p_gained(by_game[core] - by_game[BASE], two_sided=True)
+            cells = [f"{cells[0]} [{gain.low:+.3f}, {gain.high:+.3f}]", f"{p:.2g}"]
+        counts = [str(len(by_game)), str(len(shared[core]))]
+        lines.append([f"`{core}`", *counts, f"{ours:.3f}", f"{theirs:.3f}", *cells])
+    if not lines:
+        return ""
+    title = f"Memories that have not played all games: against `{BASE}` on the games they share\n\n"
+    note = (
+        "\nShare of the range: of the return at the end, 0 for a game's worst and 1 for its best, "
+        f"mean over seeds, over the levels that the memory shares with `{BASE}`, and over games, "
+        "which count equally. It is no ranking: each memory has games of its own. With fewer than "
+        f"{MIN_GAMES} games, of which no p can be below 0.05, the difference alone is given; else "
+        "its 95 % bootstrap interval over games and p: how often chance alone would give a "
+        "difference this large, over all exchanges of the two memories in a game, two-sided.\n"
+    )
+    heads = ["memory", "games", "levels of them", "share of the range", f"of `{BASE}`"]
+    return title + markdown([*heads, "difference", "p"], lines) + note
+
+
 def _scores(rows: pd.DataFrame) -> pd.DataFrame:
-    """Scores by game and level, a column for each memory that has them all."""
+    """Scores by game and level, a column for each memory; missing where it has no runs."""
     keys = ["game", "level", "core"]
     scores = [
         (*key, return_share(runs.iloc[0], returns_of(runs)).mean())
         for key, runs in rows.groupby(keys, sort=False)
     ]
-    table = pd.DataFrame(scores, columns=[*keys, "score"]).pivot(
-        index=["game", "level"], columns="core", values="score"
+    return (
+        pd.DataFrame(scores, columns=[*keys, "score"])
+        .pivot(index=["game", "level"], columns="core", values="score")
+        .sort_index(key=_with_levels_in_order)
     )
-    return table.dropna(axis="columns").sort_index(key=_with_levels_in_order)
 
 
 def _with_levels_in_order(keys: pd.Index) -> pd.Index:
-    return keys.map(LEVELS.index) if keys.name == "level" else keys
+    return keys.map(("", *LEVELS).index) if keys.name == "level" else keys
 
 
 def _num_seeds(rows: pd.DataFrame, level: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from rlgates.experiments.report.rows import to_frame
 from rlgates.experiments.report.studies.benchmark import benchmark_tables
-from rlgates.experiments.report.studies.over_games import over_games_table
+from rlgates.experiments.report.studies.over_games import over_games_table, shared_games_table
 from rlgates.experiments.runs.files import Row
 
 GAMES = [f"Game{number}" for number in range(6)]
@@ -82,6 +82,46 @@ def test_runs_that_diverged_count_with_the_worst(rows: pd.DataFrame) -> None:
     assert cells(over_games_table(rows))["gru"][0] == f"{0.55 - (0.75 + 0.85) / 12:.3f}"
 
 
+def test_memories_that_lack_games_are_compared_on_those_they_share(rows: pd.DataFrame) -> None:
+    assert shared_games_table(rows) == ""
+    lacks = (rows["core"] == "gru") & (rows["title"] == "Game3, hard")
+    few = (rows["core"] == "none") & ~rows["title"].isin(["Game0, easy", "Game0, hard"])
+    text = shared_games_table(rows[~lacks & ~few])
+    title, table, note = text.split("\n\n")
+    assert title == (
+        "Memories that have not played all games: against `lstm` on the games they share"
+    )
+    heads, *_ = table.splitlines()
+    assert heads == (
+        "| memory | games | levels of them | share of the range | of `lstm` | difference | p |"
+    )
+    # 0.145 of the range in one game; 0.1 at level easy alone, and in Game3 there is no other.
+    assert cells(text) == {
+        "none": ["1", "2", "0.395", "0.250", "+0.145"],
+        "gru": ["6", "11", "0.558", "0.500", "+0.058 [+0.050, +0.075]", "0.031"],
+    }
+    assert "With fewer than 6 games" in note
+
+
+def test_one_game_of_a_memory_is_enough(rows: pd.DataFrame) -> None:
+    one = rows[rows["title"] == "Game1, easy"].query("core == 'gru'").assign(core="my_memory")
+    text = shared_games_table(pd.concat([rows, one]))
+    assert cells(text) == {"my_memory": ["1", "1", "0.450", "0.350", "+0.100"]}
+    no_levels = rows["title"].str.replace(", ", " at level ")
+    mine = one.assign(title="Game1 at level easy")
+    assert shared_games_table(pd.concat([rows.assign(title=no_levels), mine])) == text
+
+
+@pytest.mark.parametrize("without", ["the base", "a shared game"])
+def test_without_the_base_or_a_shared_game_there_is_no_table(
+    rows: pd.DataFrame, without: str
+) -> None:
+    base, game = rows["core"] == "lstm", rows["title"] == "Game0, easy"
+    mine = rows[game & (rows["core"] == "gru")].assign(core="my_memory")
+    kept = rows[~base] if without == "the base" else rows[~(base & game)]
+    assert "my_memory" not in shared_games_table(pd.concat([kept, mine]))
+
+
 @pytest.mark.parametrize("without", ["lstm", "a game", "a level", "levels"])
 def test_nothing_is_compared_without_enough(rows: pd.DataFrame, without: str) -> None:
     rows = {
@@ -99,3 +139,9 @@ def test_it_is_the_first_table_of_the_benchmark(rows: pd.DataFrame, tmp_path: Pa
     extra |= {"commit": "1234567890", "dirty": "False", "command": "rlgates sweep popgym"}
     text = benchmark_tables(tmp_path, "popgym", rows.assign(**extra))
     assert text.startswith(over_games_table(rows) + "\n| memory | return at the end |")
+    kept = rows[(rows["core"] != "gru") | (rows["title"] == "Game0, easy")]
+    text = benchmark_tables(tmp_path, "popgym", kept.assign(**extra))
+    shared = shared_games_table(kept)
+    beginning = f"{over_games_table(kept)}\n{shared}\n| memory | return at the end |"
+    assert shared
+    assert text.startswith(beginning)
