@@ -26,7 +26,6 @@ from rlgates.experiments.analysis.stats import (
     performance_profile,
 )
 from rlgates.experiments.plots.curves import (
-    BAND,
     LEGEND_COLUMNS,
     POINTS,
     Curve,
@@ -426,7 +425,7 @@ def draw_benchmark(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
             title=legend_note(
                 figure,
                 f"means over {len(titles)} games, which count equally",
-                f"{BAND} over seeds, and so is a line through a marker",
+                "bands and lines through markers: 95 % intervals over seeds",
                 others if len(shown) < len(memories) else "",
                 f"cores of at most {largest:,} parameters",
             ),
