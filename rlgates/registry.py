@@ -541,18 +541,29 @@ def core_and_gate(name: str) -> tuple[str, str]:
     Raises:
         ValueError: an unknown name (the message names the nearest).
     """
-    names = core_names()
     check_text("core", name)
-    if ALIASES.get(name, name) not in names:
+    found = _split(ALIASES.get(name, name))
+    if found is None:
         prefixes = ", ".join(f"{gate}_" for gate in GATES if gate)
-        brief = f"unknown core {name!r}.{suggestion(name, (*names, *ALIASES), most=3)}"
+        brief = f"unknown core {name!r}.{suggestion(name, (*core_names(), *ALIASES), most=3)}"
         raise UnknownCore(
             f"{brief} Cores: {', '.join(CORES)}. Gates to put before most of them: {prefixes}. "
             "rlgates.list_cores() gives all names. A core or gate of your own has to be registered "
             "first (rlgates.register_core, rlgates.register_gate): import the module that does so.",
             brief,
         )
-    return names[ALIASES.get(name, name)]
+    return found
+
+
+def _split(name: str) -> tuple[str, str] | None:
+    """What `core_names` has for a name, without the others; None if it is none of them."""
+    if name in CORES:
+        core, gate = name, CORES[name].plain
+    else:
+        gate, _, core = name.partition("_")  # prefixes have no underscore
+        if core not in CORES or gate == CORES[core].plain:
+            return None
+    return (core, gate) if gate in (CORES[core].gates or (CORES[core].plain,)) else None
 
 
 def _rows(name: str) -> tuple[CoreRow, str]:

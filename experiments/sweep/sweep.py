@@ -244,9 +244,10 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[JobResult]:
     check_folder("folder", folder)
     tier = "" if sweep.tier == "laptop" else f" --tier {sweep.tier}"
     results = StudyResults(results_folder, file, f"rlgates sweep {argument}{tier}", study.chart)
-    all_conditions = study_conditions(name, study, replace(sweep, tasks=(), cores=()))
-    one_run_each = [row._replace(seeds=row.seeds[:1]) for row in all_conditions]
-    results.check([*_jobs(one_run_each, max_threads=1), *jobs])
+    if results.rows:
+        all_conditions = study_conditions(name, study, replace(sweep, tasks=(), cores=()))
+        one_run_each = [row._replace(seeds=row.seeds[:1]) for row in all_conditions]
+        results.check([*_jobs(one_run_each, max_threads=1), *jobs])
     missing = [job for job in jobs if not results.has(job)]
     if len(missing) < len(jobs):
         print(f"{len(jobs) - len(missing)} of {len(jobs)} runs are in {results.table}", flush=True)

@@ -163,10 +163,14 @@ def check_that_it_trains_and_is_saved(name: str, critic: str, algorithm: Any, fo
     loaded.learn(64)
 
 
-@pytest.mark.parametrize("critic", ["separate", "shared"])
 @every_core
-def test_every_core_trains_and_is_saved(name: str, critic: str, tmp_path: Path) -> None:
-    check_that_it_trains_and_is_saved(name, critic, RecurrentPPO, tmp_path)
+def test_every_core_trains_and_is_saved(name: str, tmp_path: Path) -> None:
+    check_that_it_trains_and_is_saved(name, "separate", RecurrentPPO, tmp_path)
+
+
+@every_family
+def test_every_family_trains_and_is_saved_with_a_shared_critic(name: str, tmp_path: Path) -> None:
+    check_that_it_trains_and_is_saved(name, "shared", RecurrentPPO, tmp_path)
 
 
 @every_family
