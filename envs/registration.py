@@ -13,7 +13,7 @@ import gymnasium
 from rlgates.envs import games
 from rlgates.envs.adapters import minigrid, popgym
 from rlgates.envs.engine.spec import EnvSpec
-from rlgates.envs.engine.views import View
+from rlgates.envs.engine.views import VIEW_SETTINGS, View
 from rlgates.errors import check_choice, suggestion, unknown_choice
 
 ENVS: dict[str, type[EnvSpec]] = {}
@@ -114,12 +114,11 @@ def make_env_spec(env_id: str, *, preset: str | None = None, **settings: Any) ->
     if preset is not None:
         settings = {**game.presets[check_choice("preset", preset, game.presets)], **settings}
     game_settings = [field.name for field in fields(game)]
-    view_settings = [field.name for field in fields(View) if field.name != "spec"]
     for name in settings:
-        if name not in (*game_settings, *view_settings):
-            known = (*game_settings, "preset", *view_settings)
+        if name not in (*game_settings, *VIEW_SETTINGS):
+            known = (*game_settings, "preset", *VIEW_SETTINGS)
             raise unknown_choice(f"setting of {env_id}", name, known)
-    view = {name: settings.pop(name) for name in view_settings if name in settings}
+    view = {name: settings.pop(name) for name in VIEW_SETTINGS if name in settings}
     spec: EnvSpec = game(**settings)
     return View(spec, **view) if view else spec
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from typing import Any
 
 import gymnasium
 
-from rlgates.envs.engine.views import View, warn_of_kept_cue
+from rlgates.envs.engine.views import VIEW_SETTINGS, check_reward_scale, warn_of_kept_cue
 from rlgates.envs.wrappers import PreviousActionReward, ScaleFrames, ScaleReward, ShowTime
-from rlgates.errors import check_flag, check_number, unknown_choice
+from rlgates.errors import check_flag, unknown_choice
 
 Env = gymnasium.Env[Any, Any]
-VIEW_SETTINGS = tuple(field.name for field in fields(View) if field.name != "spec")
 
 
 def split_settings(
@@ -56,7 +54,8 @@ def with_view(
 
     Raises:
         ValueError: it has no phases or images or does not say how long an episode is, or the
-            scale is 0 or not finite. TypeError: a setting of the wrong type.
+            scale is 0, not finite or above 1e30 in magnitude. TypeError: a setting of the wrong
+            type.
     """
     action = check_flag("add_previous_action", add_previous_action)
     reward = check_flag("add_previous_reward", add_previous_reward)
@@ -64,8 +63,7 @@ def with_view(
         raise ValueError(f"add_phase: {name} has no phases.")
     if action and getattr(env.unwrapped, "actions_can_keep_the_cue", False):
         warn_of_kept_cue(name)
-    if check_number("reward_scale", reward_scale) == 0:
-        raise ValueError("reward_scale must not be 0.")
+    reward_scale = check_reward_scale(reward_scale)
     if reward_scale != 1:
         env = ScaleReward(env, reward_scale)
     if action or reward:

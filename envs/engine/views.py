@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -38,6 +38,18 @@ def warn_of_kept_cue(name: str) -> None:
         "once and repeat its last action from then on.",
         stacklevel=4,
     )
+
+
+def check_reward_scale(scale: float) -> float:
+    """The scale of rewards as a number.
+
+    Raises:
+        ValueError: it is 0, not finite or above 1e30 in magnitude. TypeError: not a number.
+    """
+    scale = check_reward("reward_scale", scale)
+    if scale == 0:
+        raise ValueError("reward_scale must not be 0.")
+    return scale
 
 
 @dataclass(frozen=True)
@@ -100,9 +112,7 @@ class View(EnvSpec):
             raise ValueError(f"add_phase: {type(self.spec).__name__} has no phases.")
         if check_flag("scale_frames", self.scale_frames) and not self._has_images:
             raise ValueError(f"scale_frames: {type(self.spec).__name__} has no images.")
-        set_fields(self, reward_scale=check_reward("reward_scale", self.reward_scale))
-        if self.reward_scale == 0:
-            raise ValueError("reward_scale must not be 0.")
+        set_fields(self, reward_scale=check_reward_scale(self.reward_scale))
 
     def __repr__(self) -> str:
         # Saved states hold this text, so the first field keeps its former name here.
@@ -204,6 +214,9 @@ class View(EnvSpec):
         if self.add_phase:
             extras["phase"] = one_hot(self.spec.phase(state), len(self.spec.phase_names))
         return {"observation": obs, **extras} if extras else obs
+
+
+VIEW_SETTINGS = tuple(field.name for field in fields(View) if field.name != "spec")
 
 
 def _divided(values: Array, by: int) -> Array:

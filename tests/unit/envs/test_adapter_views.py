@@ -140,6 +140,7 @@ def test_modes_of_rendering_are_those_of_the_class() -> None:
         (MINES, {"add_time": 1}, TypeError, "add_time must be True or False, got 1"),
         (MINES, {"reward_scale": 0}, ValueError, "reward_scale must not be 0"),
         (MINES, {"reward_scale": float("inf")}, ValueError, "reward_scale must be finite"),
+        (MINES, {"reward_scale": 1e39}, ValueError, "reward_scale"),
         (MINES, {"ad_time": True}, ValueError, "unknown setting .* Did you mean 'add_time'"),
         (S7, {"vew_size": 5}, ValueError, "unknown setting .* Did you mean 'view_size'"),
         (
