@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from rlgates import Core
+from rlgates import Core, make_core
 from rlgates.kernels.cpu import abi
 
 built = pytest.mark.skipif(
@@ -163,6 +163,31 @@ def test_nan_is_not_dropped(name: str, options: dict[str, float]) -> None:
     for core.backend in ("native", "plain"):
         outputs, _ = core(x, state)
         assert outputs[0, 0].isnan().all()
+
+
+@built
+@pytest.mark.parametrize(
+    ("name", "options", "steps"), [("lstm", {"forget_bias": -3.0}, 55), ("mingru", {}, 300)]
+)
+@pytest.mark.parametrize("batch", [1, 64])  # the second takes both threads
+@pytest.mark.usefixtures("instructions", "threads")
+def test_numbers_too_small_for_float32_are_zero(
+    name: str, options: dict[str, float], steps: int, batch: int
+) -> None:
+    """They would slow down processors; the caller's arithmetic still has them."""
+    torch.set_num_threads(2)
+    generator = torch.Generator().manual_seed(0)
+    core = make_core(name, 8, 64, generator=generator, **options)
+    x = torch.randn(steps, batch, 8, generator=generator)
+    state = core.initial_state(batch).requires_grad_()
+    tiny = torch.finfo(torch.float32).tiny
+    for core.backend, some in (("native", False), ("plain", True)):
+        outputs, _ = core(x, state)
+        (gradient,) = torch.autograd.grad(outputs[-1].sum(), state)
+        assert core.backend_used == core.backend
+        assert ((gradient != 0) & (gradient.abs() < tiny)).any() == some
+    for size in (2, 2**18):
+        assert (torch.full((size,), tiny) / 2).all()
 
 
 @built
