@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from rlgates.core import GateTrace
-from rlgates.experiments.plots.forget_gates import Growth, unit_means, unit_timescales
+from rlgates.experiments.analysis.unit_gates import Growth, unit_means, unit_timescales
 from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.files import Row
 

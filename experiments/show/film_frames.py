@@ -11,7 +11,7 @@ from matplotlib import colormaps
 from rlgates.envs.render.frames import BACKGROUND, BRIGHT, FAINT, MARGIN, TEXT
 from rlgates.envs.render.lettering import length, write
 from rlgates.experiments.analysis.stats import Floats
-from rlgates.experiments.plots.forget_gates import unit_timescales
+from rlgates.experiments.analysis.unit_gates import unit_timescales
 
 Pixels = np.ndarray[Any, Any]
 

@@ -32,6 +32,16 @@ def test_version_and_cores(capsys: pytest.CaptureFixture[str]) -> None:
     assert listed == rlgates.list_cores()
 
 
+def test_commands_start_without_the_packages_of_figures_and_statistics() -> None:
+    """They would take a third of the time."""
+    code = "import sys, rlgates.experiments.cli.main; print({*sys.modules})"
+    command = [sys.executable, "-c", code]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "'torch'" in loaded
+    for package in ("matplotlib", "scipy", "sklearn", "optuna", "selenium"):
+        assert f"'{package}'" not in loaded
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -103,7 +103,7 @@ def test_the_curve_has_one_evaluation_at_a_step(
 ) -> None:
     drawn: list[Any] = []
     monkeypatch.setattr(
-        "rlgates.experiments.runs.gym.train.draw_returns", lambda *words: drawn.append(words[0])
+        "rlgates.experiments.plots.curves.draw_returns", lambda *words: drawn.append(words[0])
     )
     result = train(config, 0, bar=False)
     steps, returns = drawn[0]["evaluations on fresh episodes"]

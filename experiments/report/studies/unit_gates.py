@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rlgates.experiments.plots.forget_gates import Growth, Pair, draw_gates
+from rlgates.experiments.analysis.unit_gates import Growth
+from rlgates.experiments.plots.forget_gates import Pair, draw_gates
 from rlgates.experiments.plots.styles import in_core_order
 from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.rows import LABEL, numbers

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from scipy.stats import binomtest
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage, is_vecenv_wrapped
 
@@ -70,6 +69,8 @@ def evaluate_in(
     model: Any, venv: VecEnv, episodes: int, seed: int, deterministic: bool
 ) -> Evaluation:
     """As `evaluate`, in existing environments, for any `model` with `predict`."""
+    from scipy.stats import binomtest  # delays the start of every command
+
     results = evaluate_policy(model, venv, episodes, deterministic, seed)
     wins = int(results.metrics["is_success"].sum())
     interval = binomtest(wins, episodes).proportion_ci(method="wilson")

@@ -12,7 +12,6 @@ from stable_baselines3.common.vec_env import VecEnv
 from rlgates.agents import trace_gates
 from rlgates.core import GateTrace
 from rlgates.experiments.configs.agent import AgentConfig
-from rlgates.experiments.plots.forget_gates import draw_gates
 from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.runs.agent.build import Agent, build, load_agent, read_agent_config
 from rlgates.experiments.runs.agent.evaluate import evaluation_seed, fresh_env
@@ -32,6 +31,9 @@ def draw_runs(folders: Sequence[Path], path: Path) -> bool:
     Raises:
         ValueError: a folder without a finished run.
     """
+    # Here, since matplotlib delays the start of every command.
+    from rlgates.experiments.plots.forget_gates import draw_gates
+
     runs = [(folder, *read_agent_config(folder)) for folder in dict.fromkeys(folders)]
     titles = [config.title for _, config, _ in runs]
     names = [

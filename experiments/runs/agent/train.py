@@ -16,7 +16,6 @@ from rlgates.agents.ranks import Ranks
 from rlgates.errors import TrainingDiverged
 from rlgates.experiments.configs.agent import SUCCESS_THRESHOLD, AgentConfig
 from rlgates.experiments.configs.devices import threads_set
-from rlgates.experiments.plots.curves import Curve, draw_curves
 from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.agent import snapshot
 from rlgates.experiments.runs.agent.build import AGENT_FILE, BEST_FILE, Agent, build
@@ -165,6 +164,9 @@ def _measure(
     best_step: int | None,
 ) -> AgentResult:
     """Save and evaluate the agent, and draw its learning curve and, if it can act, its gates."""
+    # Here, since matplotlib delays the start of every command.
+    from rlgates.experiments.plots.curves import Curve, draw_curves
+
     agent = io.BytesIO()
     model.save(agent, format="safe")
     write_atomically(folder.path / AGENT_FILE, agent.getvalue())

@@ -33,7 +33,6 @@ from rlgates.agents.sequences.rollouts import SequenceRollouts
 from rlgates.errors import TrainingDiverged, check_choice
 from rlgates.experiments.configs.devices import find_device, threads_set
 from rlgates.experiments.configs.gym import ACTIVATIONS, ENCODERS, GymConfig
-from rlgates.experiments.plots.curves import draw_returns
 from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.agent import snapshot
 from rlgates.experiments.runs.agent.build import AGENT_FILE, BEST_FILE
@@ -406,6 +405,9 @@ def read_evaluations(folder: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any
 
 def _draw(folder: Path, config: GymConfig, result: GymResult) -> None:
     """The learning curve of a run; the final evaluation ends that of evaluations."""
+    # Here, since matplotlib delays the start of every command.
+    from rlgates.experiments.plots.curves import draw_returns
+
     rows = logs.read_rows(folder / "progress.csv")
     steps = logs.column(rows, logs.STEPS)
     if result.success is None:

@@ -15,17 +15,15 @@ from matplotlib.image import imread
 from support.tiny import assert_readable, equal, figures_of, stop_after, tiny
 
 from rlgates import GateTrace, make_core
+from rlgates.experiments.analysis.unit_gates import Growth, unit_means, unit_timescales
 from rlgates.experiments.cli import main as cli
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.plots import curves
 from rlgates.experiments.plots.forget_gates import (
-    Growth,
     draw_gates,
     histogram_figure,
     plot_growth,
     timescale_figure,
-    unit_means,
-    unit_timescales,
 )
 from rlgates.experiments.plots.styles import MUTED, style
 from rlgates.experiments.runs.agent.build import build
@@ -277,7 +275,7 @@ def test_runs_of_one_core_are_told_apart(
 ) -> None:
     drawn: list[list[str]] = []
     monkeypatch.setattr(
-        "rlgates.experiments.runs.agent.gates.draw_gates",
+        "rlgates.experiments.plots.forget_gates.draw_gates",
         lambda panels, *_: drawn.append(list(panels)),
     )
     monkeypatch.setattr(
