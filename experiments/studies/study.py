@@ -233,20 +233,38 @@ class Study:
         Raises:
             ValueError: the study has no such tier, or no row for a core.
         """
-        rows = self.laptop if tier == "laptop" else self.full
-        if not rows:
-            raise ValueError(f"{self.title}: there is no tier {tier!r}.")
+        rows = self._rows(tier)
         if cores:
             rows = tuple(_with_cores(rows, cores))
         return [arm for row in rows for arm in ((row,) if isinstance(row, Arm) else row.arms())]
 
-    def seeds_of(self, arm: Arm) -> tuple[int, ...]:
+    def _rows(self, tier: Literal["laptop", "full"]) -> tuple[Rows, ...]:
+        rows = self.laptop if tier == "laptop" else self.full
+        if not rows:
+            raise ValueError(f"{self.title}: there is no tier {tier!r}.")
+        return rows
+
+    def _unsized_arms(self, tier: Literal["laptop", "full"]) -> Iterator[Arm | EqualParameters]:
+        """All arms, without the sizes of equal parameters, for which cores have to be made."""
+        for row in self._rows(tier):
+            yield from row.arms() if isinstance(row, Published) else (row,)
+
+    def titles(self, tier: Literal["laptop", "full"]) -> list[str]:
+        """The titles of the arms' tasks, each once.
+
+        Raises:
+            ValueError: the study has no such tier.
+        """
+        return list(dict.fromkeys(arm.config.title for arm in self._unsized_arms(tier)))
+
+    def seeds_of(self, arm: Arm | EqualParameters) -> tuple[int, ...]:
         """The seeds of the runs of an arm."""
         return arm.seeds or self.seeds
 
     def num_runs(self, tier: Literal["laptop", "full"]) -> int:
         """The number of runs of a tier."""
-        return sum(len(arm.cores) * len(self.seeds_of(arm)) for arm in self.arms(tier))
+        arms = self._unsized_arms(tier)
+        return sum(len(arm.cores) * len(self.seeds_of(arm)) for arm in arms)
 
 
 def _check_row(name: str, values: Any, kind: Any) -> None:

@@ -106,7 +106,7 @@ def study_conditions(name: str, study: Study, sweep: SweepConfig) -> list[Condit
         for seeds in [sweep.seeds or study.seeds_of(arm)]
         for core in arm.cores
     ]
-    titles = [arm.config.title for arm in study.arms(tier)]
+    titles = study.titles(tier)
     selected: set[str] = set()
     for task in sweep.tasks or ("",):
         matches = matching_titles(name, task, titles)
