@@ -185,7 +185,7 @@ ZAKOVSKIS: tuple[Claim, ...] = (
         _best_rru("music", "nottingham"),
         Setting(
             f"1.3 to 6.0 M {_TUNED} RRU 2.9e-4, GRU 4.5e-3, LSTM 8.8e-3, Mogrifier 1.7e-3",
-            _MUSIC.ours,
+            f"{_MUSIC.ours}; 100 epochs, after which four LSTMs of five still improve",
         ),
     ),
     Claim(
