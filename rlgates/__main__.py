@@ -4,11 +4,17 @@ It is the top layer: nothing imports it, and it imports nothing but the command 
 """
 
 import sys
+from importlib.util import find_spec
+
+LATER = "matplotlib", "scipy"  # which commands import where they need them, perhaps at their end
 
 
 def main() -> int:
     """Run the command line of this process, or say which package it lacks."""
     try:
+        for package in LATER:
+            if find_spec(package) is None:
+                raise ModuleNotFoundError(name=package)
         from rlgates.experiments.cli.main import main as run
     except ModuleNotFoundError as error:
         package = (error.name or "rlgates").partition(".")[0]

@@ -63,7 +63,7 @@ def test_each_floor_stands_without_the_ones_above(code: str, absent: list[str]) 
     assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.parametrize("missing", ["tyro", "matplotlib", "stable_baselines3"])
+@pytest.mark.parametrize("missing", ["tyro", "matplotlib", "scipy", "stable_baselines3"])
 def test_the_command_names_the_extra_that_it_needs(missing: str) -> None:
     code = "from rlgates.__main__ import main; sys.exit(main())"
     command = [sys.executable, "-c", WITHOUT + code, missing]
