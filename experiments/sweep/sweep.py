@@ -117,9 +117,11 @@ def study_conditions(name: str, study: Study, sweep: SweepConfig) -> list[Condit
     for row in rows:
         if row.title not in selected:
             continue
-        if smoke:  # different titles may become equal
-            variant = f"{row.variant} of {row.title}".strip()
-            row = row._replace(config=runner_for(row.config).smoke(row.config), variant=variant)
+        if smoke:
+            small = row._replace(config=runner_for(row.config).smoke(row.config))
+            if small.title != row.title:  # different titles may become equal
+                small = small._replace(variant=f"{row.variant} of {row.title}".strip())
+            row = small
         folder = Path(sweep.folder, file_name(name, sweep.tier), slug(row.variant))
         changes: dict[str, Any] = {
             "folder": str(folder),
