@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rlgates.core import GateTrace
 
+if TYPE_CHECKING:  # it loads SciPy
+    from rlgates.experiments.analysis.stats import Floats
+
 ROUNDING = 1e-6  # beyond 0 and 1
 
-Floats = NDArray[np.float64]
 Gates = Any
 """Effective forget gates (..., d) of d units, as an array or a tensor; or a `GateTrace`,
 whose layers are concatenated."""

@@ -122,7 +122,7 @@ def test_every_option_is_explained(site: Path, capsys: pytest.CaptureFixture[str
         with pytest.raises(SystemExit):
             cli.main([*words, "--help-all"])
         options = capsys.readouterr().out
-        names = set(re.findall(r"^.? +(--[a-z][a-z-]+)", options, re.MULTILINE)) - {"--help"}
+        names = set(re.findall(r"^│? +(--[a-z][a-z-]+)", options, re.MULTILINE)) - {"--help"}
         assert len(names) > 5
         assert {name for name in names if name not in text} == set()
 
