@@ -27,6 +27,7 @@ from rlgates.envs.torch import make_torch_env
 every_case = pytest.mark.parametrize(("env_id", "settings"), CASES, ids=map(name, CASES))
 every_env = pytest.mark.parametrize("env_id", ENVS)
 PASSIVE = "rlgates/PassiveMatch-v0"
+ENOUGH_ENDS = 20  # of episodes, after which a comparison of steps sees nothing new
 
 
 def assert_equal(one, two, rows=...) -> None:
@@ -34,7 +35,9 @@ def assert_equal(one, two, rows=...) -> None:
     assert one.keys() == two.keys()
     for key in one:
         assert one[key].dtype == two[key].dtype
-        np.testing.assert_array_equal(one[key], two[key][rows], err_msg=key)
+        # The error of NumPy's own assertion says more, but it takes ten times as long.
+        if not np.array_equal(one[key], two[key][rows]):
+            np.testing.assert_array_equal(one[key], two[key][rows], err_msg=key)
 
 
 def spoil(*given) -> None:
@@ -149,6 +152,8 @@ def test_environment_k_of_a_batch_is_the_single_environment_k(env_id, settings):
                 observation, _ = env.reset()
                 ended += 1
             assert_equal(observation, obs, row)
+        if ended >= ENOUGH_ENDS:
+            break
     assert ended >= 3
 
 
@@ -166,6 +171,7 @@ def test_the_other_front_ends_equal_the_batch(env_id, settings):
     for other in (vector.reset(seed=3)[0], vec_env.reset(), tensors.reset()[0], masked.reset()[0]):
         assert_equal(other, first)
     assert vector.observation_space.contains(first)
+    ended = 0
     for action in actions(batch):
         obs, rewards, ends, _, info = batch.step(action)
         of_vector = vector.step(action)
@@ -173,8 +179,8 @@ def test_the_other_front_ends_equal_the_batch(env_id, settings):
         of_torch = [env.step(torch.as_tensor(action)) for env in (tensors, masked)]
         for other in (of_vector, of_vec_env, *of_torch):
             assert_equal(other[0], obs)
-            np.testing.assert_array_equal(other[1], rewards)
-            np.testing.assert_array_equal(other[2], ends)
+            assert np.array_equal(other[1], rewards)
+            assert np.array_equal(other[2], ends)
         for other in of_torch:
             assert other[1].dtype == torch.float32
             assert not other[3].any()
@@ -191,6 +197,9 @@ def test_the_other_front_ends_equal_the_batch(env_id, settings):
                 assert of_vec_env[3][row][key] == info[key][row]
                 assert of_vector[4]["final_info"][key][row] == info[key][row]
                 assert of_vector[4]["final_info"][f"_{key}"][row]
+        ended += ends.sum()
+        if ended >= ENOUGH_ENDS:
+            break
     spec = batch.spec
     assert spec.render_info(tensors.state) == spec.render_info(batch.state)
     if (board := spec.render_board(batch.state)) is not None:
@@ -229,6 +238,7 @@ def test_environments_do_not_depend_on_the_batch(env_id, settings):
     pieces = [BatchedEnv(spec, n, seed=9, first_index=i) for i, n in ((0, 1), (1, 4), (5, 2))]
     for env in (whole, *pieces):
         env.reset()
+    ended = 0
     for action in actions(whole):
         result = whole.step(action)
         for piece in pieces:
@@ -236,6 +246,9 @@ def test_environments_do_not_depend_on_the_batch(env_id, settings):
             result_again = piece.step(action[rows])
             for actual, expected in zip(result_again[:3], result[:3], strict=True):
                 assert_equal(actual, expected, rows)
+        ended += result[2].sum()
+        if ended >= ENOUGH_ENDS:
+            break
 
 
 @every_case
