@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -94,6 +94,8 @@ def test_permutations_of_the_textbook() -> None:
     assert p_greater(hares, tortoises) == pytest.approx(exact)
     assert p_greater([4, 5, 6], [1, 2, 3]) == pytest.approx(1 / 20)
     assert p_greater([-np.inf] * 5, [-np.inf] * 5) == 1
+    with pytest.raises(ValueError, match="nan"):
+        p_greater([1, np.nan], [2, 3])
     # Heights of 15 pairs of plants, crossed and self-fertilised, in eighths of an inch (Darwin
     # 1876); Fisher 1935 counted 863 of the 2^15 signs with sums as large as theirs.
     darwin = [49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48]
@@ -102,6 +104,22 @@ def test_permutations_of_the_textbook() -> None:
     assert p_gained([1, 2, 3, 4, 5]) == pytest.approx(1 / 32)
     assert p_gained([-1, -2, -3]) == 1
     assert p_gained([1]) == p_greater([2, 3], [1]) == 1
+
+
+def test_ties_are_permuted() -> None:
+    """As by brute force over which 5 of the 9 runs are ours."""
+    ours, theirs = [3, 1, 4, 1, np.inf], [1, 2, 3, -np.inf]
+    runs = [*ours, *theirs]
+
+    def better(chosen: tuple[int, ...]) -> float:
+        others = set(range(9)).difference(chosen)
+        pairs = [(runs[i], runs[j]) for i in chosen for j in others]
+        return sum((a > b) + 0.5 * (a == b) for a, b in pairs)
+
+    chances = [better(chosen) for chosen in combinations(range(9), 5)]
+    as_good = np.mean([chance >= better((0, 1, 2, 3, 4)) for chance in chances])
+    assert p_greater(ours, theirs) == pytest.approx(as_good)
+    assert p_greater(ours, theirs, two_sided=True) == pytest.approx(2 * as_good)
 
 
 def test_two_sided_p_counts_both_sides() -> None:
@@ -125,14 +143,11 @@ def test_few_values_have_all_their_resamples_counted() -> None:
     for sizes in ((5,), (3, 4), (1, 5)):
         groups = [rng.normal(size=(size, 2)) for size in sizes]
         every = [list(product(range(size), repeat=size)) for size in sizes]
-        values = [
-            iqm(
-                np.concatenate(
-                    [group[list(one)] for group, one in zip(groups, chosen, strict=True)]
-                )
-            )
+        resamples = [
+            np.concatenate([group[list(one)] for group, one in zip(groups, chosen, strict=True)])
             for chosen in product(*every)
         ]
+        values = iqm(resamples, axis=1)
         brute = np.quantile(values, [0.025, 0.975], axis=0, method="inverted_cdf")
         np.testing.assert_allclose(iqm_interval(*groups), brute)
     worst = paired_difference([1, 2, 3, 4, 5], [0, 0, 0, 0, 6])  # 1, 2, 3, 4, -1
