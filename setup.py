@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import os
 import runpy
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, LinkError
 
+CSRC = "rlgates/kernels/cpu/csrc"
 # No -ffast-math, which would break the rounding of exp, and no -march: chosen at run time.
 FLAGS = ["-std=c++17", "-O3", "-ffp-contract=fast", "-fno-math-errno"]
 FLAGS += ["-fno-exceptions", "-fno-rtti", "-fvisibility=hidden", "-g0", "-Werror=switch"]
@@ -31,7 +35,18 @@ def packages() -> list[str]:
 
 
 class BuildNative(build_ext):
-    """With threads where the compiler has OpenMP, else without."""
+    """With threads where the compiler has OpenMP, else without; the files beside each other."""
+
+    def build_extensions(self) -> None:
+        compile_all = self.compiler.compile
+
+        def compile_beside(sources: list[str], *args: Any, **options: Any) -> list[str]:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                made = pool.map(lambda source: compile_all([source], *args, **options), sources)
+                return list(chain.from_iterable(made))
+
+        self.compiler.compile = compile_beside
+        super().build_extensions()
 
     def build_extension(self, ext: Extension) -> None:
         table = runpy.run_path("rlgates/kernels/layout.py")
@@ -55,12 +70,12 @@ setup(
     ext_modules=[
         Extension(
             "rlgates.kernels.cpu._native",
-            ["rlgates/kernels/cpu/csrc/module.cpp"],
+            [f"{CSRC}/{name}.cpp" for name in ("module", "plain", "avx2", "avx512")],
             depends=[
                 "rlgates/kernels/layout.py",
-                *sorted(map(str, Path("rlgates/kernels/cpu/csrc").rglob("*.h"))),
+                *sorted(map(str, Path(CSRC).rglob("*.h"))),
             ],
-            include_dirs=["rlgates/kernels/cpu/csrc"],
+            include_dirs=[CSRC],
             define_macros=[("Py_LIMITED_API", "0x030B0000")],  # one binary from Python 3.11 on
             py_limited_api=True,
             extra_compile_args=FLAGS,

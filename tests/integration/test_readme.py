@@ -93,10 +93,10 @@ def test_a_native_kernel_takes_three_files(tmp_path: Path) -> None:
     for name in ("agents", "envs", "experiments", "pyproject.toml"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "setup.py").write_text((ROOT / "setup.py").read_text().replace('"-O3"', '"-O1"'))
-    module = tmp_path / "rlgates/kernels/cpu/csrc/module.cpp"
-    code = module.read_text()
+    instructions = tmp_path / "rlgates/kernels/cpu/csrc/instructions.h"
+    code = instructions.read_text()
     assert "defined(__x86_64__)" in code
-    module.write_text(code.replace("defined(__x86_64__)", "0"))
+    instructions.write_text(code.replace("defined(__x86_64__)", "0"))
     path = header.split("\n", 1)[0].removeprefix("// ")
     (tmp_path / path).write_text(header)
     (core,) = (code for code in SCRIPTS if "class Leaky" in code)

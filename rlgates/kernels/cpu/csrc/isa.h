@@ -1,6 +1,6 @@
-// The kernels for one instruction set. `module.cpp` includes this file once for each, inside a
-// namespace of its own, with LANES (floats in a vector register) and SUMS (registers available for
-// running sums).
+// The kernels for one instruction set. `avx512.cpp`, `avx2.cpp` and `plain.cpp` include this file, each
+// inside a namespace of its own, with LANES (floats in a vector register) and SUMS (registers
+// available for running sums).
 //
 // To add an activation: a struct in `simd/activations.h`. An auxiliary gate: two cases in
 // `cells/gates.h`. A cell: a file like `cells/rru.h`, or like `cells/lstm.h` if it has the weights of
@@ -34,12 +34,8 @@ template <bool back> static bool run(const LayerArgs &c) {
   return run_layer<back>(*kernel_for((CellId)c.cell), c);
 }
 
-static const Kernels kernels = {run<false>, run<true>, scan<false>, scan<true>,
+extern const Kernels kernels = {run<false>, run<true>, scan<false>, scan<true>,
                                 run_channels<false>, run_channels<true>, run_memories<false>,
                                 run_memories<true>, run_conv<false>, run_conv<true>,
                                 run_attention<false>, run_attention<true>, grid_forward,
                                 grid_backward, heads<false>, heads<true>, adam_step};
-
-#undef INLINE
-#undef NOINLINE
-#undef SHUFFLE

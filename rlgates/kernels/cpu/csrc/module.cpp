@@ -1,87 +1,13 @@
 // rlgates.kernels.cpu._native: recurrent layers on the CPU, in float32.
 //
-// It takes addresses and sizes and checks nothing: the modules of `rlgates.kernels` do. The kernels are compiled once for each instruction set, so that one
-// binary runs anywhere. At import the best set that the processor supports is chosen; `use` changes
-// that.
+// It takes addresses and sizes and checks nothing: the modules of `rlgates.kernels` do. The kernels
+// are compiled once for each instruction set, so that one binary runs anywhere. At import the best
+// set that the processor supports is chosen; `use` changes that.
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include <algorithm>
-#include <climits>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <functional>
-#include <utility>
-
-#include "layout.h"
-#include "drivers/pages.h"
-#include "drivers/parallel.h"
-
-// Each returns false if there is not enough memory.
-struct Kernels {
-  bool (*layer_forward)(const LayerArgs &);
-  bool (*layer_backward)(const LayerArgs &);
-  bool (*scan_forward)(const ScanArgs &);
-  bool (*scan_backward)(const ScanArgs &);
-  bool (*channels_forward)(const ChannelArgs &);
-  bool (*channels_backward)(const ChannelArgs &);
-  bool (*memories_forward)(const MemoryArgs &);
-  bool (*memories_backward)(const MemoryArgs &);
-  bool (*conv_forward)(const ConvArgs &);
-  bool (*conv_backward)(const ConvArgs &);
-  bool (*attention_forward)(const AttentionArgs &);
-  bool (*attention_backward)(const AttentionArgs &);
-  bool (*grid_forward)(const GridArgs &);
-  bool (*grid_backward)(const GridArgs &);
-  bool (*heads_forward)(const HeadsArgs &);
-  bool (*heads_loss)(const HeadsArgs &);
-  bool (*adam_step)(const AdamArgs &);
-};
-
-// Functions between these two are compiled for another instruction set than the rest of the file.
-#define PRAGMA(...) _Pragma(#__VA_ARGS__)
-#ifdef __clang__
-#define INSTRUCTIONS_ON(names) \
-  PRAGMA(clang attribute push(__attribute__((target(names))), apply_to = function))
-#define INSTRUCTIONS_OFF PRAGMA(clang attribute pop)
-#else
-#define INSTRUCTIONS_ON(names) PRAGMA(GCC push_options) PRAGMA(GCC target(names))
-#define INSTRUCTIONS_OFF PRAGMA(GCC pop_options)
-#endif
-
-#if defined(__x86_64__) && defined(__GNUC__)
-#define HAS_X86_KERNELS
-INSTRUCTIONS_ON("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma")
-namespace avx512 {
-#define LANES 16
-#define SUMS 24
-#include "isa.h"
-#undef LANES
-#undef SUMS
-}  // namespace avx512
-INSTRUCTIONS_OFF
-INSTRUCTIONS_ON("avx2,fma")
-namespace avx2 {
-#define LANES 8
-#define SUMS 12
-#include "isa.h"
-#undef LANES
-#undef SUMS
-}  // namespace avx2
-INSTRUCTIONS_OFF
-#endif
-
-namespace plain {
-#define LANES 4
-#ifdef __aarch64__
-#define SUMS 24
-#else
-#define SUMS 12
-#endif
-#include "isa.h"
-}  // namespace plain
+#include "instructions.h"
 
 static const struct {
   const char *name;

@@ -42,7 +42,7 @@ class FlushDenormals {
 static const double MIN_PARALLEL_WORK = 2e6;
 
 // How many threads to use for some items, at least one.
-static long num_threads(long available, long items, double multiplications) {
+static inline long num_threads(long available, long items, double multiplications) {
   if (multiplications < MIN_PARALLEL_WORK || available < 1) return 1;
   return available < items ? available : items;
 }
