@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import pickle
@@ -72,6 +73,7 @@ from rlgates.errors import (
     check_positive,
     check_size,
     nearest_divisor,
+    suggestion,
 )
 from rlgates.kernels import ClipAndStep
 from rlgates.registry import core_modules, core_name
@@ -87,6 +89,18 @@ _LOAD_ERRORS = (
     AssertionError,
     RuntimeError,
 )
+
+
+def _check_attributes(cls: type[Any], given: Iterable[str]) -> None:
+    """Refuse names that no model of this class reads; `load` of SB3 takes any."""
+    policy = next(iter(cls.policy_aliases.values()))
+    makers: list[Any] = [OnPolicyAlgorithm.load, *cls.__mro__[:-1]]  # all but object
+    known = vars(cls(policy, None, _init_setup_model=False)).keys() | {
+        name for make in makers for name in inspect.signature(make).parameters
+    }
+    for name in given:
+        if name not in known:
+            raise TypeError(f"load has no argument {name!r}.{suggestion(name, sorted(known))}")
 
 
 def _callers_level() -> int:
@@ -821,10 +835,12 @@ class SequenceRollouts(OnPolicyAlgorithm):
             safe: refuse files that are not of the safe format.
 
         Raises:
+            TypeError: an argument has a name that the model has no attribute of.
             ValueError: the file is damaged, holds no model of this class, or is not of the safe
                 format.
             FileNotFoundError: the file does not exist.
         """
+        _check_attributes(cls, kwargs)
         with archive.opened(path, check_flag("safe", safe)) as (found, file):
             if file is not None:
                 with reading(found):
