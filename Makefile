@@ -26,7 +26,7 @@ help:  ## show this list
 
 setup: $(ready)  ## create the virtual environment; every other target does so too
 
-# The demo needs a third of the packages. Their bytecode is compiled when they are imported.
+# The demo needs a third of the packages. Bytecode is compiled of what is imported.
 $(demo): $(sources)
 	@$(PYTHON) -c 'import sys; sys.exit("rlgates needs Python 3.11 or newer: make PYTHON=..." if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(venv)
@@ -35,7 +35,7 @@ $(demo): $(sources)
 	@touch $@
 
 $(ready): $(demo)
-	$(bin)/python -m pip install -q -c constraints.txt 'rlgates[all,dev]'
+	$(bin)/python -m pip install -q --no-compile -c constraints.txt 'rlgates[all,dev]'
 	@touch $@
 
 demo: $(demo)  ## train a small agent and see what its memory is worth
