@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -73,15 +74,16 @@ def with_best(rows: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
     on held-out sequences.
     """
     keys = ["title", "variant", "core", "seed"]
-    best: dict[Any, str] = {}
+    keys_of_curves = [] if curves.empty else list(zip(*(curves[key] for key in keys), strict=True))
+    best: dict[Any, float] = {}
     for column, choose in (("success", max), ("mean_return", max), ("loss", min)):
-        if curves.empty or column not in curves:
-            continue
-        for key, run in curves.groupby(keys, sort=False):
-            values = numbers(run, column)
-            if np.isfinite(values).any():
-                best[key] = str(choose(values[np.isfinite(values)]))
-    found = [best.get(key, "") for key in rows[keys].itertuples(index=False, name=None)]
+        of_column: dict[Any, float] = {}
+        values = numbers(curves, column).tolist()
+        for key, value in zip(keys_of_curves, values, strict=True):
+            if math.isfinite(value):
+                of_column[key] = choose(of_column.get(key, value), value)
+        best |= of_column
+    found = [str(best.get(key, "")) for key in rows[keys].itertuples(index=False, name=None)]
     return rows.assign(best=found)
 
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import pandas as pd
 from scipy.stats import false_discovery_control
@@ -87,12 +87,22 @@ class Results:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._tables: dict[str, pd.DataFrame] = {}
+        self._runs: dict[str, dict[Any, pd.DataFrame]] = {}
 
     def table(self, name: str) -> pd.DataFrame:
         """Return `<name>.csv`; an empty frame if it does not exist."""
         if name not in self._tables:
             self._tables[name] = read_frame(self.folder / f"{name}.csv")
         return self._tables[name]
+
+    def runs(self, name: str, title: str, core: str, variant: str) -> pd.DataFrame:
+        """Return the rows of `table` of one core."""
+        table = self.table(name)
+        if name not in self._runs:
+            keys = ["title", "core", "variant"]
+            groups = () if table.empty else table.groupby(keys, sort=False)
+            self._runs[name] = dict(iter(groups))
+        return self._runs[name].get((title, core, variant), table.iloc[:0])
 
 
 class RunGroup(NamedTuple):
@@ -117,27 +127,21 @@ class RunGroup(NamedTuple):
         a look at the results, those alone. Of other tables than that of the runs (`suffix`) those
         of runs that diverged are left out.
         """
-        selected = self._select(results.table(self.study + suffix))
+        selected = self._select(results, suffix)
         if selected.empty:
             return selected
         if suffix:
             runs = self.rows(results)
             selected = selected[selected["seed"].isin(runs.loc[runs["diverged_at"] == "", "seed"])]
         else:
-            selected = with_best(selected, self._select(results.table(f"{self.study}_curves")))
+            selected = with_best(selected, self._select(results, "_curves"))
         if study := STUDIES.get(self.study):
             tested = [str(seed) for seed in study.added or study.seeds]
             selected = selected[selected["seed"].isin(tested)]
         return selected.sort_values("seed", key=lambda seeds: seeds.astype(int), kind="stable")
 
-    def _select(self, table: pd.DataFrame) -> pd.DataFrame:
-        if table.empty:
-            return table
-        return table[
-            (table["title"] == self.title)
-            & (table["core"] == self.core)
-            & (table["variant"] == self.variant)
-        ]
+    def _select(self, results: Results, suffix: str) -> pd.DataFrame:
+        return results.runs(self.study + suffix, self.title, self.core, self.variant)
 
     def __str__(self) -> str:
         variant = f" ({self.variant})" if self.variant else ""
