@@ -54,8 +54,7 @@ def assert_steady(update: Callable[[], object], updates: int) -> None:
 
 
 @linux
-@pytest.mark.parametrize("algo", ["ppo", "a2c"])
-@pytest.mark.parametrize("core", ["ur_lstm", "mingru"])
+@pytest.mark.parametrize(("core", "algo"), [("ur_lstm", "ppo"), ("mingru", "a2c")])
 def test_updates_of_an_agent(
     core: str, algo: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
