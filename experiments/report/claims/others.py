@@ -39,7 +39,8 @@ _NOTTINGHAM = Setting(
 )
 _DROPOUT = Setting(
     "5 M parameters, q = 2, RAdam at 1e-3",
-    f"177,136 parameters, Adam, {_RATES}, 100 epochs",
+    f"177,136 parameters, Adam, {_RATES}, 100 epochs, after which four runs of ten with 0.7 still "
+    "improve",
 )
 _DIGITS = "1,437 digits of 8 x 8; a test set of 360"
 _JANET_PIXELS = Setting(
