@@ -37,6 +37,7 @@ SHOWN = (
     *("index", "cores/lstm", "gates/ur", "environments/ActiveMatch", "studies/match"),
     *("tables/LEDGER", "api/rlgates.nn", "api/command_line"),
 )
+WHOLE = "return document.readyState === 'complete'"
 # What a page shows and where it leads, as the browser sees it.
 LOOK = """
 return {
@@ -107,6 +108,7 @@ def test_every_page_and_link(browser: Any, url: str, site: Path) -> None:
         if address in pages:
             continue
         browser.get(address)
+        WebDriverWait(browser, 30).until(lambda page: page.execute_script(WHOLE))
         page = pages[address] = browser.execute_script(LOOK)
         name = address.removeprefix(url)
         faults += [f"{name}: {entry['message']}" for entry in browser.get_log("browser")]
