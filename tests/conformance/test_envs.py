@@ -27,7 +27,7 @@ from rlgates.envs.torch import make_torch_env
 every_case = pytest.mark.parametrize(("env_id", "settings"), CASES, ids=map(name, CASES))
 every_env = pytest.mark.parametrize("env_id", ENVS)
 PASSIVE = "rlgates/PassiveMatch-v0"
-ENOUGH_ENDS = 20  # of episodes, after which a comparison of steps sees nothing new
+ENOUGH_ENDS = 20  # of episodes: several of each environment of a batch
 
 
 def assert_equal(one, two, rows=...) -> None:

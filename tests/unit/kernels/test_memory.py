@@ -49,6 +49,7 @@ def negated(x: Tensor) -> Tensor:
     """The same numbers, whose memory has the other sign."""
     view = torch.complex(torch.zeros_like(x), -x).conj().imag
     assert view.is_neg()
+    # What is saved may have parts that nobody wrote or reads, with any bits.
     torch.testing.assert_close(view, x, rtol=0, atol=0, equal_nan=True)
     return view
 
@@ -198,7 +199,7 @@ def new_memory_is_nan() -> Iterator[None]:
 
 @of_each_kernel
 def test_memory_that_was_not_written_is_not_read(layer_: Layer) -> None:
-    """What is saved may have such parts: the last block of the RMC needs no row for the input."""
+    """The RMC saves some: its last block needs no row for the input."""
     core, sequence = problem(layer_, learned_state=True)
     expected = run_with_gradients(core, *sequence)
     with new_memory_is_nan():
