@@ -18,15 +18,15 @@ def convert(
     vec_normalize: Path | None = None,
     trust: bool = False,
 ) -> int:
-    """Write an agent that Stable-Baselines3 or sb3-contrib saved in the safe format.
+    """Convert an agent saved by Stable-Baselines3 or sb3-contrib to the safe format.
 
     This unpickles the file: CODE IN IT RUNS. Do it once, with files that you trust, and not as a
     privileged user. What is written runs no code when it is loaded.
 
     Args:
         file: the zip.
-        to: the file to write; by default, the same name with .rlgates, which replaces a zip that is
-            named so by mistake.
+        to: the file to write; by default the same name ending in .rlgates, which overwrites a zip
+            that already has that name.
         algo: algorithm of the agent.
         vec_normalize: statistics that VecNormalize.save wrote, which are unpickled too.
         trust: run the code in the files. Nothing is read without it.

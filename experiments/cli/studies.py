@@ -82,7 +82,8 @@ def figures(results: Path = Path("experiments/results"), readme: Path = Path("RE
 
     Args:
         results: folder of the CSV files.
-        readme: Markdown file whose tables of cores and results are updated, if it exists.
+        readme: Markdown file whose marked tables are updated, as are those of the pages in docs/
+            beside it, if they exist.
     """
     from rlgates.experiments.report.outputs import redraw
 

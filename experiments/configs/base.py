@@ -15,7 +15,7 @@ from tyro.constructors import PrimitiveConstructorSpec
 from rlgates.registry import check_options, core_options
 
 MAX_ENVS = 2**16
-"""The most copies of an environment."""
+"""The most environments that are stepped together."""
 OPTION, SETTING = "core.", "task."
 """Prefixes of the options of the core, and of the settings of the task or environment."""
 

@@ -70,7 +70,7 @@ ENCODERS: Mapping[str, type[BaseFeaturesExtractor]] = {
 class GymConfig(RunConfig):
     """How to train one core in an environment of gymnasium, judged by its return.
 
-    Steps are counted over all copies of the environment. The settings are those of PPO in
+    Steps are counted over all environments. The settings are those of PPO in
     sb3-contrib, so that both implementations run with identical settings. `AgentConfig` is for
     the environments of rlgates, which are stepped as one batch.
     """
@@ -145,7 +145,7 @@ class GymConfig(RunConfig):
     eval_deterministic: bool = True
     """Evaluate the likeliest actions; else they are sampled, as in training."""
     vec_env: Literal["dummy", "subproc"] = bookkeeping("dummy")
-    """Whether the copies run one after the other, or each in its own process."""
+    """Whether the environments run one after the other, or each in its own process."""
     success_return: float = bookkeeping(1.0)
     """Mean return of an evaluation that counts as learned."""
     best_return: float = bookkeeping(1.0)
@@ -169,7 +169,7 @@ class GymConfig(RunConfig):
 
     @property
     def is_batched(self) -> bool:
-        """Whether the environment is one of rlgates, which steps all copies at once."""
+        """Whether the environment is one of rlgates, which are stepped as one batch."""
         return self.env in ENVS
 
     def full_settings(self) -> dict[str, Any]:
@@ -204,7 +204,7 @@ class GymConfig(RunConfig):
         return [
             *lines,
             f"{config.policy}, core {self.core}, {self.hidden_size} units; "
-            f"{self.n_envs} copies ({self.vec_env}), "
+            f"{self.n_envs} environments ({self.vec_env}), "
             f"{'with' if self.normalize else 'without'} VecNormalize",
         ]
 

@@ -15,7 +15,7 @@ from rlgates.experiments.studies.space import SPACE
 from rlgates.experiments.studies.study import Arm, Study
 from rlgates.registry import CORES as TABLE
 
-# Every core, and three of them with other gates; the slowest at the end.
+# 18 cores, and three of them with other gates; the slowest at the end.
 CORES = (
     *("lstm", "ur_lstm", "f_lstm", "c_lstm", "om_lstm", "gru", "ur_gru", "janet", "gato"),
     *("mingru", "ur_mingru", "minlstm", "gilr", "lru", "none"),
@@ -135,7 +135,7 @@ def _minigrid(size: int, steps: int) -> GymConfig:
 
 STUDIES: dict[str, Study] = {
     "all_cores": Study(
-        title="Every core on Copy and Adding, with a small budget",
+        title="Copy and Adding with a small budget",
         laptop=(
             Arm(TaskConfig(task="copy", task_settings={"delay": 100}), CORES, _OPTIONS),
             Arm(TaskConfig(task="adding", task_settings={"steps": 200}), CORES, _OPTIONS),

@@ -187,7 +187,7 @@ class Study:
     Attributes:
         title: what is compared.
         source: figures and tables of papers that it reproduces.
-        laptop: rows that take minutes to a day on two CPU cores.
+        laptop: rows that take minutes to a day or more on two CPU cores.
         full: rows as published.
         seeds: of each row and core, fixed before the first run; a row may have fewer of them.
         added: those of them that were added after a look at the results of the others; claims

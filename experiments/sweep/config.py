@@ -16,8 +16,8 @@ class SweepConfig:
     """Which runs of a study to make, and where."""
 
     tier: Tier = "laptop"
-    """laptop: minutes to a day on two CPU cores; full: as published; smoke: the grid of laptop in
-    seconds, with the tables beside the runs instead of in `results`."""
+    """laptop: minutes to a day or more on two CPU cores; full: as published; smoke: the grid of
+    laptop in seconds, with the tables beside the runs instead of in `results`."""
     tasks: tuple[str, ...] = ()
     """Tasks or environments, by title or the beginning of a title; all by default."""
     cores: tuple[str, ...] = ()

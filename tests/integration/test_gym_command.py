@@ -257,7 +257,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main([*words, "--policy-kwargs", "activation_fn=relu"]) == 0
     printed = capsys.readouterr().out
     assert "CartPole-v1: actions Discrete(2)" in printed
-    assert "MlpLstmPolicy, core ur_lstm, 8 units; 2 copies (dummy), with VecNormalize" in printed
+    assert "MlpLstmPolicy, core ur_lstm, 8 units; 2 environments (dummy), with Vec" in printed
     folder = Path("runs/CartPole-v1-ppo-ur_lstm/seed-1")
     for name in ("model.rlgates", "best.rlgates", "curve.png", "progress.csv"):
         assert (folder / name).exists()
