@@ -59,6 +59,15 @@ class Cell(nn.Module, ABC):
     learnable: ClassVar[tuple[str, ...] | None] = None
     torch_layout: bool = False
 
+    def forward(
+        self, x: Tensor, run: Callable[[Tensor], tuple[Tensor, Tensor]]
+    ) -> tuple[Tensor, Tensor]:
+        """All steps, where hooks are registered: they see x (T, B, I), outputs and final state.
+
+        `Core` runs the layer by `run`, and calls the cell only if it has hooks.
+        """
+        return run(x)
+
     @abstractmethod
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Sample the initial parameters from `generator` (the global one by default)."""
@@ -89,7 +98,10 @@ class Cell(nn.Module, ABC):
         return None
 
     def gate_weights(self) -> dict[str, Tensor]:
-        """The parameters by gate name, as views: copying into them changes the cell."""
+        """The parameters by gate name, as views: copying into them changes the cell.
+
+        Not that of a weight that is computed of others, as by torch's parametrizations.
+        """
         return {name: parameter.detach() for name, parameter in self.named_parameters()}
 
     def extra_repr(self) -> str:
@@ -110,7 +122,7 @@ class LinearCell(Cell):
     """A cell that is linear in its state: h' = a * h + b, elementwise, a and b from x alone.
 
     A subclass defines `linear`, which computes a and b, and `read`, which computes the output.
-    The state is h, or its real and imaginary parts if it is complex.
+    The state is h, or its real and imaginary parts if it is complex; each has one axis.
     """
 
     @abstractmethod
@@ -156,6 +168,22 @@ def factory_kwargs(device: torch.device | str | None, dtype: torch.dtype | None)
             "what they remember in half precision. Use torch.autocast instead."
         )
     return {"device": device, "dtype": dtype}
+
+
+@torch.no_grad()
+def fill_buffers(cell: Cell, **values: Tensor) -> None:
+    """Copy computed values into buffers of these names, on the device of the parameters.
+
+    For buffers that no state dict holds: `to_empty` leaves no values in them, and
+    `load_state_dict(assign=True)` leaves them on the meta device.
+    """
+    device = next(cell.parameters()).device
+    for name, value in values.items():
+        buffer = getattr(cell, name)
+        if buffer.device != device:
+            setattr(cell, name, value.to(device, buffer.dtype))
+        else:
+            buffer.copy_(value)
 
 
 def full_precision(device: str) -> AbstractContextManager[object]:

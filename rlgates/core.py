@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from rlgates import kernels
-from rlgates.cell import DTYPES, Cell, State, check_dtype, check_tensor
+from rlgates.cell import DTYPES, Cell, LinearCell, State, check_dtype, check_tensor, widened
 from rlgates.deprecation import renamed, warn_renamed
 from rlgates.errors import MAX_LENGTH, check_choice, check_flag, check_size
 from rlgates.gates import Decay, timescale
@@ -106,6 +107,7 @@ class Core(nn.Module):
                 raise TypeError(
                     f"the constructor of {type(cell).__name__} must set {', '.join(missing)}."
                 )
+            _check_cell(cell)
         width = cells[0].input_size
         for layer, cell in enumerate(cells):
             if cell.input_size != width:
@@ -246,18 +248,26 @@ class Core(nn.Module):
         outputs: list[Tensor] = []
         finals: list[Tensor] = []
         used, below = "plain", x
-        batch_size = x.shape[1]
-        befores = self._split(state) if state is not None else self._fresh(batch_size)
-        for layer, before in enumerate(befores):
-            if layer and self.skip_connections:
-                below = torch.cat([x, below], dim=-1)
+
+        def run(layer: int, before: Tensor, below: Tensor) -> tuple[Tensor, Tensor]:
+            nonlocal used
             request = self._request(layer, below, before, episode_starts)
             result = None if trace else kernels.run(request)
             if result is None:
-                below, final, gates = self._loop(layer, below, before, episode_starts, trace)
+                above, final, gates = self._loop(layer, below, before, episode_starts, trace)
                 forget.extend(gates)
             else:
-                below, final, used = result
+                above, final, used = result
+            return above, final
+
+        befores = self._fresh(x.shape[1]) if state is None else self._split(widened(state))
+        for layer, (cell, before) in enumerate(zip(self._layers(), befores, strict=True)):
+            if layer and self.skip_connections:
+                below = torch.cat([x, below], dim=-1)
+            if _has_hooks(cell):
+                below, final = cell(below, run=partial(run, layer, before))
+            else:
+                below, final = run(layer, before, below)
             outputs.append(below)
             finals.append(final)
         together = torch.cat(outputs, dim=-1) if self.skip_connections else below
@@ -278,9 +288,9 @@ class Core(nn.Module):
 
     def _is_plain_layer(self) -> bool:
         """Whether a call runs one layer and nothing else: no hook, no compiled code, no check."""
-        hooks = self._forward_pre_hooks or self._forward_hooks
-        hooks = hooks or self._backward_pre_hooks or self._backward_hooks
-        return self.num_layers == 1 and not (hooks or self._compiled_call_impl or self.debug)
+        more = self._compiled_call_impl or self.debug or _has_hooks(self)
+        more = more or type(self).forward is not Core.forward or "forward" in self.__dict__
+        return self.num_layers == 1 and not (more or _has_hooks(self._layers()[0]))
 
     def _finish(self, outputs: Tensor, final: Tensor, used: str) -> tuple[Tensor, Tensor]:
         """The results of a call, noted and, for debugging, checked."""
@@ -310,7 +320,7 @@ class Core(nn.Module):
         for layer, (cell, state) in enumerate(
             zip(self._layers(), self._split(self.initial_state(batch_size)), strict=True)
         ):
-            below = x.new_zeros(steps, batch_size, cell.input_size) if layer else x
+            below = widened(x).new_zeros(steps, batch_size, cell.input_size) if layer else x
             request = self._request(layer, below, state, episode_starts)
             explanations.append(kernels.explain(request))
         return explanations
@@ -341,7 +351,13 @@ class Core(nn.Module):
             initial = self._parts(layer, self._initial(layer, batch_size))
         outputs: list[Tensor] = []
         forget: list[Tensor] = []
-        for mask, projected in zip(masks, cell.project(x).unbind(0), strict=True):
+        inputs = cell.project(x)
+        if len(inputs) != len(x):
+            raise ValueError(
+                f"{type(cell).__name__}.project must return {len(x)} steps as x has, "
+                f"got {len(inputs)}."
+            )
+        for mask, projected in zip(masks, inputs.unbind(0), strict=True):
             if mask is not None:
                 parts = tuple(_reset(mask, i, p) for i, p in zip(initial, parts, strict=True))
             gate = cell.forget_gate(projected, parts) if trace else None
@@ -374,8 +390,10 @@ class Core(nn.Module):
 
         Raises:
             ValueError: other names or shapes, or layers whose states have different parts.
-            TypeError: a part that is not a tensor.
+            TypeError: a part that is not a tensor, or not named.
         """
+        if not isinstance(parts, Mapping):
+            raise TypeError(f"the parts must be tensors by name, got {type(parts).__name__}.")
         names, *others = (cell.state_shapes for cell in self._layers())
         if any(other != names for other in others):
             raise ValueError("the layers differ in the parts of their states: join it by hand.")
@@ -416,7 +434,8 @@ class Core(nn.Module):
         """The gradients of `gate_weights`, by the same names; None where there is none.
 
         Raises:
-            ValueError: a layer that does not exist.
+            ValueError: a layer that does not exist; weights that are computed of others, as by
+                torch's parametrizations.
         """
         weights = self.gate_weights(layer)
         parameters = [*self._layers()[layer].parameters()]
@@ -505,7 +524,7 @@ def layer_requests(
     requests = []
     for core, x, state in cores:
         core._check(x, state, episode_starts)
-        requests.append(core._request(0, x, state, episode_starts))
+        requests.append(core._request(0, x, widened(state), episode_starts))
     return requests
 
 
@@ -513,6 +532,8 @@ def _owner(view: Tensor, parameters: Sequence[Tensor]) -> Tensor:
     """The parameter of which `view` is a part; several may share a storage."""
     storage, offset = view.untyped_storage().data_ptr(), view.storage_offset()
     candidates = [p for p in parameters if p.untyped_storage().data_ptr() == storage]
+    if not candidates:
+        raise ValueError("a weight that is computed of others has no gradient of its own.")
     return max((p for p in candidates if p.storage_offset() <= offset), key=Tensor.storage_offset)
 
 
@@ -537,6 +558,27 @@ def _reset_masks(episode_starts: Tensor) -> list[Tensor | None]:
         any_start = episode_starts.any(dim=1).tolist()
         return [mask if start else None for mask, start in zip(masks, any_start, strict=True)]
     return masks
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    return bool(
+        module._forward_pre_hooks
+        or module._forward_hooks
+        or module._backward_pre_hooks
+        or module._backward_hooks
+    )
+
+
+def _check_cell(cell: Cell) -> None:
+    """Raise ValueError unless the cell has parameters and a state that can be packed."""
+    name = type(cell).__name__
+    if next(cell.parameters(), None) is None:
+        raise ValueError(f"{name} must have a parameter: its dtype and device are the state's.")
+    is_linear = type(cell).step is LinearCell.step
+    for part, shape in cell.state_shapes.items():
+        if not shape or (is_linear and len(shape) != 1):
+            sizes = "(size,)" if is_linear else "(size, ...)"
+            raise ValueError(f"{name}: part {part!r} of the state must be {sizes}, got {shape}.")
 
 
 def _check_step(cell: Cell, output: Any, parts: Any, batch_size: int) -> None:

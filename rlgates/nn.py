@@ -27,6 +27,7 @@ from rlgates.registry import core_options, make_core
 __all__ = ["GRU", "LSTM", "Recurrent"]
 
 _PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+_NOT_OF_TORCH = ("zoneout_cell", "zoneout_hidden", "recurrent_dropout")
 
 Hidden = Tensor | tuple[Tensor, ...]
 
@@ -89,8 +90,8 @@ class Recurrent(nn.Module):
             )
         if options.get("skip_connections"):
             raise ValueError("skip_connections is for rlgates.make_core: torch's layers have none.")
-        self.input_size = input_size
-        self.hidden_size = hidden_size
+        self.input_size = check_size("input_size", input_size)
+        self.hidden_size = check_size("hidden_size", hidden_size)
         self.num_directions = 2 if bidirectional else 1
         self.cores = nn.ModuleList()
         width = input_size
@@ -102,6 +103,8 @@ class Recurrent(nn.Module):
             cell = made._layers()[0]
             for name in cell.first_layer_options:
                 options.pop(name, None)
+        if any(other.state_shapes != cell.state_shapes for other in made._layers()):
+            raise ValueError(f"the layers of core {core!r} have different states: use make_core.")
         self.output_size = width
         self.parts = tuple(cell.state_shapes)
         self.register_load_state_dict_pre_hook(_rename_torch_keys)  # type: ignore[no-untyped-call]
@@ -119,6 +122,7 @@ class Recurrent(nn.Module):
             x: (T, B, I), (B, T, I) with `batch_first`, one sequence (T, I), or a PackedSequence.
             hx: the state: a tuple of its parts (`parts`), or the only part itself, each
                 (L * D, B, *shape), without B for one sequence; the core's initial state if None.
+                A core of your own that has several layers counts as so many.
             episode_starts: bool, (T, B), or in the layout of x; true where an episode starts: the
                 state that enters the step is the initial one. Not for a PackedSequence, nor with
                 two directions.
@@ -217,9 +221,10 @@ class Recurrent(nn.Module):
                 f"hx must have the parts {', '.join(self.parts) or '(none)'}, got {len(given)}."
             )
         shapes = self._core(0)._layers()[0].state_shapes
+        layers = [self._core(index).num_layers for index in range(len(self.cores))]
         for name, part in zip(self.parts, given, strict=True):
             batch = () if single else (batch_size,)
-            shape = (len(self.cores), *batch, *shapes[name])
+            shape = (sum(layers), *batch, *shapes[name])
             if check_tensor(name, part).shape != shape:
                 raise ValueError(f"{name} must be {shape}, got {tuple(part.shape)}.")
         if not given:
@@ -227,7 +232,9 @@ class Recurrent(nn.Module):
         batched = [part.unsqueeze(1) if single else part for part in given]
         return [
             self._core(index).pack(dict(zip(self.parts, parts, strict=True)))
-            for index, parts in enumerate(zip(*(part.split(1) for part in batched), strict=True))
+            for index, parts in enumerate(
+                zip(*(part.split(layers) for part in batched), strict=True)
+            )
         ]
 
     def _hidden(self, states: list[Tensor], single: bool) -> Hidden:
@@ -274,6 +281,7 @@ class Recurrent(nn.Module):
                     source = getattr(module, name + suffix, None)  # without biases they are zero
                     parameter = getattr(cell, name)
                     parameter.zero_() if source is None else parameter.copy_(source)
+                    parameter.requires_grad_(source is None or source.requires_grad)
         return made.train(module.training)
 
     def to_torch(self) -> nn.LSTM | nn.GRU:
@@ -286,6 +294,11 @@ class Recurrent(nn.Module):
         kinds: dict[type, type[nn.LSTM] | type[nn.GRU]] = {LSTMCell: nn.LSTM, GRUCell: nn.GRU}
         if not cell.torch_layout or type(cell) not in kinds:
             raise ValueError(f"torch.nn has no layer like {self._core(0).name!r}.")
+        ours = [name for name in _NOT_OF_TORCH if getattr(cell, name, 0)]
+        if self._core(0).learned is not None:
+            ours.append("learned_state")
+        if ours:
+            raise ValueError(f"layers of torch.nn have no {', '.join(ours)}.")
         module = kinds[type(cell)](
             self.input_size,
             self.hidden_size,
@@ -300,7 +313,8 @@ class Recurrent(nn.Module):
             for index, suffix in enumerate(self._suffixes()):
                 for name in _PARAMETERS:
                     source = getattr(self._core(index).cells[0], name)
-                    getattr(module, name + suffix).copy_(source)
+                    parameter = getattr(module, name + suffix)
+                    parameter.copy_(source).requires_grad_(source.requires_grad)
         return module.train(self.training)
 
     def _suffixes(self) -> list[str]:

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from rlgates import kernels
 from rlgates.agents.sequences.buffers import Minibatch
@@ -18,6 +17,7 @@ from rlgates.agents.sequences.policy import (
 )
 from rlgates.core import layer_requests
 from rlgates.kernels import Heads, LossSettings, Taken
+from rlgates.kernels.scan import raise_second_derivative
 
 
 class PPOLosses(NamedTuple):
@@ -163,7 +163,8 @@ class _ClippedLoss(torch.autograd.Function):
         return loss, *metrics
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, d_loss: Tensor, *_: None) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # with create_graph=True
+            raise_second_derivative(ctx)
         gradients = (None if part is None else part * d_loss for part in ctx.gradients)
         return *gradients, None, None, None

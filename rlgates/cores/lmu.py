@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import Cell, State, factory_kwargs, full_precision, widened
+from rlgates.cell import Cell, State, factory_kwargs, fill_buffers, full_precision, widened
 from rlgates.errors import MAX_WIDTH, check_number, check_size
 from rlgates.kernels import CellSpec
 
@@ -87,6 +87,7 @@ class LMU(Cell):
         for name, shape in (("A", (m, m)), ("B", (m,))):
             empty = torch.empty(shape, dtype=torch.float64, device=device)
             self.register_buffer(name, empty, persistent=False)
+        self.register_load_state_dict_post_hook(LMU.reset_buffers)  # type: ignore[no-untyped-call]
         self.reset_parameters()
 
     @torch.no_grad()
@@ -97,11 +98,12 @@ class LMU(Cell):
         self.e_m.zero_()
         for weight in (self.W_x, self.W_h, self.W_m):
             nn.init.xavier_normal_(weight, generator=generator)
-        # Computed here, since `to_empty` of torch.nn leaves no values in buffers either.
-        for buffer, value in zip(
-            (self.A, self.B), legendre_system(self.memory_size, self.theta), strict=True
-        ):
-            buffer.copy_(value)
+        self.reset_buffers()
+
+    def reset_buffers(self, _: object = None) -> None:
+        """Compute A and B."""
+        A, B = legendre_system(self.memory_size, self.theta)
+        fill_buffers(self, A=A, B=B)
 
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, torch.cat([self.W_x, self.e_x]))

@@ -138,7 +138,8 @@ class LRU(LinearCell):
 
 def real_product(h: Tensor, weight: Tensor) -> Tensor:
     """Re(C h) = C_re h_re - C_im h_im, for h (..., S) and C (O, S), real parts first."""
-    if h.numel() < weight.numel():  # the sign is applied to the smaller tensor
+    # The sign is applied to the smaller tensor; in compiled code the number of rows may be unknown.
+    if not torch.compiler.is_compiling() and h.numel() < weight.numel():
         re, im = h.chunk(2, dim=-1)
         h = torch.cat([re, -im], dim=-1)
     else:

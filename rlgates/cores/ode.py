@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import Cell, State, factory_kwargs, named_rows, widened
+from rlgates.cell import Cell, State, factory_kwargs, fill_buffers, named_rows, widened
 from rlgates.errors import check_number, check_size
 from rlgates.kernels import CellSpec
 
@@ -64,6 +64,7 @@ class CoRNN(Cell):
         self.weight_hh = nn.Parameter(torch.empty(d, 2 * d, **factory))
         self.bias = nn.Parameter(torch.empty(d, **factory))
         self.register_buffer("rates", torch.empty(3, **factory), persistent=False)
+        self.register_load_state_dict_post_hook(CoRNN.reset_buffers)  # type: ignore[no-untyped-call]
         self.reset_parameters()
 
     @torch.no_grad()
@@ -71,9 +72,12 @@ class CoRNN(Cell):
         bound = (self.input_size + 2 * self.hidden_size) ** -0.5
         for parameter in self.parameters():
             parameter.uniform_(-bound, bound, generator=generator)
-        # What native code reads; here, since `to_empty` of torch.nn leaves no values in it either.
-        for place, rate in enumerate((1.0, self.gamma, self.epsilon)):
-            self.rates[place] = self.dt * rate
+        self.reset_buffers()
+
+    def reset_buffers(self, _: object = None) -> None:
+        """Compute what native code reads."""
+        rates = [self.dt * rate for rate in (1.0, self.gamma, self.epsilon)]
+        fill_buffers(self, rates=torch.tensor(rates, dtype=torch.float64, device="cpu"))
 
     def gate_weights(self) -> dict[str, Tensor]:
         """Views `W_x`, `W_z`, `W_y`, `b`."""

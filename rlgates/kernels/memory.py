@@ -46,8 +46,14 @@ def readable(
         check(name, tensor, shape, dtype, device)
     if tensor._is_zerotensor():
         return tensor.clone(memory_format=torch.contiguous_format)
+    try:
+        size = tensor.untyped_storage().nbytes()
+    except NotImplementedError as error:  # in a backward pass under vmap, which began without it
+        raise ValueError(
+            f"{name} has no memory, got {type(tensor).__name__}: give the core backend='plain'."
+        ) from error
     # The address alone would not tell: that of a view has an offset.
-    if not tensor.untyped_storage().nbytes() and tensor.numel():
+    if not size and tensor.numel():
         raise ValueError(f"the memory of {name} was freed.")
     if tensor.is_neg():
         tensor = tensor.resolve_neg()

@@ -43,10 +43,6 @@ def _spread(gradients: Sequence[Tensor], needs: Sequence[bool]) -> list[Tensor |
     return [next(rest) if need else None for need in needs]
 
 
-def _raise(*_: Any) -> None:
-    raise RuntimeError(layer.NOT_TWICE_DIFFERENTIABLE)
-
-
 # ---- cells -------------------------------------------------------------------------------------
 
 
@@ -178,7 +174,7 @@ def _layer_gradients(ctx: Any, gradients: Sequence[Tensor]) -> tuple[Any, ...]:
 
 
 _layer.register_autograd(_layer_gradients, setup_context=_layer_setup)
-_layer_backward.register_autograd(_raise)
+_layer_backward.register_autograd(scans.raise_second_derivative)
 
 
 # ---- linear recurrences ------------------------------------------------------------------------
@@ -251,7 +247,7 @@ def _scan_gradients(ctx: Any, d_states: Tensor) -> tuple[Any, ...]:
 
 
 _scan.register_autograd(_scan_gradients, setup_context=_scan_setup)
-_scan_backward.register_autograd(_raise)
+_scan_backward.register_autograd(scans.raise_second_derivative)
 
 
 # ---- channels with a linear system each, and memories of keys and values -----------------------
@@ -319,7 +315,7 @@ def _operator(
         return *_spread(result, [tensor is not None for tensor in inputs]), None, None
 
     forward.register_autograd(d_inputs, setup_context=setup)
-    backward.register_autograd(_raise)
+    backward.register_autograd(scans.raise_second_derivative)
     return forward
 
 
@@ -407,4 +403,4 @@ def _grid_gradients(ctx: Any, gradients: Sequence[Tensor]) -> tuple[Any, ...]:
 
 
 _grid.register_autograd(_grid_gradients, setup_context=_grid_setup)
-_grid_backward.register_autograd(_raise)
+_grid_backward.register_autograd(scans.raise_second_derivative)

@@ -200,7 +200,7 @@ def _last_too(states: Tensor) -> tuple[Tensor, Tensor]:
 def raise_second_derivative(ctx: Any, *_: Tensor) -> None:
     """The backward pass of a backward pass in a kernel."""
     raise RuntimeError(
-        "this kernel is not twice differentiable: give the core backend='scan' for a second "
+        "kernels are not twice differentiable: give the core backend='plain' for a second "
         "derivative."
     )
 

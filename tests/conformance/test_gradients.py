@@ -12,6 +12,7 @@ from support.cases import (
     STOPPED,
     build,
     every_core,
+    every_family,
     gated_cores,
     names,
     small,
@@ -104,3 +105,25 @@ def test_no_overflow_on_large_inputs(name: str, scale: float) -> None:
     assert final.isfinite().all()
     for gradient in gradients(core, x, core.initial_state(3), typical_episode_starts(), []):
         assert gradient.isfinite().all()
+
+
+@every_family
+def test_a_second_derivative_is_right_or_an_error(name: str) -> None:
+    """Also where nothing but the input is asked for, which torch.autograd.grad does."""
+    core = build(name)
+    x = inputs_and_state(core)[0]
+    v = torch.randn(x.shape, generator=seeded(3))
+
+    def second() -> Tensor:
+        product = torch.autograd.functional.hvp(lambda x: core(x)[0].square().sum(), x, v)[1]
+        assert isinstance(product, Tensor)
+        return product
+
+    try:
+        found = second()
+    except RuntimeError as error:
+        if "not twice differentiable" not in str(error):
+            raise
+    else:
+        core.backend = "plain"
+        assert_close(found, second())

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from rlgates.kernels.cpu import heads as cpu_heads
 from rlgates.kernels.cpu import layer as cpu_layer
@@ -81,6 +80,5 @@ class _Losses(torch.autograd.Function):
         return cpu_heads.keep(ctx, losses, needed)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, d_loss: Tensor, *_: None) -> tuple[Tensor | None, ...]:
         return *[None] * 5, *cpu_heads.hand_out(ctx, d_loss)

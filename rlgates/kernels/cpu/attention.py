@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from rlgates.kernels import layout
 from rlgates.kernels.cpu import abi
 from rlgates.kernels.memory import readable, readable_steps, step_stride
+from rlgates.kernels.scan import raise_second_derivative
 
 _ARGUMENTS = abi.integers(layout.ATTENTION_CALL, layout.ATTENTION_TENSORS)
 _ADDRESSES = layout.length(layout.ATTENTION_TENSORS)
@@ -87,9 +87,17 @@ class _Attention(torch.autograd.Function):
         return _forward(length, tensors, weights)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, d_outputs: Tensor, d_last: Tensor) -> tuple[Tensor | None, ...]:
-        length, weights, *tensors = ctx.saved_tensors
+        result = _AttentionBackward.apply(*ctx.saved_tensors, d_outputs, d_last)  # type: ignore[no-untyped-call]
+        return None, *result
+
+
+class _AttentionBackward(torch.autograd.Function):
+    """The backward pass, which is not differentiable."""
+
+    @staticmethod
+    def forward(ctx: Any, length: Tensor, weights: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        *tensors, d_outputs, d_last = rest
         checked = _checked(length, tuple(tensors))
         q, _, _, scores, before = tensors
         d_outputs = readable("the gradient of the outputs", d_outputs, q.shape)
@@ -99,4 +107,6 @@ class _Attention(torch.autograd.Function):
         gradients = d_q, d_k, d_v, d_scores, d_before
         others = None, None, weights, d_outputs, d_last, *gradients
         abi._native.attention_backward(_pack(checked, *others))
-        return None, *gradients
+        return gradients
+
+    backward = staticmethod(raise_second_derivative)

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from rlgates.kernels import layout
 from rlgates.kernels.cpu import abi
 from rlgates.kernels.memory import readable, readable_steps, step_stride
+from rlgates.kernels.scan import raise_second_derivative
 
 _ARGUMENTS = abi.integers(layout.CONV_CALL, (("episode_starts", 1),), layout.CONV_TENSORS)
 _ADDRESSES = 1 + layout.length(layout.CONV_TENSORS)
@@ -83,9 +83,17 @@ class _Conv(torch.autograd.Function):
         return _forward(episode_starts, tensors)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, d_outputs: Tensor, d_last: Tensor) -> tuple[Tensor | None, ...]:
-        episode_starts, *tensors = ctx.saved_tensors
+        result = _ConvBackward.apply(*ctx.saved_tensors, d_outputs, d_last)  # type: ignore[no-untyped-call]
+        return None, *result
+
+
+class _ConvBackward(torch.autograd.Function):
+    """The backward pass, which is not differentiable."""
+
+    @staticmethod
+    def forward(ctx: Any, episode_starts: Tensor | None, *rest: Tensor) -> tuple[Tensor, ...]:
+        *tensors, d_outputs, d_last = rest
         starts, read = _checked(episode_starts, tuple(tensors))
         u, window, weight, bias = read
         d_outputs = readable("the gradient of the outputs", d_outputs, u.shape)
@@ -96,4 +104,6 @@ class _Conv(torch.autograd.Function):
         others = None, None, d_outputs, d_last, d_u, d_window, sums
         abi._native.conv_backward(_pack(starts, read, *others))
         d_weight, d_bias = sums.sum(0).float().split(width)
-        return None, d_u, d_window, d_weight.view_as(weight), d_bias
+        return d_u, d_window, d_weight.view_as(weight), d_bias
+
+    backward = staticmethod(raise_second_derivative)

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from rlgates.kernels import layout
 from rlgates.kernels.cpu import abi
 from rlgates.kernels.memory import CPU, readable
+from rlgates.kernels.scan import raise_second_derivative
 
 _ARGUMENTS = abi.integers(layout.GRID_CALL, layout.GRID_TENSORS)
 
@@ -99,9 +99,19 @@ class _Grid(torch.autograd.Function):
         return features
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, d_features: Tensor) -> tuple[Tensor | None, ...]:
-        return None, *_gradients(ctx.saved_tensors, d_features), None, None, None, None
+        gradients = _GridBackward.apply(*ctx.saved_tensors, d_features)  # type: ignore[no-untyped-call]
+        return None, *gradients, None, None, None, None
+
+
+class _GridBackward(torch.autograd.Function):
+    """The backward pass, which is not differentiable."""
+
+    @staticmethod
+    def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(_gradients(tensors[:-1], tensors[-1]))
+
+    backward = staticmethod(raise_second_derivative)
 
 
 def _gradients(saved: Sequence[Tensor], d_features: Tensor) -> list[Tensor]:

@@ -8,11 +8,11 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from rlgates.kernels import layout
 from rlgates.kernels.cpu import abi
 from rlgates.kernels.memory import readable
+from rlgates.kernels.scan import raise_second_derivative
 
 _CALL, _NUMBERS = abi.integers(layout.HEADS_CALL), abi.numbers(layout.HEADS_NUMBERS)
 _TENSORS = abi.integers(layout.HEADS_TENSORS)
@@ -253,7 +253,6 @@ class _Loss(torch.autograd.Function):
         return keep(ctx, losses, needed)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, d_loss: Tensor, *_: None) -> tuple[Tensor | None, ...]:
         return None, None, None, *hand_out(ctx, d_loss)
 
@@ -271,8 +270,10 @@ def hand_out(ctx: Any, d_loss: Tensor) -> list[Tensor | None]:
     """The gradients that the context of a function keeps, times that of the loss; once.
 
     Raises:
-        RuntimeError: they were handed out before.
+        RuntimeError: they were handed out before, or gradients of them are asked for.
     """
+    if torch.is_grad_enabled():  # with create_graph=True
+        raise_second_derivative(ctx)
     gradients, ctx.gradients = ctx.gradients, None
     if gradients is None:
         raise RuntimeError("the gradients of this loss were handed out before: compute it anew.")

@@ -15,12 +15,8 @@ from rlgates.kernels import layout
 from rlgates.kernels.cpu import abi
 from rlgates.kernels.layout import NO_GATE, Shapes, shapes_of
 from rlgates.kernels.memory import CPU, readable
+from rlgates.kernels.scan import raise_second_derivative
 from rlgates.kernels.spec import CellSpec
-
-NOT_TWICE_DIFFERENTIABLE = (
-    "native code is not twice differentiable: give the core backend='plain' for a second "
-    "derivative."
-)
 
 _CALL = abi.integers(layout.CALL)
 _LAYER, _PROBABILITIES = abi.integers(layout.LAYER), abi.numbers(layout.PROBABILITIES)
@@ -381,9 +377,7 @@ class _LayersBackward(torch.autograd.Function):
             calls.append(Backward(problem, inputs[k], of_layer, d_outputs, d_final, needs))
         return tuple(chain(*run_backward(calls)))
 
-    @staticmethod
-    def backward(ctx: Any, *_: Tensor) -> None:
-        raise RuntimeError(NOT_TWICE_DIFFERENTIABLE)
+    backward = staticmethod(raise_second_derivative)
 
 
 def new_saved(problem: Problem, x: Tensor) -> Tensor:

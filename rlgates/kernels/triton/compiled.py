@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.library import custom_op
 
 from rlgates.kernels.layout import NO_GATE
+from rlgates.kernels.scan import raise_second_derivative
 from rlgates.kernels.spec import CellSpec
 from rlgates.kernels.triton import op
 
@@ -136,9 +137,5 @@ def _gradients(ctx: Any, gradients: Sequence[Tensor]) -> tuple[Any, ...]:
     return kept, *[None] * (len(ctx.problem) + 2)
 
 
-def _raise(*_: Any) -> None:
-    raise RuntimeError(op.NOT_TWICE_DIFFERENTIABLE)
-
-
 _cell.register_autograd(_gradients, setup_context=_setup)
-_cell_backward.register_autograd(_raise)
+_cell_backward.register_autograd(raise_second_derivative)

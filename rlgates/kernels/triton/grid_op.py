@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.library import custom_op
 
 from rlgates.kernels.cpu.grid import read_inputs
+from rlgates.kernels.scan import raise_second_derivative
 from rlgates.kernels.triton import op
 
 _logger = logging.getLogger(__name__)
@@ -130,9 +131,5 @@ def _gradients(ctx: Any, gradients: Sequence[Tensor]) -> tuple[Any, ...]:
     return None, result, None, None
 
 
-def _raise(*_: Any) -> None:
-    raise RuntimeError(op.NOT_TWICE_DIFFERENTIABLE)
-
-
 _grid.register_autograd(_gradients, setup_context=_setup)
-_grid_backward.register_autograd(_raise)
+_grid_backward.register_autograd(raise_second_derivative)

@@ -20,17 +20,13 @@ from torch import Tensor
 
 from rlgates.kernels.layout import ACTIVATIONS, AUXILIARIES, STACKED_CELLS
 from rlgates.kernels.memory import readable
+from rlgates.kernels.scan import raise_second_derivative
 from rlgates.kernels.spec import CellSpec
 
 if TYPE_CHECKING:
     from rlgates.kernels.triton.launch import GatedProblem
 
 Tensors = tuple[Tensor | None, ...]
-
-NOT_TWICE_DIFFERENTIABLE = (
-    "Triton kernels are not twice differentiable: give the core backend='plain' for a second "
-    "derivative."
-)
 
 
 def launcher() -> Any:
@@ -337,6 +333,4 @@ class _GatedBackward(torch.autograd.Function):
             result = backward(problem, needs_weight_grad, *arguments)
         return (result[0].to(trace.dtype), *result[1:])
 
-    @staticmethod
-    def backward(ctx: Any, *_: Tensor) -> None:
-        raise RuntimeError(NOT_TWICE_DIFFERENTIABLE)
+    backward = staticmethod(raise_second_derivative)

@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from support.cases import build, every_core
+from support.cases import build, every_core, every_family
 from support.equivalence import count, inputs_and_state, random_inputs, seeded
 from torch import Tensor, nn
+from torch.nn.utils import prune
 
 from rlgates import Cell, Core, make_core
+from rlgates.core import run_together
+from rlgates.cores import LSTM, MinGRU
 from rlgates.gates import GATES
 from rlgates.registry import core_options
 
@@ -315,3 +318,124 @@ def test_reset_parameters_samples_them_again(name: str) -> None:
     again.reset_parameters(seeded(5))
     for one, other in zip(core.parameters(), again.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"start": None}, "Wrong must have a parameter"),
+        ({"state_shapes": {"count": ()}}, r"part 'count' of the state must be \(size, ...\), got"),
+    ],
+)
+def test_a_cell_that_cannot_have_a_state_is_refused(change: Any, message: str) -> None:
+    class Wrong(Counter):
+        def __init__(self) -> None:
+            super().__init__(3)
+            for name, value in change.items():
+                setattr(self, name, value)
+
+    with pytest.raises(ValueError, match=message):
+        Core([Wrong()])
+
+
+def test_a_linear_state_has_one_axis() -> None:
+    class Wide(MinGRU):
+        def __init__(self) -> None:
+            super().__init__(3, 4)
+            self.state_shapes = {"h": (2, 2)}
+
+    with pytest.raises(ValueError, match=r"Wide: part 'h' of the state must be \(size,\), got"):
+        Core([Wide()])
+
+
+def test_a_projection_of_other_steps_is_named() -> None:
+    class Wrong(Counter):
+        def project(self, x: Tensor) -> Tensor:
+            return x[1:]
+
+    with pytest.raises(ValueError, match=r"Wrong\.project must return 2 steps as x has, got 1"):
+        Core([Wrong(3)])(torch.ones(2, 4, 3))
+
+
+@pytest.mark.parametrize("backend", ["auto", "plain"])
+def test_hooks_of_a_cell_see_its_layer(backend: Any) -> None:
+    core = make_core("ur_lstm", INPUTS, HIDDEN, 2, backend=backend)
+    x, seen = torch.randn(5, 2, INPUTS), []
+    expected = core(x)
+    core.cells[1].register_forward_hook(lambda _, inputs, results: seen.append((inputs, results)))
+    outputs, final = core(x)
+    ((below,), (above, state)) = seen[0]
+    assert torch.equal(outputs, expected[0])
+    assert above is outputs
+    assert below.shape == (5, 2, HIDDEN)
+    assert torch.equal(final, torch.cat([final[:, : 2 * HIDDEN], state], dim=-1))
+    core.cells[0].register_forward_pre_hook(lambda _, inputs: (0 * inputs[0],))
+    assert torch.equal(core(x)[0], core(0 * x)[0])
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda cell: prune.random_unstructured(cell, "weight_hh", 0.5),
+        lambda cell: nn.utils.weight_norm(cell, "weight_hh"),
+        lambda cell: nn.utils.spectral_norm(cell, "weight_hh"),
+    ],
+    ids=["prune", "weight_norm", "spectral_norm"],
+)
+def test_weights_that_hooks_compute_are_trained(change: Any) -> None:
+    """By the tools of torch that compute a weight anew before each call."""
+    core = make_core("lstm", INPUTS, HIDDEN)
+    change(core.cells[0])
+    (name,) = (n for n, _ in core.named_parameters() if n.endswith(("_orig", "_v")))
+    before, first = core.get_parameter(name).detach().clone(), core(torch.ones(3, 2, INPUTS))[0]
+    optimizer = torch.optim.SGD(core.parameters(), 0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        core(torch.ones(3, 2, INPUTS))[0].sum().backward()
+        optimizer.step()
+    assert not torch.equal(core.get_parameter(name), before)
+    assert not torch.equal(core(torch.ones(3, 2, INPUTS))[0], first)
+
+
+def test_a_core_of_another_forward_runs_it_beside_others() -> None:
+    class Scaled(Core):
+        def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+            return super().forward(2 * x, *args, **kwargs)
+
+    core = Scaled([LSTM(INPUTS, HIDDEN)])
+    x, episode_starts = torch.randn(4, 2, INPUTS), torch.zeros(4, 2, dtype=torch.bool)
+    ((outputs, _),) = run_together([(core, x, core.initial_state(2))], episode_starts)
+    assert torch.equal(outputs, core(x)[0])
+
+
+@every_core
+def test_a_state_in_half_precision_is_widened(name: str) -> None:
+    core = build(name)
+    x, state = inputs_and_state(core)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs, final = core(x, state.bfloat16())
+        again = core(x, state.bfloat16().float())
+    assert final.dtype == torch.float32
+    assert torch.equal(final, again[1])
+    assert torch.equal(outputs, again[0])
+
+
+@every_family
+def test_weights_load_into_a_core_without_memory_yet(name: str) -> None:
+    core = build(name)
+    x = random_inputs(core)
+    expected = core(x)[0]
+    empty = build(name, device="meta").to_empty(device="cpu")
+    empty.load_state_dict(core.state_dict())
+    assert torch.equal(empty(x)[0], expected)
+    assigned = build(name, device="meta")
+    assigned.load_state_dict(core.state_dict(), assign=True)
+    assert torch.equal(assigned(x)[0], expected)
+
+
+def test_parametrized_weights_have_no_gradient_by_name() -> None:
+    core = make_core("lstm", INPUTS, HIDDEN)
+    nn.utils.parametrizations.weight_norm(core.cells[0], "weight_hh")
+    with pytest.raises(ValueError, match="computed of others has no gradient of its own"):
+        core.gate_gradients()

@@ -14,7 +14,11 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, unpack_sequence
 
 import rlgates
+from rlgates import Core, register_core
+from rlgates.cores import GRU as GRUCell
+from rlgates.cores import LSTM as LSTMCell
 from rlgates.nn import GRU, LSTM, Recurrent
+from rlgates.registry import CORES
 
 INPUTS, HIDDEN = 3, 6
 LENGTHS = (4, 7, 2, 7)
@@ -217,6 +221,8 @@ def test_it_is_a_module() -> None:
         (lambda: Recurrent.from_torch(nn.LSTM(3, 4, proj_size=2)), ValueError, "proj_size"),
         (lambda: Recurrent.from_torch(nn.RNN(3, 4)), TypeError, "LSTM or GRU, got RNN"),
         (lambda: LSTM(3, 4, gate="ur").to_torch(), ValueError, "no layer like 'ur_lstm'"),
+        (lambda: LSTM(3, 4, zoneout_cell=0.1).to_torch(), ValueError, "have no zoneout_cell"),
+        (lambda: GRU(3, 4, learned_state=True).to_torch(), ValueError, "have no learned_state"),
         (
             lambda: LSTM(3, 4, bidirectional=True)(
                 torch.ones(2, 1, 3), episode_starts=torch.zeros(2, 1, dtype=torch.bool)
@@ -229,3 +235,37 @@ def test_it_is_a_module() -> None:
 def test_bad_input(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+def test_a_core_of_several_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A factory of one's own may return a whole core."""
+    monkeypatch.setattr("rlgates.registry.CORES", CORES.copy())
+    register_core(
+        "two",
+        lambda input_size, hidden_size: Core(
+            [LSTMCell(input_size, hidden_size), LSTMCell(hidden_size, hidden_size)]
+        ),
+    )
+    module, x = Recurrent("two", INPUTS, HIDDEN, 2), torch.randn(6, 3, INPUTS)
+    output, hx = module(x)
+    assert [part.shape for part in hx] == [(4, 3, HIDDEN)] * 2
+    _, middle = module(x[:2])
+    torch.testing.assert_close(module(x[2:], middle)[0], output[2:])
+    register_core(
+        "mixed",
+        lambda input_size, hidden_size: Core(
+            [LSTMCell(input_size, hidden_size), GRUCell(hidden_size, hidden_size)]
+        ),
+    )
+    with pytest.raises(ValueError, match="layers of core 'mixed' have different states"):
+        Recurrent("mixed", INPUTS, HIDDEN)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_frozen_weights_stay_frozen(kind: Any) -> None:
+    module = kind(INPUTS, HIDDEN)
+    module.weight_hh_l0.requires_grad_(False)
+    made = Recurrent.from_torch(module)
+    assert not made.cores[0].cells[0].weight_hh.requires_grad
+    assert made.cores[0].cells[0].weight_ih.requires_grad
+    assert not made.to_torch().weight_hh_l0.requires_grad

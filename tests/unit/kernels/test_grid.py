@@ -131,3 +131,12 @@ def test_a_compiled_encoder_keeps_the_native_code() -> None:
     torch.testing.assert_close(results(module, x), expected)
     assert len(graphs) == 1
     assert "rlgates.grid" in graphs[0]
+
+
+def test_a_second_derivative_raises() -> None:
+    module = encoder(3, 5, 5, 8, 4)
+    weights = list(module.parameters())
+    loss = module(images(6, module, 4)).square().sum()
+    gradients = torch.autograd.grad(loss, weights, create_graph=True)
+    with pytest.raises(RuntimeError, match="not twice differentiable"):
+        torch.autograd.grad(gradients[0].sum(), weights)

@@ -186,6 +186,14 @@ def test_gradients_are_handed_out_once() -> None:
         found[0].backward()
 
 
+def test_a_second_derivative_raises() -> None:
+    heads, x, critic_x, taken = make("usual")
+    found = kernels.ppo_losses(heads, x, critic_x, taken, SETTINGS)
+    assert found is not None
+    with pytest.raises(RuntimeError, match="not twice differentiable"):
+        found[0].backward(create_graph=True)
+
+
 @pytest.mark.parametrize("case", ["impossible action", "taken all the same", "NaN", "infinite"])
 def test_numbers_that_are_not_finite(case: str) -> None:
     heads, x, critic_x, taken = make("own input of the critic")
