@@ -39,15 +39,18 @@ _IMAGES = Setting(
     "sMNIST, 1,024 units with UR gates and 512 with plain ones, 150 epochs",
     "two epochs of sMNIST, 64 units, one rate",
 )
-_MATCH = "episodes of 450 to 600 steps, pixels, A3C, discount 0.96"
-_TUNED = "settings tuned with UR gates, 6 M steps at most"
+_PIXELS = "episodes of 450 to 600 steps, pixels, A3C"
+_MATCH = f"{_PIXELS}, discount 0.96"
+_TUNED = "settings tuned with UR gates (inputs scaled by 8), 6 M steps at most in 128 environments"
 _ACTIVE = Setting(_MATCH, f"episodes of 60 steps in a grid, 64 units, PPO, discount 0.98, {_TUNED}")
 _PASSIVE = Setting(
-    _MATCH, f"episodes of 120 steps in a grid, 64 units, PPO, discount 0.95, {_TUNED}"
+    _MATCH,
+    f"episodes of 120 steps in a grid, 64 units, PPO, discount 0.95, {_TUNED}; with more steps, in "
+    "512 environments on a GPU, both solve it on five seeds, UR gates no sooner (P = 0.48)",
 )
 _APPLES = Setting(
-    f"{_MATCH} or 0.998; RMA with its reconstruction",
-    "episodes of 60 steps in a grid, 64 units, PPO, 6 M steps at most; RMA's core alone",
+    f"{_PIXELS}, discount 0.998; RMA with its reconstruction",
+    f"{_ACTIVE.ours}; RMA's core alone",
 )
 _PROGRAMS = Setting(
     "1,024 or 2,048 units, 500,000 updates of 128 programs",
@@ -118,8 +121,8 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "appendix B.4",
-        "Master gates start with f + i = 5/6 on average, and tied and rescaled they are refine "
-        "gates.",
+        "Master gates start with f + i = 5/6 on average (in the proof of proposition 3, which says "
+        "so of the forget gate), and tied and rescaled they are refine gates.",
         Exact("master gates at zero, and tied at 10,000 points", initial_master_gates),
     ),
     Claim(

@@ -6,8 +6,9 @@ from rlgates.experiments.report.claims.claim import Claim, RunGroup, Setting
 from rlgates.experiments.report.claims.training import Above
 
 _SETTING = Setting(
-    "15/90/15 steps, apples that pay 1 or 10, up to 16 M episodes, A2C, 10 seeds",
-    "15/90/15 steps, no apples, 33,000 episodes, PPO",
+    "15/90/15 steps, apples that pay 1 or 10, up to 16 M episodes, A2C, lambda 0.92, 10 seeds",
+    "15/90/15 steps, no apples (with them it does not learn over 30 steps), 33,000 episodes, PPO, "
+    "lambda 0.95, settings found on another seed",
 )
 
 
@@ -19,8 +20,7 @@ _WITH = Above(_agent("with transport"), 0.8)
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         "README of the code, Key-To-Door",
-        "With value transport, at a discount of 0.92, the RMA agent learns to fetch the key: it "
-        "ends at 9.5 to 10 of the door's 10.",
+        "With value transport, at a discount of 0.92, the RMA agent learns to fetch the key.",
         _WITH,
         _SETTING,
     ),
@@ -29,14 +29,6 @@ CLAIMS: tuple[Claim, ...] = (
         "Without transport, at the same discount, it does not: it ends at 1 to 2, after early "
         "peaks of 4.",
         Above(_agent("without transport"), 0.4, never=True),
-        _SETTING,
-        controls=(_WITH,),
-    ),
-    Claim(
-        "README of the code, Key-To-Door",
-        "Without transport and without a discount it is unstable, and never consistently above 6 "
-        "of 10.",
-        Above(_agent("without transport, gamma 1"), 0.6, never=True),
         _SETTING,
         controls=(_WITH,),
     ),

@@ -122,6 +122,13 @@ GATO: tuple[Claim, ...] = (
         _GATO_ADDING,
     ),
     Claim(
+        "section 5.3",
+        "At 750 steps the GRU does not learn Adding within 200,000 examples.",
+        Solves(_adding_torch("gru", 750), never=True),
+        _GATO_ADDING,
+        controls=(Solves(_adding_torch("gato", 750)),),
+    ),
+    Claim(
         "figure 2",
         "At 750 steps GATO is sooner than the GRU.",
         sooner_than(_adding_torch("gato", 750), "gru"),

@@ -212,6 +212,8 @@ class Sooner(RunTest):
 
     def compare(self, rows: Sequence[pd.DataFrame]) -> tuple[Ruling, str]:
         speeds, reference = ([-steps for steps in steps_to_solve(runs)] for runs in rows)
+        if max(*speeds, *reference) == -math.inf:
+            return OPEN, f"neither {self.where.core} nor {_name(self.where, self.than)} solves it"
         chance = probability_of_improvement([(speeds, reference)])
         text = (
             f"P({self.where.core} sooner than {_name(self.where, self.than)}) = "
@@ -223,6 +225,8 @@ class Sooner(RunTest):
 @dataclass(frozen=True)
 class Better(RunTest):
     """A core is better than another, by more than `margin`, seed for seed.
+
+    A network fails only where most runs stopped since they no longer improved, not with a budget.
 
     Attributes:
         column: of the tables: success, or the figure of the task on its test set, which a run
@@ -273,7 +277,12 @@ class Better(RunTest):
             error = float(np.sqrt((shares * (1 - shares)).sum() / self.examples))
             if abs(above.mean()) < 2 * error:
                 return OPEN, f"{text}, of {self.examples} examples: standard error {error:.2g}"
-        return _ruled(p_gained(above), p_gained(-above), text)
+        ruling, text = _ruled(p_gained(above), p_gained(-above), text)
+        cut = (rows[0]["ended"] == "budget").sum() if self.column == "test" else 0
+        if ruling.outcome == "false" and cut > len(seeds) / 2:
+            text += f"; the budget ended {cut} of {len(seeds)} runs of {names[0]}"
+            return OPEN, text
+        return ruling, text
 
     def _figures(self, runs: pd.DataFrame) -> Floats:
         """Read the column; nan for a test figure of the best weights of a run that diverged."""

@@ -192,8 +192,11 @@ def diverged(rows: list[Any]) -> list[Any]:
 FIVE: list[int | None] = [10, 20, 30, 40, 50]
 NEVER: list[int | None] = [None] * 5
 TENTH_APART = [
-    *runs("a", NEVER, [0.1, 0.2, 0.3, 0.4, 0.5]),
-    *runs("b", NEVER, [0.2, 0.3, 0.4, 0.5, 0.6]),
+    {**row, "ended": "patience"}
+    for row in (
+        *runs("a", NEVER, [0.1, 0.2, 0.3, 0.4, 0.5]),
+        *runs("b", NEVER, [0.2, 0.3, 0.4, 0.5, 0.6]),
+    )
 ]
 
 
@@ -295,7 +298,7 @@ def test_runs_that_fall_again_are_shown_at_their_best_too(tmp_path: Path) -> Non
             "false",
             "= 0.00 [0.00, 0.00], p against = 0.004",
         ),
-        (Sooner(A, B), runs("a", NEVER) + runs("b", NEVER), "open", "= 0.50 [0.50, 0.50]"),
+        (Sooner(A, B), runs("a", NEVER) + runs("b", NEVER), "open", "neither a nor b solves it"),
         (Sooner(A, B), runs("a", FIVE) + runs("b", FIVE[:4]), "open", "4 seeds"),
         (
             Better(A, B, "test"),
@@ -308,6 +311,12 @@ def test_runs_that_fall_again_are_shown_at_their_best_too(tmp_path: Path) -> Non
             [{**row, "task": "copy_aba"} for row in TENTH_APART],
             "false",
             "a 0.3, b 0.4",
+        ),
+        (
+            Better(B, A, "test"),
+            [{**row, "ended": "budget" if row["seed"] < 3 else "patience"} for row in TENTH_APART],
+            "open",
+            "p against = 0.031; the budget ended 3 of 5 runs of b",
         ),
         *(
             (
@@ -423,6 +432,7 @@ def test_one_of_many_parts_is_not_contradicted_by_chance(tmp_path: Path) -> None
     rows = runs("a", NEVER, [0.1, 0.2, 0.3, 0.4, 0.5])
     for where, some in zip(cores, losses, strict=True):
         rows += runs(where.core, NEVER, some)
+    rows = [{**row, "ended": "patience"} for row in rows]
     b, c, d = (Better(where, A, "test") for where in cores)  # p = 1 / 32 against b and c
     results = tables(tmp_path, rows)
     assert b.judge(results).outcome == "false"
