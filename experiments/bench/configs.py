@@ -55,7 +55,7 @@ class BenchConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LoopBenchConfig:
-    """Time the plain loops of cores of 64 units against each other, in one CPU thread."""
+    """Time the plain loops of cores against each other, in one CPU thread."""
 
     cores: tuple[str, ...] = (
         "f_lstm/lstm:tied=True",
@@ -64,6 +64,8 @@ class LoopBenchConfig:
         "janet/lstm:tied=True",
     )
     """Pairs of cores, core/than, with options as in lstm:tied=True."""
+    hidden_sizes: tuple[int, ...] = (64, 512)
+    """Units of both."""
     pairs: int = 201
     """Timed pairs of a run of each; the median of their ratios counts."""
     seconds: float = 60.0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from rlgates import make_core
-from rlgates.errors import check_number, check_size
+from rlgates.errors import MAX_WIDTH, check_number, check_size
 from rlgates.experiments.bench.configs import LoopBenchConfig
 from rlgates.experiments.bench.pairs import Run, compare, row_circumstances
 from rlgates.experiments.bench.rivals import Shape, core_run
@@ -30,6 +31,8 @@ def bench_loops(config: LoopBenchConfig) -> Path:
     if config.quick:
         config = replace(config, pairs=min(config.pairs, 5), results="runs/quick")
     check_size("pairs", config.pairs)
+    for hidden_size in config.hidden_sizes:
+        check_size("hidden_sizes", hidden_size, maximum=MAX_WIDTH)
     check_number("seconds", config.seconds, above=0)
     compared = [tuple(pair.split("/")) for pair in config.cores]
     for pair in compared:
@@ -40,9 +43,11 @@ def bench_loops(config: LoopBenchConfig) -> Path:
     (path,) = OUTPUTS["loop_speed"].source_paths(Path(config.results))
     read_table(path)  # if it is damaged, nothing is timed
     load = os.getloadavg()[0]
-    for core, than in compared:
+    usual = Shape(*map(int, TABLE_SHAPE.split("x")))
+    for (core, than), hidden_size in product(compared, config.hidden_sizes):
+        shape = usual._replace(H=hidden_size)
         with threads_set(THREADS):
-            found = compare(_loop(core), _loop(than), config.pairs, config.seconds)
+            found = compare(_loop(core, shape), _loop(than, shape), config.pairs, config.seconds)
         # The inverses: how much longer the core takes.
         ratio, low, high = 1 / found.ratio, 1 / found.high, 1 / found.low
         row = {
@@ -54,21 +59,23 @@ def bench_loops(config: LoopBenchConfig) -> Path:
             "milliseconds": str(found.ms),
             "than_milliseconds": str(found.rival_ms),
             "pairs": str(found.pairs),
-            "shape": TABLE_SHAPE,
+            "shape": str(shape),
             **row_circumstances(THREADS, load),
         }
-        print(f"{core} / {than} = {ratio:.3f} [{low:.3f}, {high:.3f}]", flush=True)
+        print(
+            f"{core} / {than} = {ratio:.3f} [{low:.3f}, {high:.3f}] with {hidden_size} units",
+            flush=True,
+        )
         with locked(path.parent):
-            rows = {(r["core"], r["than"]): r for r in read_table(path)}
-            rows[core, than] = row
+            rows = {(r["core"], r["than"], r["shape"]): r for r in read_table(path)}
+            rows[core, than, str(shape)] = row
             write_table(path, list(rows.values()), list(row))
     redraw_output("loop_speed", path.parent)
     return path
 
 
-def _loop(name: str) -> Run:
+def _loop(name: str, shape: Shape) -> Run:
     """Forward and backward pass of the plain loop of a core."""
-    shape = Shape(*map(int, TABLE_SHAPE.split("x")))
     family, options = parse_core(name)
     core = make_core(family, shape.I, shape.H, backend="plain", **options)
     return core_run(core, shape, "cpu")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,8 @@ class Exact(Test):
 class Cost(Test):
     """The plain loop of a core takes more, or at most, some multiple of another one's time.
 
-    It is open where the interval of the ratio contains the bound.
+    The largest size that was timed counts. It is open where the interval of the ratio contains the
+    bound.
 
     Attributes:
         core, than: names of cores of as many units, with options as in "lstm:tied=True".
@@ -69,14 +70,20 @@ class Cost(Test):
         if rows.empty:
             command = f"`rlgates bench loops --cores {self.core}/{self.than}`"
             return Finding(OPEN, "not timed yet", command)
-        (row,) = rows.to_dict("records")
+        rows = rows.assign(units=[int(shape.split("x")[-1]) for shape in rows["shape"]])
+        *_, row = timed = rows.sort_values("units").to_dict("records")
         bound = self.most if self.most < math.inf else self.least
         ratio, low, high = (float(row[name]) for name in ("ratio", "low", "high"))
         return Finding(
             OPEN if low < bound < high else ruling_from_fact(self.least <= ratio <= self.most),
-            f"{self.core} / {self.than} = {ratio:.2f} [{low:.2f}, {high:.2f}]",
+            f"{self.core} / {self.than} = {', '.join(map(_ratio, timed))}",
             f"`rlgates bench loops`, commit {short_commits(rows)}, load {row['load']} before",
         )
+
+
+def _ratio(row: dict[Hashable, Any]) -> str:
+    low, high = (f"{float(row[name]):.2f}" for name in ("low", "high"))
+    return f"{float(row['ratio']):.2f} [{low}, {high}] with {row['units']} units"
 
 
 def refine_bounds() -> tuple[bool, str]:

@@ -63,8 +63,9 @@ def write_loop_speed(source: Path, table: Path) -> None:
     rows = read_frame(source)
     lines = [
         (
-            *(f"`{row.core}`", f"`{row.than}`", f"{float(row.ratio):.2f}"),
-            *(f"[{float(row.low):.2f}, {float(row.high):.2f}]", row.pairs),
+            *(f"`{row.core}`", f"`{row.than}`", row.shape.split("x")[-1]),
+            *(f"{float(row.ratio):.2f}", f"[{float(row.low):.2f}, {float(row.high):.2f}]"),
+            row.pairs,
         )
         for row in rows.itertuples()
     ]
@@ -74,7 +75,7 @@ def write_loop_speed(source: Path, table: Path) -> None:
         f"B, inputs, units) = {shapes}: median of interleaved pairs, its 95 % interval, and their "
         f"number. {_circumstances(rows)}; `rlgates bench loops`, commit {short_commits(rows)}.\n"
     )
-    heads = "core", "over that of", "ratio", "interval", "pairs"
+    heads = "core", "over that of", "units", "ratio", "interval", "pairs"
     write_atomically(table, (markdown(heads, lines) + note).encode())
 
 

@@ -296,21 +296,23 @@ def test_loops_are_timed_against_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(loops_bench, "TABLE_SHAPE", "4x2x3x5")
-    words = ["bench", "loops", "--results", str(tmp_path), "--pairs", "7", "--cores"]
+    words = ["bench", "loops", "--results", str(tmp_path), "--pairs", "7"]
+    words += ["--hidden-sizes", "5", "6", "--cores"]
     assert main([*words, "nru/lstm:tied=True", "gru/lstm"]) == 0
     assert main([*words, "gru/lstm"]) == 0
     assert "nru / lstm:tied=True = " in capsys.readouterr().out
     with (tmp_path / "loop_speed.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [(row["core"], row["than"]) for row in rows] == [
-        ("nru", "lstm:tied=True"),
-        ("gru", "lstm"),
+    assert [(row["core"], row["than"], row["shape"]) for row in rows] == [
+        (*pair, shape)
+        for pair in (("nru", "lstm:tied=True"), ("gru", "lstm"))
+        for shape in ("4x2x3x5", "4x2x3x6")
     ]
     for row in rows:
         assert float(row["low"]) <= float(row["ratio"]) <= float(row["high"])
         assert row["pairs"] == "7"
         assert made_here(row)
-    assert "| `nru` | `lstm:tied=True` | " in (tmp_path / "loop_speed.md").read_text()
+    assert "| `nru` | `lstm:tied=True` | 6 | " in (tmp_path / "loop_speed.md").read_text()
 
 
 def test_growth_stops_where_it_takes_too_long(

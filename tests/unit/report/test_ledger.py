@@ -508,12 +508,14 @@ def test_saturation_is_read_from_its_table(tmp_path: Path) -> None:
 
 def test_costs_are_those_that_were_timed(tmp_path: Path) -> None:
     row = {"core": "nru", "than": "janet", "ratio": "2.5", "low": "2.1", "high": "2.9"}
-    row |= {"commit": "1234567890", "load": "0.2"}
-    write_rows(tmp_path / "loop_speed.csv", [row], list(row))
+    row |= {"commit": "1234567890", "load": "0.2", "shape": "64x32x64x512"}
+    small = {**row, "shape": "64x32x64x64", "ratio": "1.5", "low": "1.4", "high": "1.6"}
+    write_rows(tmp_path / "loop_speed.csv", [row, small], list(row))
     results = Results(tmp_path)
     found = Cost("nru", "janet", least=2.0).judge(results)
     assert found.outcome == "true"
-    assert found.numbers == "nru / janet = 2.50 [2.10, 2.90]"
+    one, other = "1.50 [1.40, 1.60] with 64 units", "2.50 [2.10, 2.90] with 512 units"
+    assert found.numbers == f"nru / janet = {one}, {other}"
     assert found.provenance == "`rlgates bench loops`, commit 1234567, load 0.2 before"
     assert Cost("nru", "janet", most=2.0).judge(results).outcome == "false"
     assert Cost("nru", "janet", most=2.6).judge(results).outcome == "open", "within the interval"
