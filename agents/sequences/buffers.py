@@ -130,6 +130,10 @@ class SequenceBuffer:
             action_masks: (N, ...), in every step or in none.
             step: actions (N, ...), episode_starts (N,) bool and rewards, values, log_probs (N,);
                 and outputs (N, output_size), in every step or in none.
+
+        Raises:
+            ValueError: in the first step, one that must be (N,) has another shape, which would
+                spread over the environments.
         """
         for name, value in {"observations": observations, **step}.items():
             self._write(name, value, t)
@@ -141,6 +145,8 @@ class SequenceBuffer:
         is_first = isinstance(t, int) and t == 0
         # Other environments may normalize integers, which are floats then.
         if storage is None or (is_first and _dtypes(storage) != _dtypes(value)):
+            if name in _NUMBERS:
+                _check_number(name, value, self.n_envs)
             storage = map_tensors(lambda x: x.new_empty(self.n_steps, *x.shape), value)
             setattr(self, name, storage)
         parts = value if isinstance(value, dict) else {None: value}
@@ -163,7 +169,11 @@ class SequenceBuffer:
             last_values: of the observations after the last step, (N,).
             last_episode_starts: (N,) bool, true where the last step ended an episode.
             estimate: what computes `advantages`; that function by default.
+
+        Raises:
+            ValueError: `last_values` has another shape.
         """
+        _check_number("values", last_values, self.n_envs)
         rollout = self.rewards, self.values, self.episode_starts
         options = self.gamma, self.gae_lambda
         estimate = estimate or advantages
@@ -388,6 +398,17 @@ def _as_array(tensor: Tensor) -> np.ndarray[Any, Any]:
 def chunks_of(batch_size: int, chunk_len: int) -> int:
     """The number of chunks in a minibatch."""
     return max(1, round(batch_size / chunk_len))
+
+
+_NUMBERS = ("rewards", "episode_starts", "values", "log_probs")
+
+
+def _check_number(name: str, value: Any, n_envs: int) -> None:
+    if value.shape != (n_envs,):
+        raise ValueError(
+            f"the {name} of a step must be ({n_envs},), one for each environment, got "
+            f"{tuple(value.shape)}."
+        )
 
 
 def _dtypes(value: Observations) -> Any:

@@ -114,6 +114,22 @@ def _callers_level() -> int:
 _LIBRARIES = ("rlgates.agents.", "sb3_contrib.", "stable_baselines3.")
 
 
+def _of_environments(name: str, values: Any, count: int) -> Any:
+    """What a VecEnv returns for each environment as (N,), from (N,) or (N, 1).
+
+    Raises:
+        ValueError: it has another shape.
+    """
+    if getattr(values, "shape", None) == (count,):
+        return values
+    values = values if isinstance(values, Tensor) else np.asarray(values)
+    if values.shape not in ((count,), (count, 1)):
+        raise ValueError(
+            f"the {name} of {count} environments must be ({count},), got {tuple(values.shape)}."
+        )
+    return values.reshape(count)
+
+
 def is_normalized(normalize: VecNormalize | None, name: str) -> bool:
     """Whether these are the floats of a `VecNormalize`, which leaves the dtype of the space alone.
 
@@ -451,6 +467,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
             clipped_actions = self._within_bounds(actions)
             new_obs: Any
             new_obs, rewards, dones, infos = env.step(clipped_actions)
+            rewards = _of_environments("rewards", rewards, env.num_envs)
+            dones = _of_environments("dones", dones, env.num_envs)
             if not isinstance(env, TensorVecEnv):
                 dones = np.asarray(dones, dtype=bool)  # an environment may say 1 for True
             self.num_timesteps += ranks.total

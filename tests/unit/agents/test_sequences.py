@@ -419,6 +419,64 @@ def test_ends_of_episodes_may_be_numbers(algorithm: Any) -> None:
     agent.learn(64, reset_num_timesteps=False)
 
 
+@pytest.mark.parametrize("n_envs", [1, 4])
+@pytest.mark.parametrize("algorithm", [RecurrentPPO, RecurrentA2C])
+def test_rewards_and_ends_may_be_columns(algorithm: Any, n_envs: int) -> None:
+    """As of a SubprocVecEnv whose environments return rewards (1,)."""
+    env = toy(n_envs=n_envs)
+    step = env.step_wait
+
+    def columns() -> Any:
+        observations, rewards, dones, infos = step()
+        return observations, rewards[:, None], dones[:, None], infos
+
+    env.step_wait = columns
+    kwargs = {} if algorithm is RecurrentA2C else {"batch_size": None}
+    agent, expected = (
+        model(one, algorithm=algorithm, **kwargs).learn(32 * n_envs)
+        for one in (env, toy(n_envs=n_envs))
+    )
+    assert agent.rollout_buffer.advantages.shape == (16, n_envs)
+    assert torch.equal(parameters(agent), parameters(expected))
+
+
+@pytest.mark.parametrize("name", ["rewards", "dones"])
+def test_other_shapes_of_an_environment_are_refused(name: str) -> None:
+    env = toy()
+    step = env.step_wait
+
+    def pairs() -> Any:
+        observations, rewards, dones, infos = step()
+        twice = np.stack([rewards if name == "rewards" else dones] * 2, axis=1)
+        given = (twice, dones) if name == "rewards" else (rewards, twice)
+        return observations, *given, infos
+
+    env.step_wait = pairs
+    with pytest.raises(
+        ValueError, match=rf"the {name} of 4 environments must be \(4,\), got \(4, 2\)"
+    ):
+        model(env).learn(64)
+
+
+@pytest.mark.parametrize("n_envs", [1, 4])
+def test_own_values_must_be_one_for_each_environment(n_envs: int) -> None:
+    """(16, 1) from 16 steps would spread over all pairs of steps."""
+
+    class Column(MlpLstmPolicy):
+        def values_of(self, latents: Any) -> Any:
+            return self.value_net(latents.vf)
+
+    class LastColumn(MlpLstmPolicy):
+        def value(self, *args: Any) -> Any:
+            return super().value(*args)[:, None]
+
+    for kind in (Column, LastColumn):
+        with pytest.raises(
+            ValueError, match=rf"values of a step must be \({n_envs},\), .* got \({n_envs}, 1\)"
+        ):
+            model(toy(n_envs=n_envs), kind, batch_size=None).learn(16 * n_envs)
+
+
 def test_kl_stops_after_a_minibatch_or_an_epoch() -> None:
     def updates(stop: str, **settings: Any) -> int:
         agent = model(n_epochs=5, target_kl=1e-9, kl_stop=stop, learning_rate=0.01, **settings)
