@@ -77,11 +77,17 @@ class RecordedSteps:
             may_end: Recorded(step, self._games.device) for may_end, step in self._steps.items()
         }
 
-    def is_of(self, env: TensorVecEnv, sequences: SequenceBuffer, with_outputs: bool) -> bool:
-        """Whether these are the environments, with the same seed, and the rollout of the graphs."""
+    def is_of(
+        self,
+        act: Callable[..., PolicyOutput],
+        env: TensorVecEnv,
+        sequences: SequenceBuffer,
+        with_outputs: bool,
+    ) -> bool:
+        """Whether the graphs are of this policy, rollout, and environments with their seed."""
         seeds = self._games.seed, self._games.first_index
         same = self._env is env and self._sequences is sequences and self._seeds == seeds
-        return same and self._with_outputs == with_outputs
+        return same and self._act == act and self._with_outputs == with_outputs
 
     def begin(self, observations: Observations, states: States, episode_starts: Tensor) -> None:
         """Begin a rollout."""

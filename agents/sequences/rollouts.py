@@ -114,6 +114,17 @@ def _callers_level() -> int:
 _LIBRARIES = ("rlgates.agents.", "sb3_contrib.", "stable_baselines3.")
 
 
+def _nothing_made() -> dict[str, Any]:
+    """The attributes that hold what an agent has compiled, recorded or looked up, all empty."""
+    return {
+        "_compiled": {},
+        "_recorded": {},
+        "_recorded_steps": None,
+        "_bounds": {},
+        "_clip_and_step": ClipAndStep(),
+    }
+
+
 def _of_environments(name: str, values: Any, count: int) -> Any:
     """What a VecEnv returns for each environment as (N,), from (N,) or (N, 1).
 
@@ -306,8 +317,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
         self._join_ranks()
         if not self.ranks.is_first:  # which logs for all
             self.verbose, self.tensorboard_log = 0, None
-        self._compiled, self._clip_and_step = {}, ClipAndStep()
-        self._recorded, self._recorded_steps, self._bounds = {}, None, {}
+        self.__dict__.update(_nothing_made())
         # As `super()._setup_model()` without its buffer, which has the states of every step.
         get_obs_shape(self.observation_space)  # raises for spaces that SB3 does not support
         self._setup_lr_schedule()
@@ -510,9 +520,12 @@ class SequenceRollouts(OnPolicyAlgorithm):
         """As `_take_steps`, each of them a CUDA graph."""
         steps, last = self._recorded_steps, self._last_lstm_states
         mode: Any = self.compile
-        if steps is None or not steps.is_of(env, rollout_buffer.sequences, self.tvt is not None):
+        act = self.policy.act if self._compiles_steps() else self._graph(self.policy.act)
+        if steps is None or not steps.is_of(
+            act, env, rollout_buffer.sequences, self.tvt is not None
+        ):
             steps = self._recorded_steps = RecordedSteps(
-                self.policy.act if self._compiles_steps() else self._graph(self.policy.act),
+                act,
                 self._within_bounds,
                 env,
                 rollout_buffer.sequences,
@@ -568,7 +581,10 @@ class SequenceRollouts(OnPolicyAlgorithm):
         """A function as a CUDA graph, if there may be any; the next call overwrites its results."""
         if not self._records():
             return function
-        return self._recorded.setdefault(name, Recorded(function, self.device))
+        recorded = self._recorded.get(name)
+        if recorded is None or recorded.function != function:  # of another policy
+            recorded = self._recorded[name] = Recorded(function, self.device)
+        return recorded
 
     def _record_episodes(self, ended: list[tuple[int, dict[str, Any]]]) -> None:
         """Add the last infos of episodes, each with its step, to the statistics of all ranks."""
@@ -689,9 +705,10 @@ class SequenceRollouts(OnPolicyAlgorithm):
         if self.compile is False or not self._compiles(batch):
             return function
         name = function.__name__
-        if name not in self._compiled:
-            self._compiled[name] = Compiled(function, self.compile)
-        return self._compiled[name]
+        graph = self._compiled.get(name)
+        if graph is None or graph.function != function:  # of another policy
+            graph = self._compiled[name] = Compiled(function, self.compile)
+        return graph
 
     def _compiles(self, batch: Minibatch | None) -> bool:
         """Whether a graph runs for such a batch; not where torch.compile has turned out to fail."""
@@ -886,6 +903,9 @@ class SequenceRollouts(OnPolicyAlgorithm):
         super().set_parameters(load_path_or_dict, exact_match, device)
 
     def _excluded_save_params(self) -> list[str]:
-        ours = ["_last_lstm_states", "_last_warning", "distributed", "ranks", "_compiled"]
-        ours += ["_clip_and_step", "_recorded", "_recorded_steps", "_bounds"]
-        return [*super()._excluded_save_params(), *ours]
+        ours = ["_last_lstm_states", "_last_warning", "distributed", "ranks"]
+        return [*super()._excluded_save_params(), *ours, *_nothing_made()]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy makes its own: those of this agent compute with its policy.
+        return {**self.__dict__, **_nothing_made()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -226,6 +228,39 @@ def test_a_policy_that_is_not_one_graph(graphs: list[Any]) -> None:
         agent.learn(64)
     agent.compile = False
     agent.learn(64)
+
+
+@pytest.mark.parametrize("make", [copy.deepcopy, lambda agent: pickle.loads(pickle.dumps(agent))])
+def test_a_copy_computes_with_its_own_weights(
+    make: Callable[[Any], Any], graphs: list[Any]
+) -> None:
+    agent = model(algorithm=RecurrentA2C, compile=True).learn(64)
+    agent.predict(agent.env.reset())  # deepcopy takes no distribution with gradients
+    twin = make(agent)
+    assert twin._compiled == {}
+    take_first_action(twin.policy)
+    before, copied = parameters(agent), parameters(twin)
+    twin.learn(64)
+    assert (twin.rollout_buffer.actions == 0).all()
+    assert torch.equal(parameters(agent), before)
+    assert not torch.equal(parameters(twin), copied)
+
+
+def test_another_policy_is_compiled_anew(graphs: list[Any]) -> None:
+    agent = model(algorithm=RecurrentA2C, compile=True).learn(64)
+    agent.predict(agent.env.reset())
+    agent.policy = copy.deepcopy(agent.policy)
+    take_first_action(agent.policy)
+    before = parameters(agent)
+    agent.learn(64)
+    assert (agent.rollout_buffer.actions == 0).all()
+    assert not torch.equal(parameters(agent), before)
+
+
+def take_first_action(policy: Any) -> None:
+    with torch.no_grad():
+        policy.action_net.weight.zero_()
+        policy.action_net.bias.copy_(torch.tensor([20.0, -20.0, -20.0]))
 
 
 def double(x: Tensor) -> Tensor:

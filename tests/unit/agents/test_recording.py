@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
@@ -148,6 +149,27 @@ def test_weights_may_be_frozen_before_and_while_they_learn(name: str) -> None:
             weights = getattr(agent.policy, part).parameters()
             assert all(torch.equal(*pair) for pair in zip(before, weights, strict=True))
         agents.append(agent)
+    assert torch.equal(*map(parameters, agents))
+
+
+@pytest.mark.usefixtures("graphs")
+@pytest.mark.parametrize("name", ["tensors", "arrays"])
+def test_another_policy_is_recorded_anew(name: str) -> None:
+    class Replace(BaseCallback):
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_start(self) -> None:
+            if self.n_calls == 5 * agent.n_steps:
+                agent.policy = pickle.loads(pickle.dumps(agent.policy))
+                with torch.no_grad():
+                    agent.policy.action_net.bias[0] += 20
+
+    agents = []
+    for mode in ("reduce-overhead", False):
+        agent = AGENTS[name](compile=mode)
+        agents.append(agent.learn(6 * agent.n_steps * agent.n_envs, Replace()))
+        assert (agent.rollout_buffer.actions == 0).all()
     assert torch.equal(*map(parameters, agents))
 
 
