@@ -133,7 +133,7 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
             normalize_advantage=normalize_advantage,
             stats_window_size=stats_window_size,
             tensorboard_log=tensorboard_log,
-            policy_kwargs=policy_kwargs,
+            policy_kwargs=dict(policy_kwargs or {}),  # SB3 writes its optimizer into it
             verbose=verbose,
             seed=seed,
             device=device,

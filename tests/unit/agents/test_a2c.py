@@ -58,6 +58,13 @@ def test_optimizers() -> None:
     assert type(model(use_rms_prop=False).policy.optimizer) is torch.optim.Adam
 
 
+def test_the_options_of_the_caller_stay_as_they_were() -> None:
+    """So that those of another agent may be the same dictionary."""
+    options = {"lstm_hidden_size": 4}
+    RecurrentA2C("MlpLstmPolicy", toys.toy(), policy_kwargs=options, device="cpu")
+    assert options == {"lstm_hidden_size": 4}
+
+
 # Those of the RMA agent and its controls stand in test_rma_policy.
 @pytest.mark.parametrize("name", [n for n in A2C_PRESETS if n.startswith("hung2019_gamma")])
 def test_presets(name: str) -> None:
