@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
 from rlgates.agents.ranks import ALONE, Ranks
@@ -88,8 +89,7 @@ class SequenceBuffer:
         self.n_steps, self.n_envs = n_steps, n_envs
         self.chunk_len, self.burn_in = chunk_len, burn_in
         self.gamma, self.gae_lambda = gamma, gae_lambda
-        self.states: list[States] = []
-        self.pos = 0
+        self.reset()
 
     @property
     def full(self) -> bool:
@@ -98,8 +98,18 @@ class SequenceBuffer:
 
     def reset(self) -> None:
         """Start a new rollout, which overwrites the old one."""
-        self.states = []
+        self.states: list[States] = []
         self.pos = 0
+        self._zeroed: set[str] = set()  # what has zeros where this rollout has no steps yet
+
+    def so_far(self, name: str) -> Observations | None:
+        """A tensor with zeros in the steps that this rollout does not have yet; None before any."""
+        tensor: Observations | None = getattr(self, name, None)
+        if tensor is not None and not self.full and name not in self._zeroed:
+            first = 0 if name in ("advantages", "returns") else self.pos
+            map_tensors(lambda x: x[first:].zero_(), tensor)
+            self._zeroed.add(name)
+        return tensor
 
     def add(self, states: States, **step: Any) -> None:
         """Add one step of all environments, with what `write` takes; `states` are before it."""
@@ -149,6 +159,7 @@ class SequenceBuffer:
                 _check_number(name, value, self.n_envs)
             storage = map_tensors(lambda x: x.new_empty(self.n_steps, *x.shape), value)
             setattr(self, name, storage)
+            self._zeroed.discard(name)
         parts = value if isinstance(value, dict) else {None: value}
         for key, part in parts.items():
             whole = storage if key is None else storage[key]
@@ -311,11 +322,13 @@ class _Array:
         self._name = name
 
     def __get__(self, rollout: RolloutArrays, owner: type) -> Any:
-        return map_tensors(_as_array, getattr(rollout.sequences, self._name))
+        tensor = rollout.sequences.so_far(self._name)
+        return rollout.zeros(self._name) if tensor is None else map_tensors(_as_array, tensor)
 
     def __set__(self, rollout: RolloutArrays, values: Any) -> None:
-        tensor = getattr(rollout.sequences, self._name)
-        tensor.copy_(torch.as_tensor(values))
+        tensor = getattr(rollout.sequences, self._name, None)
+        if tensor is not None:  # or else the first rollout will write all of it
+            tensor.copy_(torch.as_tensor(values))
 
 
 class _Number:
@@ -338,7 +351,12 @@ class RolloutArrays:
     Its arrays are (n_steps, n_envs, ...), those of discrete actions (n_steps, n_envs). Those of a
     policy on a CPU share their memory with the tensors in `sequences`, and the next rollout
     overwrites them: copy what is to be kept. Others are copies, which assignment writes back.
+    Steps that the rollout does not have yet are zeros.
     `add` and `compute_returns_and_advantage` are absent: `sequences` has `add` and `finish`.
+
+    Args:
+        sequences: the tensors.
+        observation_space, action_space: of one environment.
 
     Attributes:
         sequences: the tensors.
@@ -357,9 +375,30 @@ class RolloutArrays:
     gamma = _Number()
     gae_lambda = _Number()
 
-    def __init__(self, sequences: SequenceBuffer) -> None:
+    def __init__(
+        self,
+        sequences: SequenceBuffer,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+    ) -> None:
         self.sequences = sequences
         self.buffer_size, self.n_envs = sequences.n_steps, sequences.n_envs
+        self._spaces = {"observations": observation_space, "actions": action_space}
+
+    def zeros(self, name: str) -> Any:
+        """An array as it is before the first rollout."""
+        space = self._spaces.get(name)
+        if isinstance(space, spaces.Dict):
+            return {key: self._zeros(part.shape, part.dtype) for key, part in space.items()}
+        if space is None:
+            return self._zeros((), np.float32)
+        # A policy gives forces and switches as floats, whatever dtype their space has.
+        is_float = name == "actions" and isinstance(space, spaces.Box | spaces.MultiBinary)
+        return self._zeros(space.shape, np.float32 if is_float else space.dtype)
+
+    def _zeros(self, shape: Any, dtype: Any) -> np.ndarray[Any, Any]:
+        dtype = np.float32 if np.dtype(dtype).kind == "f" else dtype
+        return np.zeros((self.buffer_size, self.n_envs, *shape), dtype)
 
     @property
     def pos(self) -> int:

@@ -267,6 +267,52 @@ def test_callbacks_see_the_names_of_sb3_contrib(action: spaces.Space[Any], algor
     assert len(steps) == 32
 
 
+ARRAYS = ("observations", "actions", "rewards", "episode_starts", "values", "log_probs")
+
+
+@pytest.mark.parametrize(
+    ("space", "action"),
+    [
+        (BOX, spaces.Box(-1.0, 1.0, (2, 2), np.float64)),
+        (spaces.Dict(a=BOX, b=spaces.Discrete(3)), spaces.Discrete(3)),
+        (spaces.Box(0.0, 1.0, (3,), np.float64), spaces.MultiBinary(2)),
+    ],
+    ids=str,
+)
+def test_steps_to_come_are_zeros(space: spaces.Space[Any], action: spaces.Space[Any]) -> None:
+    """Before the first rollout, and in place of those of the last one."""
+    name = "MultiInputLstmPolicy" if isinstance(space, spaces.Dict) else "MlpLstmPolicy"
+    agent = model(toy(space, action), name)
+
+    class Look(BaseCallback):
+        def _on_step(self) -> bool:
+            buffer = agent.rollout_buffer
+            for name in (*ARRAYS, "advantages", "returns"):
+                array = getattr(buffer, name)
+                parts = array if isinstance(array, dict) else {"": array}
+                for key, part in parts.items():
+                    kinds.add((name, key, part.shape, part.dtype))
+                    assert not part[buffer.pos :].any()
+                if name in ARRAYS[4:]:
+                    assert part[: buffer.pos].all()
+            return True
+
+        _on_rollout_start = _on_step
+
+    kinds: set[Any] = set()
+    look = Look()
+    look.init_callback(agent)
+    look.on_step()
+    agent.rollout_buffer.rewards += 1  # which the first rollout overwrites
+    agent.learn(2 * 64, callback=look)
+    shapes = {name: shape for name, key, shape, _ in kinds if key in ("", "a")}
+    assert len(kinds) == 8 + isinstance(space, spaces.Dict)
+    assert shapes["observations"] == (16, 4, 3)
+    assert shapes["actions"] == (16, 4, *action.shape)
+    assert {shapes[name] for name in ARRAYS[2:]} == {(16, 4)}
+    assert (agent.rollout_buffer.advantages != 0).all()
+
+
 class Cut(Toy):
     """Episodes are cut by a time limit."""
 
