@@ -34,6 +34,7 @@ from rlgates.agents.files.optimizers import encode_optimizer, read_optimizer
 from rlgates.agents.files.probe import build_probe, read_weights, unique
 from rlgates.agents.files.values import (
     COMPILE,
+    COUNT,
     FLAG,
     NUMBER,
     SCHEDULE,
@@ -63,25 +64,40 @@ MAX_ROLLOUT = 2**33
 
 
 def _episodes(value: Any) -> list[dict[str, Any]]:
-    """The statistics of episodes, with numbers of NumPy as those of Python."""
-    return [
-        {key: encode(float(x) if isinstance(x, np.floating) else x) for key, x in row.items()}
-        for row in value
-    ]
+    """The statistics of episodes."""
+    return [encode(_without_arrays(row)) for row in value]
+
+
+def _without_arrays(value: Any) -> Any:
+    """What environments report, with arrays at any depth as lists."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {key: _without_arrays(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_without_arrays, value))
+    return value
+
+
+def _is_one(value: Any) -> bool:
+    """Whether it is a number, or a list of one, which goes on with arrays (1,)."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return isinstance(value, int | float)
 
 
 def _decode_episodes(data: Any) -> list[dict[str, Any]]:
     rows = decode(data)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError(f"it must be a list of tables, got {short(data)}")
-    if not all(isinstance(row.get(key), int | float) for row in rows for key in ("r", "l")):
+    if not all(_is_one(row.get(key)) for row in rows for key in ("r", "l")):
         raise ValueError("an episode needs its return 'r' and length 'l'")
     return rows
 
 
 def _successes(data: Any) -> list[Any]:
-    values = [encode(float(x) if isinstance(x, np.floating) else x) for x in data]
-    if not all(isinstance(value, int | float) for value in values):
+    values = [encode(_without_arrays(x)) for x in data]
+    if not all(map(_is_one, values)):
         raise ValueError(f"it must be a list of numbers, got {short(data)}")
     return values
 
@@ -128,12 +144,12 @@ _PROGRESS: dict[str, Codec] = {
         name: integer(0)
         for name in (
             "num_timesteps",
-            "_total_timesteps",
             "_num_timesteps_at_start",
             "_episode_num",
             "_n_updates",
         )
     },
+    "_total_timesteps": COUNT,
     "_current_progress_remaining": NUMBER,
     "start_time": NUMBER,
     "ep_info_buffer": optional(Codec(_episodes, _decode_episodes)),

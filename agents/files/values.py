@@ -98,12 +98,12 @@ def _flag(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.integer) and not isinstance(value, bool)
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def _encode_number(value: Any) -> Any:
     if not _is_number(value):
-        raise ValueError(f"it must be a number of Python, got {short(value)}")
+        raise ValueError(f"it must be a number, got {short(value)}")
     return encode(value)
 
 
@@ -125,8 +125,21 @@ COMPILE = both(_compile)
 FLAG, NUMBER = both(_flag), Codec(_encode_number, _decode_number)
 
 
+def _decode_count(data: Any) -> Any:
+    value = _decode_number(data)
+    if not value >= 0:
+        raise ValueError(f"it must be at least 0, got {short(data)}")
+    return value
+
+
+COUNT = Codec(_encode_number, _decode_count)
+"""A number that is at least 0 and may be infinite, as the steps of `learn`."""
+
+
 def encode(value: Any) -> Any:
     """Plain data as JSON data: tuples and numbers that are not finite get a tag.
+
+    Numbers of NumPy become those of Python.
 
     Raises:
         ValueError: it is, or holds, anything else.
@@ -137,7 +150,7 @@ def encode(value: Any) -> Any:
         return bool(value)
     if isinstance(value, int | np.integer):
         return integer().encode(value)
-    if isinstance(value, float):
+    if isinstance(value, float | np.floating):
         return float(value) if math.isfinite(value) else {"!float": repr(float(value))}
     if type(value) is tuple:
         return {"!tuple": [encode(item) for item in value]}

@@ -281,6 +281,8 @@ def set_at(path: str, value: Any) -> Callable[[Header], None]:
         ("settings/learning_rate", {"schedule": "linear"}, "'start' is missing"),
         ("settings/tvt", {"alpha": 1, "threshold": 1, "window": None}, "the core 'rma'"),
         ("progress/num_timesteps", 1.5, "num_timesteps: it must be a whole number"),
+        ("progress/_total_timesteps", -1.0, "_total_timesteps: it must be at least 0, got -1.0"),
+        ("progress/_total_timesteps", {"!float": "nan"}, "_total_timesteps: it must be at least 0"),
         ("progress/ep_info_buffer", [{"r": "x", "l": 1}], "ep_info_buffer"),
         ("progress/ep_info_buffer", 3, "cannot be loaded"),
         ("arrays/_last_obs", "pickle", "unknown kind of _last_obs 'pickle'"),

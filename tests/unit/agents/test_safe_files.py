@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import pickle
 import zipfile
 from collections import deque
@@ -18,7 +19,9 @@ import torch
 from gymnasium import spaces
 from sb3_contrib.common.envs import InvalidActionEnvDiscrete
 from sb3_contrib.common.wrappers import ActionMasker
+from stable_baselines3.common.callbacks import StopTrainingOnMaxEpisodes
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.utils import ConstantSchedule, FloatSchedule, LinearSchedule
@@ -462,7 +465,6 @@ class OwnOptimizer(torch.optim.Adam):
     [
         ({"learning_rate": lambda _: 1e-3}, "learning_rate: .*lambda.* is a function"),
         ({"clip_range": lambda _: 0.1}, "clip_range: .*lambda.* is a function"),
-        ({"gamma": np.float32(0.9)}, r"gamma: it must be a number of Python, got np.float32"),
         ({"policy": OwnPolicy}, "the policy .*OwnPolicy is not in"),
         ({"algorithm": OwnAlgorithm}, "the algorithm .*OwnAlgorithm is not in"),
         (
@@ -485,6 +487,72 @@ def test_what_is_no_data_is_an_error_that_names_it(
     with pytest.raises(ValueError, match=rf"(?s){message}.*format='sb3' remains"):
         model(**settings).save(tmp_path / "agent", format="safe")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("steps", [1e2, np.float32(100), math.inf], ids=str)
+def test_steps_of_learn_may_be_any_number(steps: Any, tmp_path: Path) -> None:
+    agent = model().learn(steps, callback=StopTrainingOnMaxEpisodes(20))
+    agent.save(tmp_path / "agent.rlgates")
+    loaded = RecurrentPPO.load(tmp_path / "agent.rlgates", env=toy())
+    assert loaded._total_timesteps == agent._total_timesteps == steps
+    loaded.learn(64, reset_num_timesteps=False)
+
+
+def test_numbers_of_numpy_are_data(tmp_path: Path) -> None:
+    names = ("gamma", "gae_lambda", "ent_coef", "vf_coef", "max_grad_norm", "target_kl")
+    settings: dict[str, Any] = {name: np.float32(0.5) for name in names}
+    settings["policy_kwargs"] = {
+        "log_std_init": np.float32(-1),
+        "optimizer_kwargs": {"eps": np.float32(2**-16)},
+        "net_arch": {"pi": [np.int64(4)], "vf": (np.int32(4),)},
+        "core_kwargs": {"input_scale": np.float32(2)},
+    }
+    agent = model(**settings)
+    agent.learn(64).save(tmp_path / "agent.rlgates")
+    loaded = RecurrentPPO.load(tmp_path / "agent.rlgates", env=toy()).learn(64)
+    assert [getattr(loaded, name) for name in names] == [0.5] * len(names)
+    assert loaded.policy.optimizer.param_groups[0]["eps"] == 2**-16
+
+
+REPORTS = {
+    "number": np.float32(1),
+    "flag": np.True_,
+    "scalar": np.array(1.0),
+    "one": np.array([True]),
+    "several": np.arange(3.0),
+    "nested": {"a": [np.float32(2), np.ones(2)], "b": (np.int8(1), "x")},
+}
+
+PLAIN = {
+    "number": 1.0,
+    "flag": True,
+    "scalar": 1.0,
+    "one": [True],
+    "several": [0.0, 1.0, 2.0],
+    "nested": {"a": [2.0, [1.0, 1.0]], "b": (1, "x")},
+}
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_what_environments_report_may_be_of_numpy(name: str, tmp_path: Path) -> None:
+    report = REPORTS[name]
+
+    class Reports(Toy):
+        def step(self, action: Any) -> Any:
+            *step, _ = super().step(action)
+            success = report if name in ("number", "flag", "scalar", "one") else 1
+            return *step, {"is_success": success, "report": report}
+
+    def make() -> Any:
+        return Monitor(Reports(BOX, spaces.Discrete(3)), info_keywords=("report",))
+
+    agent = model(DummyVecEnv([make] * 2)).learn(64)
+    agent.save(tmp_path / "agent.rlgates")
+    loaded = RecurrentPPO.load(tmp_path / "agent.rlgates", env=DummyVecEnv([make] * 2))
+    for episode in loaded.ep_info_buffer:
+        assert_same(episode["report"], PLAIN[name])
+    loaded.learn(64, reset_num_timesteps=False)
+    assert np.mean(loaded.ep_success_buffer) == 1
 
 
 def test_verbose_may_be_true(tmp_path: Path) -> None:
@@ -577,7 +645,9 @@ def test_plain_data_comes_back_with_its_types() -> None:
     value = {"a": (1, 2.5, [None, True, "x"]), "b": float("-inf"), "c": {"d": ()}}
     assert_same(decode(json.loads(json.dumps(encode(value), allow_nan=False))), value)
     assert np.isnan(decode(encode(float("nan"))))
-    for other in (object(), {1: 2}, {"!tuple": 1}, 2**70, {1}, np.float32(1), nn.Tanh):
+    for number in (np.float32(0.1), np.float16(0.5), np.float64("inf"), np.int8(3), np.True_):
+        assert_same(decode(encode(number)), number.item())
+    for other in (object(), {1: 2}, {"!tuple": 1}, 2**70, {1}, np.ones(1), nn.Tanh):
         with pytest.raises(ValueError, match=r"is no data|is not text|below 2\*\*64"):
             encode(other)
 
