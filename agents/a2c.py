@@ -57,7 +57,8 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
     Raises:
         ValueError: as in `rlgates.RecurrentPPO`.
         TypeError: a policy class that is not a `SequencePolicy`, or that overrides what only the
-            algorithms of sb3-contrib call.
+            algorithms of sb3-contrib call; when learning begins, a policy to which such a method
+            or a hook was attached that would never run.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {

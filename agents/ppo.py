@@ -85,7 +85,8 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
             then restored as it was before the update. Or actions, values or probabilities that
             are not.
         TypeError: a policy class that is not a `SequencePolicy`, or that overrides what only the
-            algorithms of sb3-contrib call.
+            algorithms of sb3-contrib call; when learning begins, a policy to which such a method
+            or a hook was attached that would never run.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {

@@ -24,7 +24,7 @@ def heads_of(policy: Any) -> Heads | None:
     if type(policy.action_dist) is not LogCategorical or type(extractor) is not MlpExtractor:
         return None
     modules = extractor, extractor.policy_net, extractor.value_net
-    if _has_any_global_hook() or not all(map(_is_bare, modules)):
+    if _has_any_global_hook() or not all(map(is_bare, modules)):
         return None
     actor = _layers(extractor.policy_net, policy.action_net)
     critic = _layers(extractor.value_net, policy.value_net)
@@ -37,7 +37,7 @@ def heads_of(policy: Any) -> Heads | None:
     return Heads(activation, actor[1], critic[1])
 
 
-def _is_bare(module: Any) -> bool:
+def is_bare(module: Any) -> bool:
     """Whether a call of a module runs its class's `forward` and nothing else."""
     own = vars(module)
     return not (
@@ -60,7 +60,7 @@ def _layers(
     modules: list[Any] = [*hidden._modules.values(), last]
     linears, activations = modules[::2], modules[1::2]
     kinds = set(map(type, activations))
-    if not kinds <= _ACTIVATIONS.keys() or not all(map(_is_bare, modules)):
+    if not kinds <= _ACTIVATIONS.keys() or not all(map(is_bare, modules)):
         return None
     parts: list[Tensor] = []
     for linear in linears:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import operator
 import pickle
 import sys
 import warnings
@@ -43,6 +44,7 @@ from rlgates.agents.sequences.buffers import (
     chunks_of,
 )
 from rlgates.agents.sequences.distributions import sampling
+from rlgates.agents.sequences.heads import is_bare
 from rlgates.agents.sequences.policy import (
     CONTRIB_METHODS,
     ActionEvaluation,
@@ -123,6 +125,16 @@ def _nothing_made() -> dict[str, Any]:
         "_bounds": {},
         "_clip_and_step": ClipAndStep(),
     }
+
+
+def _check_overrides(policy: Any) -> None:
+    """Raise TypeError if a policy or its class has its own version of what no agent calls."""
+    if others := overridden(policy, *CONTRIB_METHODS):
+        name = policy.__name__ if isinstance(policy, type) else type(policy).__name__
+        raise TypeError(
+            f"{name} has its own {', '.join(others)}, which only the algorithms of sb3-contrib "
+            "call: override act, evaluate or latents instead."
+        )
 
 
 def _of_environments(name: str, values: Any, count: int) -> Any:
@@ -301,11 +313,20 @@ class SequenceRollouts(OnPolicyAlgorithm):
                 f"the policy must be one of rlgates, such as MlpLstmPolicy, or a subclass; got "
                 f"{self.policy_class.__name__}."
             )
-        if others := overridden(self.policy_class, *CONTRIB_METHODS):
-            raise TypeError(
-                f"{self.policy_class.__name__} has its own {', '.join(others)}, which only the "
-                "algorithms of sb3-contrib call: override act, evaluate or latents instead."
-            )
+        _check_overrides(self.policy_class)
+
+    def _check_policy(self) -> None:
+        """Raise TypeError for what was attached to the policy and would never run."""
+        policy = self.policy
+        _check_overrides(policy)
+        for name in ("policy", "policy.lstm_actor", "policy.lstm_critic"):
+            module: Any = operator.attrgetter(name)(self)
+            if module is not None and not is_bare(module):
+                core = f"{'policy.lstm_actor' if module is policy else name}.core"
+                raise TypeError(
+                    f"hooks on {name}, its own forward or compile() would never run: agents call "
+                    f"policy.act, policy.evaluate and {core}, whose hooks run."
+                )
 
     def _setup_model(self) -> None:
         self._check_arguments()
@@ -356,6 +377,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
             raise ValueError(f"total_timesteps must be at least 0, got {total_timesteps}.")
         if self.env is None:
             raise ValueError("the agent has no environment: pass env to load, or call set_env.")
+        self._check_policy()
         # Again, because the environments may be others now.
         self._join_ranks()
         self._set_chunk_len()

@@ -514,6 +514,32 @@ def test_own_methods_that_only_sb3_contrib_calls_are_refused(algorithm: Any, nam
         model(policy=kind, algorithm=algorithm)
 
 
+@pytest.mark.parametrize("name", CONTRIB_METHODS)
+@pytest.mark.parametrize("algorithm", [RecurrentPPO, RecurrentA2C])
+def test_patches_that_only_sb3_contrib_calls_are_refused(algorithm: Any, name: str) -> None:
+    agent = model(algorithm=algorithm)
+    setattr(agent.policy, name, getattr(agent.policy, name))
+    with pytest.raises(TypeError, match=f"MlpLstmPolicy has its own {name}, .* instead"):
+        agent.learn(64)
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+@pytest.mark.parametrize("name", ["policy", "policy.lstm_actor", "policy.lstm_critic"])
+@pytest.mark.parametrize("kind", ["forward_pre", "forward", "full_backward"])
+def test_hooks_run_or_are_refused(name: str, kind: str) -> None:
+    agent, calls = model(), list[Any]()
+    core = "lstm_critic.core" if name.endswith("critic") else "lstm_actor.core"
+    for path in (core, name.partition(".")[2]):
+        module = agent.policy.get_submodule(path)
+        getattr(module, f"register_{kind}_hook")(lambda *_: calls.append(1))
+        if path == core:
+            agent.learn(64)
+            assert calls
+        else:
+            with pytest.raises(TypeError, match=f"hooks on {name}, .* never run.* policy.{core}"):
+                agent.learn(64)
+
+
 @pytest.mark.parametrize("critic", CRITICS)
 def test_own_latents_act_in_predict(critic: str) -> None:
     class Own(MlpLstmPolicy):
