@@ -33,6 +33,7 @@ class MaskableMlpLstmPolicy(MlpLstmPolicy):
         ValueError: actions that are not Discrete, MultiDiscrete or MultiBinary.
     """
 
+    takes_masks: ClassVar[bool] = True
     action_dist: MaskableDistribution
     _masks: Any = None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -176,7 +176,13 @@ def _swapped(x: Observations, size: int) -> Any:
 
 
 class SequencePolicy(RecurrentActorCriticPolicy):
-    """The methods of a policy on whole sequences; `MlpLstmPolicy` builds its modules."""
+    """The methods of a policy on whole sequences; `MlpLstmPolicy` builds its modules.
+
+    Attributes:
+        takes_masks: whether it is made for masks of the actions, which not every algorithm gives.
+    """
+
+    takes_masks: ClassVar[bool] = False
 
     # sb3-contrib declares nn.LSTM, but uses only what CoreModule has.
     lstm_actor: CoreModule  # type: ignore[assignment]

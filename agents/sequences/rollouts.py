@@ -307,13 +307,25 @@ class SequenceRollouts(OnPolicyAlgorithm):
             raise ValueError(f"learning_rate must be at least 0, got {self.learning_rate}.")
 
     def _check_policy_class(self) -> None:
-        """Raise TypeError unless the algorithm can train this policy."""
+        """Raise TypeError or ValueError unless the algorithm can train this policy."""
         if not issubclass(self.policy_class, SequencePolicy):
             raise TypeError(
                 f"the policy must be one of rlgates, such as MlpLstmPolicy, or a subclass; got "
                 f"{self.policy_class.__name__}."
             )
         _check_overrides(self.policy_class)
+        if self.policy_class.takes_masks and not self._has_masks:
+            name = type(self).__name__
+            raise ValueError(
+                f"{self.policy_class.__name__} takes action masks, which {name} does not give: "
+                "make the agent with MaskableRecurrentPPO, and load it with "
+                f"MaskableRecurrentPPO.load, not {name}.load."
+            )
+
+    @property
+    def _has_masks(self) -> bool:
+        """Whether the algorithm asks the environments for masks of the actions."""
+        return type(self)._action_masks is not SequenceRollouts._action_masks
 
     def _check_policy(self) -> None:
         """Raise TypeError for what was attached to the policy and would never run."""
@@ -571,9 +583,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
 
     def _records_steps(self) -> bool:
         """Whether the steps of policy and environments run as CUDA graphs."""
-        has_masks = type(self)._action_masks is not SequenceRollouts._action_masks
         places = isinstance(self.env, TensorVecEnv) and self.env.can_step_in_place
-        return self._records() and places and not has_masks
+        return self._records() and places and not self._has_masks
 
     def _compiles_steps(self) -> bool:
         """Whether most steps, those in which no episode can end, are compiled as a whole."""

@@ -21,7 +21,13 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from support import toys
 from support.toys import BOX, IMAGE, Masked, Toy, parameters, toy
 
-from rlgates import MaskableRecurrentPPO, MlpLstmPolicy
+from rlgates import (
+    MaskableMlpLstmPolicy,
+    MaskableRecurrentPPO,
+    MlpLstmPolicy,
+    RecurrentA2C,
+    RecurrentPPO,
+)
 
 model = partial(toys.model, algorithm=MaskableRecurrentPPO)
 ACTIONS: dict[str, spaces.Space[Any]] = {
@@ -89,6 +95,18 @@ def test_save_and_load(tmp_path: Path) -> None:
     loaded = MaskableRecurrentPPO.load(tmp_path / "model", env=env)
     assert torch.equal(parameters(loaded), parameters(agent))
     loaded.learn(64)
+
+
+@pytest.mark.parametrize("suffix", ["zip", "rlgates"])
+@pytest.mark.parametrize("algorithm", [RecurrentPPO, RecurrentA2C])
+def test_other_algorithms_would_drop_the_masks(algorithm: Any, suffix: str, tmp_path: Path) -> None:
+    path, name = tmp_path / f"model.{suffix}", algorithm.__name__
+    model(toy(kind=Masked)).save(path)
+    message = f"load it with MaskableRecurrentPPO.load, not {name}.load"
+    with pytest.raises(ValueError, match=message):
+        algorithm.load(path)
+    with pytest.raises(ValueError, match=f"MaskableMlpLstmPolicy takes action masks.* {message}"):
+        toys.model(toy(kind=Masked), MaskableMlpLstmPolicy, algorithm)
 
 
 def test_without_masks() -> None:
