@@ -70,8 +70,8 @@ def export_onnx(
 
     Inputs, all with a batch axis of any size B first:
         observation: of the policy's observation space, images channels first and uint8, and
-            float32 where the model's VecNormalize normalizes it; for a Dict, one input for each
-            part, by its name.
+            float32 where the space has floats of any size or the model's VecNormalize normalizes
+            it; for a Dict, one input for each part, by its name.
         state: (B, state_size) float32, the `state_out` of the previous step. Ignored where an
             episode starts.
         episode_start: (B,) bool, true where an episode starts.

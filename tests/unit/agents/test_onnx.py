@@ -91,6 +91,28 @@ def test_normalized_integers_are_floats_in_the_file(tmp_path: Path) -> None:
     np.testing.assert_array_equal(action, learner.predict(obs, deterministic=True)[0])
 
 
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "deploy.md"
+
+
+@pytest.mark.parametrize(
+    "space",
+    [*(spaces.Box(-1, 1, (3,), dtype) for dtype in (np.float64, np.float16)), spaces.Discrete(4)],
+    ids=str,
+)
+def test_the_loop_of_the_guide_casts_observations(space: spaces.Space[Any], tmp_path: Path) -> None:
+    learner = model(toy(space, spaces.Box(-1.0, 1.0, (2,))))
+    file = export_onnx(learner, tmp_path / "policy.onnx")
+    names: dict[str, Any] = {}
+    code = GUIDE.read_text().partition("import json")[2].partition("env, policy =")[0]
+    exec("import json" + code, names)
+    policy = names["Policy"](file)
+    policy.reset()
+    observation, state = space.sample(), None
+    for _ in range(2):
+        expected, state = learner.predict(observation, state, deterministic=True)
+        np.testing.assert_allclose(policy.act(observation), expected, atol=1e-5)
+
+
 def metadata(run: Any) -> dict[str, Any]:
     return {k: json.loads(v) for k, v in run.get_modelmeta().custom_metadata_map.items()}
 
