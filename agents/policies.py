@@ -196,7 +196,8 @@ class MlpLstmPolicy(SequencePolicy):
     def make_features_extractor(self) -> BaseFeaturesExtractor:
         """As in SB3, with an int as width: for MultiDiscrete observations SB3 has a numpy one."""
         extractor = super().make_features_extractor()
-        extractor._features_dim = int(extractor._features_dim)
+        if isinstance(extractor, BaseFeaturesExtractor):  # any module with features_dim will do
+            extractor._features_dim = int(extractor._features_dim)
         return extractor
 
     def _default_extractor(

@@ -580,6 +580,24 @@ def test_own_values_count_where_a_rollout_ends() -> None:
     assert value.tolist() == [5.0] * 4
 
 
+def test_an_encoder_may_be_any_module_with_a_width() -> None:
+    class Encoder(nn.Module):
+        features_dim = 5
+
+        def __init__(self, space: Any) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 5)
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(x)
+
+    agent = model(policy_kwargs={"features_extractor_class": Encoder})
+    before = agent.policy.features_extractor.layer.weight.clone()
+    agent.learn(64)
+    assert not torch.equal(agent.policy.features_extractor.layer.weight, before)
+    assert agent.policy.lstm_actor.input_size == 5
+
+
 def test_a_dictionary_of_layers_in_a_list() -> None:
     """As in agents for SB3 before 1.8."""
     layers = {"pi": [5], "vf": [6, 4]}
