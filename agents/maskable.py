@@ -64,11 +64,18 @@ class MaskableMlpLstmPolicy(MlpLstmPolicy):
             distribution.apply_masking(action_masks)
         return distribution
 
-    def predict(self, *args: Any, action_masks: Any = None, **kwargs: Any) -> Any:
-        """As in sb3-contrib; `action_masks` (n_envs, ...) is true where an action is allowed."""
+    def predict(
+        self,
+        observation: np.ndarray[Any, Any] | dict[str, np.ndarray[Any, Any]],
+        state: tuple[np.ndarray[Any, Any], ...] | None = None,
+        episode_start: np.ndarray[Any, Any] | None = None,
+        deterministic: bool = False,
+        action_masks: Any = None,
+    ) -> tuple[np.ndarray[Any, Any], tuple[np.ndarray[Any, Any], ...] | None]:
+        """As in `MaskablePPO`; `action_masks` (n_envs, ...) is true where an action is allowed."""
         self._masks = action_masks
         try:
-            return super().predict(*args, **kwargs)
+            return super().predict(observation, state, episode_start, deterministic)
         finally:
             self._masks = None
 
@@ -159,7 +166,16 @@ class MaskableRecurrentPPO(RecurrentPPO):
             total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar
         )
 
-    def predict(self, *args: Any, action_masks: Any = None, **kwargs: Any) -> Any:
-        """As in sb3-contrib; `action_masks` (n_envs, ...) is true where an action is allowed."""
+    def predict(
+        self,
+        observation: np.ndarray[Any, Any] | dict[str, np.ndarray[Any, Any]],
+        state: tuple[np.ndarray[Any, Any], ...] | None = None,
+        episode_start: np.ndarray[Any, Any] | None = None,
+        deterministic: bool = False,
+        action_masks: Any = None,
+    ) -> tuple[np.ndarray[Any, Any], tuple[np.ndarray[Any, Any], ...] | None]:
+        """As in `MaskablePPO`; `action_masks` (n_envs, ...) is true where an action is allowed."""
         policy: Any = self.policy
-        return policy.predict(*args, action_masks=action_masks, **kwargs)
+        return policy.predict(  # type: ignore[no-any-return]
+            observation, state, episode_start, deterministic, action_masks=action_masks
+        )

@@ -63,6 +63,13 @@ def test_forbidden_actions_are_never_taken(
         observation, _, episode_starts, _ = env.step(chosen)  # asserts
 
 
+def test_masks_may_stand_last_among_the_arguments_of_predict() -> None:
+    """As in MaskablePPO."""
+    agent, mask = model(toy(kind=Masked)), np.array([False, True, False])
+    for one in (agent, agent.policy):
+        assert one.predict(BOX.sample(), None, None, False, mask)[0] == 1
+
+
 @pytest.mark.parametrize("action", ACTIONS)
 def test_identity(action: str) -> None:
     """Before the first update, evaluating the buffer reproduces the stored values."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import sb3_contrib
 import stable_baselines3
+from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 
 import rlgates
@@ -61,3 +62,24 @@ def test_arguments_of_learn(ours: Any, upstream: Any) -> None:
     for name in expected.keys() - {"tb_log_name"}:
         assert parameters[name].kind is expected[name].kind
         assert parameters[name].default == expected[name].default, name
+
+
+@pytest.mark.parametrize(
+    ("ours", "upstream"),
+    [
+        (rlgates.RecurrentPPO, sb3_contrib.RecurrentPPO),
+        (rlgates.RecurrentA2C, stable_baselines3.A2C),
+        (rlgates.MaskableRecurrentPPO, sb3_contrib.MaskablePPO),
+        (rlgates.MlpLstmPolicy, RecurrentActorCriticPolicy),
+        (rlgates.MaskableMlpLstmPolicy, MaskableActorCriticPolicy),
+    ],
+)
+def test_arguments_of_predict(ours: Any, upstream: Any) -> None:
+    parameters, expected = (
+        {
+            name: (one.kind, one.default)
+            for name, one in inspect.signature(k.predict).parameters.items()
+        }
+        for k in (ours, upstream)
+    )
+    assert list(parameters.items()) == list(expected.items())
