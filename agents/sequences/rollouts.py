@@ -628,12 +628,16 @@ class SequenceRollouts(OnPolicyAlgorithm):
         infos: list[Any] = self.ranks.in_order(kept)
         self._update_info_buffer(infos, np.ones(len(infos), dtype=bool))
 
-    def _as_tensors(self, observations: Any) -> Observations:
+    def _as_tensors(self, observations: Any, envs: list[int] | None = None) -> Observations:
         """Observations of a VecEnv as tensors of the dtypes of their spaces; floats are float32.
 
         An environment may return other dtypes than its space has, and another in `reset` than in
         `step`; a `SubprocVecEnv` passes them on. What a `VecNormalize` gives is float32, whatever
         the space.
+
+        Args:
+            observations: (N, ...).
+            envs: the environments that they are of; None for all.
 
         Raises:
             ValueError: one is not finite.
@@ -642,15 +646,18 @@ class SequenceRollouts(OnPolicyAlgorithm):
         if isinstance(observations, dict):
             assert isinstance(space, spaces.Dict)
             parts = observations.items()
-            return {name: self._as_tensor(part, name, space[name]) for name, part in parts}
-        return self._as_tensor(observations, "observation", space)
+            return {name: self._as_tensor(part, name, space[name], envs) for name, part in parts}
+        return self._as_tensor(observations, "observation", space, envs)
 
-    def _as_tensor(self, values: Any, name: str, space: spaces.Space[Any]) -> Tensor:
+    def _as_tensor(
+        self, values: Any, name: str, space: spaces.Space[Any], envs: list[int] | None
+    ) -> Tensor:
         if isinstance(values, Tensor):
             return values
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             index = int(np.argwhere(~np.isfinite(values))[0][0])
-            raise ValueError(f"the {name} of environment {index} is not finite: {values[index]}.")
+            env = index if envs is None else envs[index]
+            raise ValueError(f"the {name} of environment {env} is not finite: {values[index]}.")
         dtype = np.dtype(space.dtype)
         if dtype.kind == "f" or is_normalized(self._vec_normalize_env, name):
             dtype = np.dtype(np.float32)
@@ -705,7 +712,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
         no_starts = torch.zeros(len(truncated), dtype=torch.bool, device=self.device)
         with torch.no_grad():
             values = self.policy.value(
-                self._as_tensors(terminal), states.select(truncated), no_starts
+                self._as_tensors(terminal, truncated), states.select(truncated), no_starts
             )
         bootstrapped = bootstrapped.clone()  # it may share memory with the environment
         bootstrapped[truncated] += self.gamma * values

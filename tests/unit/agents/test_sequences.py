@@ -432,9 +432,9 @@ def test_normalized_integers_stay_floats(name: str, dtype: Any) -> None:
     given: list[Any] = []
     as_tensors = agent._as_tensors
 
-    def keep(observations: Any) -> Any:
+    def keep(observations: Any, *envs: Any) -> Any:
         given.append(observations)
-        return as_tensors(observations)
+        return as_tensors(observations, *envs)
 
     agent._as_tensors = keep
     agent.learn(64)
@@ -578,6 +578,24 @@ def test_trouble_leaves_the_model_as_it_was(trouble: str, message: str) -> None:
     for state, old in zip(after["state"].values(), optimizer["state"].values(), strict=True):
         for name, value in old.items():
             assert torch.equal(state[name], value)
+
+
+@pytest.mark.parametrize("space", [BOX, spaces.Dict(a=BOX)], ids=["box", "dict"])
+def test_a_last_observation_that_is_not_finite_names_its_environment(space: Any) -> None:
+    name = "MlpLstmPolicy" if space is BOX else "MultiInputLstmPolicy"
+    agent = model(toy(space, kind=Cut), name)
+    step = agent.env.step_wait
+
+    def broken() -> Any:
+        observations, rewards, dones, infos = step()
+        if dones[2]:
+            last = infos[2]["terminal_observation"]
+            (last if space is BOX else last["a"])[:] = np.nan
+        return observations, rewards, dones, infos
+
+    agent.env.step_wait = broken
+    with pytest.raises(ValueError, match=r"the (observation|a) of environment 2 is not finite"):
+        agent.learn(64)
 
 
 @pytest.mark.parametrize(
