@@ -166,9 +166,12 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
         )
 
     def train(self) -> None:
-        """Update the policy with the current rollout."""
-        self.policy.set_training_mode(True)
-        self._update_learning_rate(self.policy.optimizer)
+        """Update the policy with the current rollout.
+
+        Raises:
+            ValueError: the rollout is not complete.
+        """
+        self._begin_update()
         buffer, means = self.rollout_buffer.sequences, MeanMetrics()
         (batch,) = buffer.minibatches(None, self.policy)
         with all_or_nothing(self.policy):

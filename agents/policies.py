@@ -69,8 +69,8 @@ class MlpLstmPolicy(SequencePolicy):
 
     Raises:
         ValueError: an unknown core or option (the message names the nearest), a size below 1,
-            `shared_lstm` together with `enable_critic_lstm`; choices that do not start at 0, or
-            MultiDiscrete ones of several axes.
+            `shared_lstm` together with `enable_critic_lstm`; choices that do not start at 0,
+            MultiDiscrete ones of several axes, or observations of a Box without axes.
     """
 
     default_extractor: ClassVar[type[BaseFeaturesExtractor]] = FlattenExtractor
@@ -142,6 +142,8 @@ class MlpLstmPolicy(SequencePolicy):
                     "normalized_image": True,
                     **(features_extractor_kwargs or {}),
                 }
+        if getattr(features_extractor_class, "__module__", "").startswith(_LIBRARIES):
+            _check_axes("observation space", observation_space)
         options["num_layers"] = n_lstm_layers
         # sb3-contrib sizes the layers behind the core by its hidden size, not its output size.
         probe = make_core(core, 1, lstm_hidden_size, generator=torch.Generator(), **options)
@@ -343,6 +345,7 @@ def _core_options(core: str, lstm_kwargs: dict[str, Any]) -> dict[str, Any]:
 
 _LSTM_DEFAULTS = {"bias": True, "batch_first": False, "bidirectional": False, "proj_size": 0}
 """What the cores of agents do as `torch.nn.LSTM` does by default, and not otherwise."""
+_LIBRARIES = ("rlgates.", "stable_baselines3.")
 _FLAGS = (
     *("ortho_init", "use_sde", "full_std", "use_expln", "squash_output", "shared_lstm"),
     *("enable_critic_lstm", "share_features_extractor", "normalize_images"),
@@ -391,6 +394,18 @@ def _check_choices(name: str, space: Any, kind: str) -> None:
     if isinstance(space, spaces.MultiDiscrete) and len(space.shape) != 1:
         shape = space.shape
         raise ValueError(f"the {name} must have one axis, got {shape}: flatten it in a {wrapper}.")
+
+
+def _check_axes(name: str, space: Any) -> None:
+    """Raise ValueError for a Box without axes, which no encoder of SB3 or rlgates reads."""
+    if isinstance(space, spaces.Dict):
+        for key, part in space.spaces.items():
+            _check_axes(f"{name} {key!r}", part)
+    if isinstance(space, spaces.Box) and not space.shape:
+        raise ValueError(
+            f"the {name} must have an axis, got {space}: reshape it to (1,) in a "
+            "gymnasium.wrappers.TransformObservation."
+        )
 
 
 def _check_starts(episode_start: Any, shape: tuple[int, ...]) -> None:

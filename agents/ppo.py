@@ -217,9 +217,12 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
         )
 
     def train(self) -> None:
-        """Update the policy with the current rollout."""
-        self.policy.set_training_mode(True)
-        self._update_learning_rate(self.policy.optimizer)
+        """Update the policy with the current rollout.
+
+        Raises:
+            ValueError: the rollout is not complete.
+        """
+        self._begin_update()
         means, norms = MeanMetrics(), list[Tensor]()
         with all_or_nothing(self.policy):
             for epoch in range(self.n_epochs):

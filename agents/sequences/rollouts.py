@@ -784,6 +784,21 @@ class SequenceRollouts(OnPolicyAlgorithm):
         normalized = ((advantages - mean) / (std + 1e-8)).to(advantages.dtype)
         return torch.where(count > 1, normalized, advantages)
 
+    def _begin_update(self) -> None:
+        """Prepare the policy and its optimizer for an update with the current rollout.
+
+        Raises:
+            ValueError: the rollout is not complete.
+        """
+        buffer = self.rollout_buffer
+        if not buffer.full:
+            raise ValueError(
+                f"train needs a whole rollout, got {buffer.pos} of {buffer.buffer_size} steps: "
+                "collect a rollout first, as learn does."
+            )
+        self.policy.set_training_mode(True)
+        self._update_learning_rate(self.policy.optimizer)
+
     def _parameters(self) -> list[Tensor]:
         """What the optimizer trains."""
         return [p for group in self.policy.optimizer.param_groups for p in group["params"]]

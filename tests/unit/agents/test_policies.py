@@ -15,6 +15,7 @@ from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from support.cases import every_core, every_family, small
 from support.toys import (
     BOX,
@@ -94,6 +95,33 @@ def test_choices_that_no_policy_reads_are_refused(space: Any, message: str) -> N
         model(toy(space))
     with pytest.raises(ValueError, match=f"the observation space 'a' {message}"):
         model(toy(spaces.Dict(a=space)), "MultiInputLstmPolicy")
+
+
+def test_a_box_without_axes_is_refused_except_with_an_encoder_of_its_own() -> None:
+    class Column(BaseFeaturesExtractor):
+        def __init__(self, space: Any) -> None:
+            super().__init__(space, 1)
+
+        def forward(self, x: Any) -> Any:
+            return x.unsqueeze(-1)
+
+    number = spaces.Box(-1.0, 1.0, ())
+    message = r"must have an axis, got Box\(-1.0, 1.0, \(\), float32\): reshape it to \(1,\)"
+    with pytest.raises(ValueError, match=f"the observation space {message}"):
+        model(toy(number))
+    with pytest.raises(ValueError, match=f"the observation space 'a' {message}"):
+        model(toy(spaces.Dict(a=number)), "MultiInputLstmPolicy")
+    model(toy(number), policy_kwargs={"features_extractor_class": Column}).learn(64)
+
+
+@pytest.mark.parametrize("algorithm", [RecurrentPPO, RecurrentA2C])
+def test_an_update_needs_a_whole_rollout(algorithm: Any) -> None:
+    agent = model(algorithm=algorithm)
+    agent.learn(64)
+    agent.train()
+    agent.learn(1_000, callback=lambda *_: agent.num_timesteps < 12)
+    with pytest.raises(ValueError, match="got 2 of 16 steps: collect a rollout first"):
+        agent.train()
 
 
 @pytest.mark.parametrize("algorithm", [RecurrentPPO, MaskableRecurrentPPO])
