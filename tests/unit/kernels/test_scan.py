@@ -330,7 +330,7 @@ def test_a_second_derivative_raises(name: str) -> None:
     problem, b = draw(5, 3, 4)
     states, _ = scan(problem, b.requires_grad_(), kernel_of(name))
     (gradient,) = torch.autograd.grad(states.square().sum(), b, create_graph=True)
-    with pytest.raises(RuntimeError, match="backend='scan'"):
+    with pytest.raises(RuntimeError, match="backend='plain'"):
         gradient.square().sum().backward()
 
 
