@@ -128,7 +128,7 @@ CLAIMS: tuple[Claim, ...] = (
         sooner_than(_tied("nru"), "f_lstm"),
         Setting(
             _ADDING.paper,
-            f"{_ADDING.ours}; over 5,000 the untrained NRU overflows, as it does over 2,000",
+            f"{_ADDING.ours}; over 2,000 the untrained NRU overflows already",
         ),
     ),
     Claim(
