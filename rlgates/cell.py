@@ -170,6 +170,23 @@ def factory_kwargs(device: torch.device | str | None, dtype: torch.dtype | None)
     return {"device": device, "dtype": dtype}
 
 
+def has_hooks(module: nn.Module) -> bool:
+    """Whether a call of a module runs hooks of its own."""
+    return bool(
+        module._forward_pre_hooks
+        or module._forward_hooks
+        or module._backward_pre_hooks
+        or module._backward_hooks
+    )
+
+
+def is_bare(module: nn.Module) -> bool:
+    """Whether a call of a module runs its class's `forward` and nothing else."""
+    own = vars(module)
+    changed = module._compiled_call_impl or "forward" in own or "__call__" in own
+    return not (changed or has_hooks(module))
+
+
 @torch.no_grad()
 def fill_buffers(cell: Cell, **values: Tensor) -> None:
     """Copy computed values into buffers of these names, on the device of the parameters.

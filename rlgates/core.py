@@ -16,7 +16,17 @@ import torch
 from torch import Tensor, nn
 
 from rlgates import kernels
-from rlgates.cell import DTYPES, Cell, LinearCell, State, check_dtype, check_tensor, widened
+from rlgates.cell import (
+    DTYPES,
+    Cell,
+    LinearCell,
+    State,
+    check_dtype,
+    check_tensor,
+    has_hooks,
+    is_bare,
+    widened,
+)
 from rlgates.deprecation import renamed, warn_renamed
 from rlgates.errors import MAX_LENGTH, check_choice, check_flag, check_size
 from rlgates.gates import Decay, timescale
@@ -264,7 +274,7 @@ class Core(nn.Module):
         for layer, (cell, before) in enumerate(zip(self._layers(), befores, strict=True)):
             if layer and self.skip_connections:
                 below = torch.cat([x, below], dim=-1)
-            if _has_hooks(cell):
+            if has_hooks(cell):
                 below, final = cell(below, run=partial(run, layer, before))
             else:
                 below, final = run(layer, before, below)
@@ -288,9 +298,8 @@ class Core(nn.Module):
 
     def _is_plain_layer(self) -> bool:
         """Whether a call runs one layer and nothing else: no hook, no compiled code, no check."""
-        more = self._compiled_call_impl or self.debug or _has_hooks(self)
-        more = more or type(self).forward is not Core.forward or "forward" in self.__dict__
-        return self.num_layers == 1 and not (more or _has_hooks(self._layers()[0]))
+        is_own = type(self).forward is Core.forward and is_bare(self) and not self.debug
+        return self.num_layers == 1 and is_own and not has_hooks(self._layers()[0])
 
     def _finish(self, outputs: Tensor, final: Tensor, used: str) -> tuple[Tensor, Tensor]:
         """The results of a call, noted and, for debugging, checked."""
@@ -558,15 +567,6 @@ def _reset_masks(episode_starts: Tensor) -> list[Tensor | None]:
         any_start = episode_starts.any(dim=1).tolist()
         return [mask if start else None for mask, start in zip(masks, any_start, strict=True)]
     return masks
-
-
-def _has_hooks(module: nn.Module) -> bool:
-    return bool(
-        module._forward_pre_hooks
-        or module._forward_hooks
-        or module._backward_pre_hooks
-        or module._backward_hooks
-    )
 
 
 def _check_cell(cell: Cell) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
 from rlgates.agents.sequences.distributions import LogCategorical
+from rlgates.cell import is_bare
 from rlgates.kernels import Heads
 
 _ACTIVATIONS: dict[type[nn.Module], Literal["tanh", "relu"]] = {nn.Tanh: "tanh", nn.ReLU: "relu"}
@@ -35,20 +36,6 @@ def heads_of(policy: Any) -> Heads | None:
         return None
     activation = _ACTIVATIONS[kinds.pop()] if kinds else "tanh"
     return Heads(activation, actor[1], critic[1])
-
-
-def is_bare(module: Any) -> bool:
-    """Whether a call of a module runs its class's `forward` and nothing else."""
-    own = vars(module)
-    return not (
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
-        or module._compiled_call_impl
-        or "forward" in own
-        or "__call__" in own
-    )
 
 
 def _layers(

@@ -44,7 +44,6 @@ from rlgates.agents.sequences.buffers import (
     chunks_of,
 )
 from rlgates.agents.sequences.distributions import sampling
-from rlgates.agents.sequences.heads import is_bare
 from rlgates.agents.sequences.policy import (
     CONTRIB_METHODS,
     ActionEvaluation,
@@ -64,7 +63,7 @@ from rlgates.agents.tvt import (
     recompute_reads,
     rma_cell,
 )
-from rlgates.cell import check_device
+from rlgates.cell import check_device, is_bare
 from rlgates.errors import (
     MAX_LENGTH,
     TrainingDiverged,
