@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.configs.tiers import task_config
-from rlgates.experiments.studies.study import Arm, Options, Study
+from rlgates.experiments.studies.study import FRESH, Arm, Options, Study
 
 CORES = ("janet", "lstm", "c_lstm")
 
@@ -71,5 +71,28 @@ STUDIES: dict[str, Study] = {
                 for task, layers in (("smnist", 2), ("pmnist", 1))
             ),
         ),
+    ),
+    "janet_ten": Study(
+        title="JANET's beta on ten fresh seeds, and whole images on five",
+        source="van der Westhuizen and Lasenby 2018, abstract and code",
+        laptop=(
+            *(
+                _synthetic("adding", "steps", 200, 0.0083, beta).with_cores(("janet",))
+                for beta in (False, True)
+            ),
+            replace(
+                Arm(
+                    replace(task_config("smnist"), hidden_size=64, epochs=2),
+                    ("lstm", "janet"),
+                    _times(784),
+                ),
+                seeds=FRESH[:5],
+            ),
+        ),
+        full=(
+            *(_synthetic("adding", "steps", 750, 0.0083, beta) for beta in (False, True)),
+            Arm(_PIXELS, ("lstm", "janet"), _times(784)),
+        ),
+        seeds=FRESH,
     ),
 }
