@@ -9,7 +9,6 @@ from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
-from stable_baselines3.common.callbacks import BaseCallback
 
 from rlgates.agents import GateCallback
 from rlgates.agents.ranks import Ranks
@@ -19,14 +18,13 @@ from rlgates.experiments.configs.devices import threads_set
 from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.agent import snapshot
 from rlgates.experiments.runs.agent.build import AGENT_FILE, BEST_FILE, Agent, build
-from rlgates.experiments.runs.agent.callbacks import Boundary, Measure, RolloutProgress, Stop
+from rlgates.experiments.runs.agent.callbacks import Boundary, Measure
 from rlgates.experiments.runs.agent.evaluate import Evaluation, evaluate, evaluation_seed
 from rlgates.experiments.runs.agent.gates import draw_runs
+from rlgates.experiments.runs.agent.session import learn_to_the_end
 from rlgates.experiments.runs.files import write_atomically
 from rlgates.experiments.runs.folder import EndReason, RunFolder, RunResult
 from rlgates.experiments.runs.hparams import write_hparams
-from rlgates.experiments.runs.progress import Progress
-from rlgates.experiments.runs.stopping import InterruptedRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +93,7 @@ def train(
 def _train(
     folder: RunFolder, config: AgentConfig, stop: Callable[[], bool], bar: bool | None
 ) -> AgentResult:
-    name, ranks = f"{config.core} seed {folder.seed}", folder.ranks
+    ranks = folder.ranks
     model, env = build(config, folder.seed, ranks)
     saved = ranks.from_first(folder.load)
     with closing(folder.open_logs(saved)) as logger:
@@ -111,35 +109,13 @@ def _train(
             stop,
             lambda: _is_good_enough(model, config),
         )
-        progress = Progress(name, "steps", config.total_steps, bar, config.max_minutes)
-        callbacks: list[BaseCallback] = [boundary]
-        if ranks.is_first:
-            callbacks += [GateCallback(), measure, RolloutProgress(progress)]
         if saved:
             snapshot.restore(model, env, snapshot.part_of(saved, ranks))
             measure.best_success, measure.best_step = saved["best"]
             boundary.restore(saved, model.num_timesteps)
-        ended: EndReason | None = "budget"
-        try:
-            # The last rollout may go beyond the budget.
-            remaining = max(0, config.total_steps - model.num_timesteps)
-            model.learn(remaining, callbacks, log_interval=1, reset_num_timesteps=False)
-        except Stop as reason:
-            ended = reason.ended
-        except TrainingDiverged as reason:
-            ended = "diverged"
-            print(f"{name} diverged: {reason}", flush=True)
-            logs.log_first_row(logger, model.num_timesteps)
-        finally:
-            progress.close()
-        if ended != "diverged":  # which stops within an iteration; checkpoints are between them
-            boundary.save()
-        if ended is None:
-            folder.end("interrupted")
-            raise InterruptedRun(f"at {model.num_timesteps:,} steps, saved in {folder.path}")
-        end: EndReason = ended
+        ended = learn_to_the_end(model, boundary, [GateCallback(), measure], bar)
         result = ranks.from_first(
-            lambda: _measure(folder, config, model, boundary.seconds, end, measure.best_step)
+            lambda: _measure(folder, config, model, boundary.seconds, ended, measure.best_step)
         )
         reported = ("success", "last_phase_reward", "steps", "seconds")
         metrics = {metric: getattr(result, metric) for metric in reported}

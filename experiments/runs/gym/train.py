@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import sb3_contrib
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv, sync_envs_normalization
@@ -36,19 +35,13 @@ from rlgates.experiments.configs.gym import ACTIVATIONS, ENCODERS, GymConfig
 from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.agent import snapshot
 from rlgates.experiments.runs.agent.build import AGENT_FILE, BEST_FILE
-from rlgates.experiments.runs.agent.callbacks import (
-    Boundary,
-    RolloutCallback,
-    RolloutProgress,
-    Stop,
-)
+from rlgates.experiments.runs.agent.callbacks import Boundary, RolloutCallback
 from rlgates.experiments.runs.agent.evaluate import evaluation_seed
+from rlgates.experiments.runs.agent.session import learn_to_the_end
 from rlgates.experiments.runs.files import write_atomically
 from rlgates.experiments.runs.folder import EndReason, RunFolder, RunResult
 from rlgates.experiments.runs.gym.envs import SavedEnvs, make_envs, observation_statistics
 from rlgates.experiments.runs.hparams import write_hparams
-from rlgates.experiments.runs.progress import Progress
-from rlgates.experiments.runs.stopping import InterruptedRun
 
 AGENTS: Mapping[str, type[OnPolicyAlgorithm]] = {
     "ppo": RecurrentPPO,
@@ -229,7 +222,7 @@ def _train(
     stop: Callable[[], bool],
     bar: bool | None,
 ) -> GymResult:
-    name, ranks = f"{config.core} seed {folder.seed}", folder.ranks
+    ranks = folder.ranks
     model, envs = build(config, folder.seed, env, ranks), SavedEnvs(env)
     saved = ranks.from_first(folder.load)
     start = time.process_time() - (saved["cpu_seconds"] / ranks.size if saved else 0.0)
@@ -250,35 +243,13 @@ def _train(
             },
             stop,
         )
-        progress = Progress(name, "steps", config.total_steps, bar, config.max_minutes)
         if saved:
             snapshot.restore(model, envs, snapshot.part_of(saved, ranks))
             boundary.restore(saved, model.num_timesteps)
             measure.best, measure.best_step = saved["best"]
-        ended: EndReason | None = "budget"
-        try:
-            # The last rollout may go beyond the budget.
-            remaining = max(0, config.total_steps - model.num_timesteps)
-            callbacks: list[BaseCallback] = [boundary]
-            if ranks.is_first:
-                callbacks += [measure, RolloutProgress(progress)]
-            model.learn(remaining, callbacks, log_interval=1, reset_num_timesteps=False)
-        except Stop as reason:
-            ended = reason.ended
-        except TrainingDiverged as reason:
-            ended = "diverged"
-            print(f"{name} diverged: {reason}", flush=True)
-            logs.log_first_row(logger, model.num_timesteps)
-        finally:
-            progress.close()
-        if ended != "diverged":  # which stops within an iteration; checkpoints are between them
-            boundary.save()
-        if ended is None:
-            folder.end("interrupted")
-            raise InterruptedRun(f"at {model.num_timesteps:,} steps, saved in {folder.path}")
-        end: EndReason = ended
+        ended = learn_to_the_end(model, boundary, [measure], bar)
         result = ranks.from_first(
-            lambda: _measure(folder, config, model, eval_env, end, measure.best_step)
+            lambda: _measure(folder, config, model, eval_env, ended, measure.best_step)
         )
         result = replace(result, seconds=round(cpu_seconds(), 1))
         reported = ("mean_return", "success", "steps", "seconds")
