@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
-from gymnasium import spaces
-from stable_baselines3.common.preprocessing import is_image_space
+import numpy as np
 from stable_baselines3.common.utils import LinearSchedule
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from rlgates.agents import RecurrentA2C, RecurrentPPO
 from rlgates.agents.ranks import ALONE, Ranks
@@ -16,12 +17,34 @@ from rlgates.envs import BatchedEnv
 from rlgates.envs.sb3 import BatchedVecEnv
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.gym import GymConfig
-from rlgates.experiments.runs.agent.callbacks import ScaledReward
+from rlgates.experiments.configs.gym_env import pick_policy
+from rlgates.experiments.runs.agent.evaluate import last_phase_reward
+from rlgates.experiments.runs.files import write_atomically
 from rlgates.experiments.runs.folder import read_config
 
 Agent = RecurrentPPO | RecurrentA2C
 AGENT_FILE, BEST_FILE = "model.rlgates", "best.rlgates"
 AGENTS: dict[str, type[Agent]] = {"ppo": RecurrentPPO, "a2c": RecurrentA2C}
+
+
+class ScaledReward(VecEnvWrapper):
+    """Scales rewards; the returns reported at the end of an episode stay unscaled.
+
+    Adds the last phase's reward to the `episode` record, which SB3 averages.
+    """
+
+    def __init__(self, venv: VecEnv, scale: float) -> None:
+        super().__init__(venv)
+        self.scale = scale
+
+    def reset(self) -> Any:
+        return self.venv.reset()
+
+    def step_wait(self) -> VecEnvStepReturn:
+        obs, rewards, dones, infos = self.venv.step_wait()
+        for env in np.flatnonzero(dones):
+            infos[env]["episode"]["last_phase_reward"] = last_phase_reward(infos[env])
+        return obs, rewards * np.float32(self.scale), dones, infos
 
 
 def build(config: AgentConfig, seed: int, ranks: Ranks = ALONE) -> tuple[Agent, BatchedVecEnv]:
@@ -43,11 +66,6 @@ def make_agent(config: AgentConfig, env: VecEnv, seed: int, **arguments: Any) ->
         seed: of all random numbers of the agent.
         arguments: further ones of the algorithm.
     """
-    space = env.observation_space
-    if isinstance(space, spaces.Dict):
-        policy = "MultiInputLstmPolicy"
-    else:
-        policy = "CnnLstmPolicy" if is_image_space(space) else "MlpLstmPolicy"
     n_steps = config.rollout_steps
     options: dict[str, Any] = {"use_rms_prop": False}
     if config.algo == "ppo":
@@ -58,7 +76,7 @@ def make_agent(config: AgentConfig, env: VecEnv, seed: int, **arguments: Any) ->
         }
     rate: Any = config.learning_rate
     return AGENTS[config.algo](
-        policy,
+        pick_policy(env.observation_space),
         env,
         learning_rate=LinearSchedule(rate, 0.0, 1.0) if config.linear_schedule else rate,
         n_steps=n_steps,
@@ -106,6 +124,13 @@ def read_agent_config(folder: Path) -> tuple[AgentConfig, int]:
     if not isinstance(config, AgentConfig):
         raise ValueError(f"{folder} does not hold a run of `rlgates train`.")
     return config, seed
+
+
+def save_agent(model: Any, path: Path) -> None:
+    """Write an agent of rlgates in the safe format, atomically."""
+    content = io.BytesIO()
+    model.save(content, format="safe")
+    write_atomically(path, content.getvalue())
 
 
 def load_agent(folder: Path, config: AgentConfig, seed: int) -> Agent:

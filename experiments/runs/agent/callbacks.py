@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,36 +10,14 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import safe_mean
-from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
-from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from rlgates.agents.sequences.rollouts import SequenceRollouts
 from rlgates.experiments.configs.agent import AgentConfig
-from rlgates.experiments.runs.agent.evaluate import evaluate, evaluation_seed, last_phase_reward
+from rlgates.experiments.runs.agent.build import save_agent
+from rlgates.experiments.runs.agent.evaluate import evaluate, evaluation_seed
 from rlgates.experiments.runs.agent.snapshot import restore_random
-from rlgates.experiments.runs.files import write_atomically
 from rlgates.experiments.runs.folder import EndReason, RunFolder
 from rlgates.experiments.runs.progress import Progress
-
-
-class ScaledReward(VecEnvWrapper):
-    """Scales rewards; the returns reported at the end of an episode stay unscaled.
-
-    Adds the last phase's reward to the `episode` record, which SB3 averages.
-    """
-
-    def __init__(self, venv: VecEnv, scale: float) -> None:
-        super().__init__(venv)
-        self.scale = scale
-
-    def reset(self) -> Any:
-        return self.venv.reset()
-
-    def step_wait(self) -> VecEnvStepReturn:
-        obs, rewards, dones, infos = self.venv.step_wait()
-        for env in np.flatnonzero(dones):
-            infos[env]["episode"]["last_phase_reward"] = last_phase_reward(infos[env])
-        return obs, rewards * np.float32(self.scale), dones, infos
 
 
 def rollout_envs(model: Any) -> int:
@@ -88,9 +65,7 @@ class Measure(RolloutCallback):
             self.logger.record("eval/last_phase_reward", evaluation.last_phase_reward)
             if evaluation.success > self.best_success:
                 self.best_success, self.best_step = evaluation.success, self.model.num_timesteps
-                agent = io.BytesIO()
-                self.model.save(agent, format="safe")  # type: ignore[call-arg]
-                write_atomically(self.path, agent.getvalue())
+                save_agent(self.model, self.path)
 
 
 class Stop(Exception):

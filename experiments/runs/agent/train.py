@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable
 from contextlib import closing
@@ -17,12 +16,11 @@ from rlgates.experiments.configs.agent import SUCCESS_THRESHOLD, AgentConfig
 from rlgates.experiments.configs.devices import threads_set
 from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.agent import snapshot
-from rlgates.experiments.runs.agent.build import AGENT_FILE, BEST_FILE, Agent, build
+from rlgates.experiments.runs.agent.build import AGENT_FILE, BEST_FILE, Agent, build, save_agent
 from rlgates.experiments.runs.agent.callbacks import Boundary, Measure
 from rlgates.experiments.runs.agent.evaluate import Evaluation, evaluate, evaluation_seed
 from rlgates.experiments.runs.agent.gates import draw_runs
 from rlgates.experiments.runs.agent.session import learn_to_the_end
-from rlgates.experiments.runs.files import write_atomically
 from rlgates.experiments.runs.folder import EndReason, RunFolder, RunResult
 from rlgates.experiments.runs.hparams import write_hparams
 
@@ -143,9 +141,7 @@ def _measure(
     # Here, since matplotlib delays the start of every command.
     from rlgates.experiments.plots.curves import Curve, draw_curves
 
-    agent = io.BytesIO()
-    model.save(agent, format="safe")
-    write_atomically(folder.path / AGENT_FILE, agent.getvalue())
+    save_agent(model, folder.path / AGENT_FILE)
     seed = evaluation_seed(folder.seed, final=True)
     try:
         evaluation = evaluate(model, config, config.final_episodes, seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import time
@@ -19,14 +18,8 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv, sync_envs_normalization
 
-from rlgates.agents import (
-    TVT,
-    Estimate,
-    PolicyEvaluation,
-    RecurrentA2C,
-    RecurrentPPO,
-    evaluate_policy,
-)
+from rlgates.agents import TVT, Estimate, PolicyEvaluation, evaluate_policy
+from rlgates.agents.files.archive import SUFFIX
 from rlgates.agents.ranks import ALONE, Ranks
 from rlgates.agents.sequences.rollouts import SequenceRollouts
 from rlgates.errors import TrainingDiverged, check_choice
@@ -34,7 +27,8 @@ from rlgates.experiments.configs.devices import find_device, threads_set
 from rlgates.experiments.configs.gym import ACTIVATIONS, ENCODERS, GymConfig
 from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.agent import snapshot
-from rlgates.experiments.runs.agent.build import AGENT_FILE, BEST_FILE
+from rlgates.experiments.runs.agent.build import AGENTS as OURS
+from rlgates.experiments.runs.agent.build import save_agent
 from rlgates.experiments.runs.agent.callbacks import Boundary, RolloutCallback
 from rlgates.experiments.runs.agent.evaluate import evaluation_seed
 from rlgates.experiments.runs.agent.session import learn_to_the_end
@@ -43,11 +37,7 @@ from rlgates.experiments.runs.folder import EndReason, RunFolder, RunResult
 from rlgates.experiments.runs.gym.envs import SavedEnvs, make_envs, observation_statistics
 from rlgates.experiments.runs.hparams import write_hparams
 
-AGENTS: Mapping[str, type[OnPolicyAlgorithm]] = {
-    "ppo": RecurrentPPO,
-    "a2c": RecurrentA2C,
-    "sb3-contrib": sb3_contrib.RecurrentPPO,
-}
+AGENTS: Mapping[str, type[OnPolicyAlgorithm]] = {**OURS, "sb3-contrib": sb3_contrib.RecurrentPPO}
 OPTIONS: Mapping[str, Mapping[str, str]] = {
     "algo_kwargs": {item.name: item.name for item in fields(GymConfig)} | {"seed": "seeds"},
     "policy_kwargs": {
@@ -404,10 +394,7 @@ def save(model: OnPolicyAlgorithm, path: Path) -> None:
         path: without a suffix.
     """
     if isinstance(model, SequenceRollouts):
-        agent = io.BytesIO()
-        model.save(agent, format="safe")
-        suffix = Path(BEST_FILE if path.name == "best" else AGENT_FILE).suffix
-        write_atomically(path.with_suffix(suffix), agent.getvalue())
+        save_agent(model, path.with_suffix(SUFFIX))
     else:
         model.save(path)
     env = model.get_vec_normalize_env()

@@ -27,8 +27,7 @@ from rlgates.experiments.configs.identity import identity
 from rlgates.experiments.configs.presets import PRESETS
 from rlgates.experiments.runs.agent import evaluate as evaluation
 from rlgates.experiments.runs.agent import train as training
-from rlgates.experiments.runs.agent.build import build
-from rlgates.experiments.runs.agent.callbacks import ScaledReward
+from rlgates.experiments.runs.agent.build import ScaledReward, build
 from rlgates.experiments.runs.agent.train import train
 from rlgates.experiments.runs.folder import read_config
 from rlgates.experiments.runs.gym.runner import GymRunner
