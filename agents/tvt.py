@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlgates.cores import RMA
 from rlgates.deprecation import warn_renamed
-from rlgates.errors import check_number, check_size
+from rlgates.errors import check_nonnegative, check_size
 
 _UNDISCOUNTED_WINDOW = 25
 
@@ -70,8 +70,7 @@ class TVT:
 
     def __post_init__(self) -> None:
         for name in ("alpha", "threshold"):
-            if check_number(name, getattr(self, name)) < 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}.")
+            check_nonnegative(name, getattr(self, name))
         if self.window is not None:
             check_size("window", self.window, minimum=0)
 

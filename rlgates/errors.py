@@ -112,6 +112,18 @@ def check_number(name: str, value: Any, above: float = -math.inf) -> float:
     return number
 
 
+def check_nonnegative(name: str, value: Any) -> float:
+    """`value` as a finite float of at least 0.
+
+    Raises:
+        TypeError: it is not a number. ValueError: it is infinite, NaN, or below 0.
+    """
+    number = check_number(name, value)
+    if number < 0:
+        raise ValueError(f"{name} must be at least 0, got {value}.")
+    return number
+
+
 def check_positive(name: str, value: Any) -> float:
     """`value` as a float above 0, which may be infinite.
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.cell import check_dtype, check_tensor, truncated_normal_, widened
-from rlgates.errors import check_flag, check_number, check_size
+from rlgates.errors import check_flag, check_nonnegative, check_number, check_size
 
 
 class Reconstruction(NamedTuple):
@@ -105,10 +105,10 @@ class RMAReconstruction(nn.Module):
         self.image_shape = image_channels, height, width = _check_image_shape(image_shape)
         self.num_actions = check_size("num_actions", num_actions)
         check_size("channels", channels)
-        self.image_weight = _check_weight("image_weight", image_weight)
-        self.action_weight = _check_weight("action_weight", action_weight)
-        self.reward_weight = _check_weight("reward_weight", reward_weight)
-        self.strength_weight = _check_weight("strength_weight", strength_weight)
+        self.image_weight = check_nonnegative("image_weight", image_weight)
+        self.action_weight = check_nonnegative("action_weight", action_weight)
+        self.reward_weight = check_nonnegative("reward_weight", reward_weight)
+        self.strength_weight = check_nonnegative("strength_weight", strength_weight)
         self.strength_hinge = check_number("strength_hinge", strength_hinge)
         self.debug = check_flag("debug", debug)
         self.image = nn.Sequential(
@@ -238,10 +238,3 @@ def _check_image_shape(image_shape: Sequence[int]) -> tuple[int, int, int]:
         check_size("image_shape", height),
         check_size("image_shape", width),
     )
-
-
-def _check_weight(name: str, value: float) -> float:
-    number = check_number(name, value)
-    if number < 0:
-        raise ValueError(f"{name} must be at least 0, got {value}.")
-    return number

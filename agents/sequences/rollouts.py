@@ -70,6 +70,7 @@ from rlgates.errors import (
     check_choice,
     check_flag,
     check_fraction,
+    check_nonnegative,
     check_number,
     check_positive,
     check_size,
@@ -299,11 +300,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
         for name in ("ent_coef", "vf_coef"):
             check_number(name, getattr(self, name))
         check_positive("max_grad_norm", self.max_grad_norm)
-        if (
-            not callable(self.learning_rate)
-            and check_number("learning_rate", self.learning_rate) < 0
-        ):
-            raise ValueError(f"learning_rate must be at least 0, got {self.learning_rate}.")
+        if not callable(self.learning_rate):
+            check_nonnegative("learning_rate", self.learning_rate)
 
     def _check_policy_class(self) -> None:
         """Raise TypeError or ValueError unless the algorithm can train this policy."""
@@ -384,8 +382,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
             ) from error
 
     def _setup_learn(self, total_timesteps: int, *args: Any, **kwargs: Any) -> Any:
-        if total_timesteps != math.inf and check_number("total_timesteps", total_timesteps) < 0:
-            raise ValueError(f"total_timesteps must be at least 0, got {total_timesteps}.")
+        if total_timesteps != math.inf:
+            check_nonnegative("total_timesteps", total_timesteps)
         if self.env is None:
             raise ValueError("the agent has no environment: pass env to load, or call set_env.")
         self._check_policy()

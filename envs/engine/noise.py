@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from gymnasium import spaces
 
 from rlgates.envs.engine.arrays import Array, Tables, look_up, namespace, row_starts
 from rlgates.envs.engine.elementary import NORMAL_BITS, NORMAL_LEVELS, normal
 from rlgates.envs.engine.philox import Key
-from rlgates.errors import check_number
-
-
-def check_sigma(sigma: Any) -> float:
-    """`noise_sigma` as a float of at least 0."""
-    if (number := check_number("noise_sigma", sigma)) < 0:
-        raise ValueError(f"noise_sigma must be at least 0, got {sigma}.")
-    return number
 
 
 def sample_levels(key: Key, count: int) -> Array:

@@ -13,11 +13,12 @@ from gymnasium import spaces
 
 from rlgates.envs.engine.arrays import Array, Tables, look_up, namespace
 from rlgates.envs.engine.elementary import NORMAL_LEVELS, sin_cos_of_small
-from rlgates.envs.engine.noise import Noise, check_sigma, sample_levels
+from rlgates.envs.engine.noise import Noise, sample_levels
 from rlgates.envs.engine.parameters import EpisodeParameter, Integers, Numbers
 from rlgates.envs.engine.philox import Key, fractions
 from rlgates.envs.engine.settings import check_range, set_fields
 from rlgates.envs.engine.spec import EnvSpec, Player, State
+from rlgates.errors import check_nonnegative
 
 _MAX_STEPS = 100_000
 _X_LIMIT, _ANGLE_LIMIT = 2.4, 12 * 2 * math.pi / 360
@@ -220,7 +221,7 @@ class NoisyStatelessCartPole(StatelessCartPole):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        set_fields(self, noise_sigma=check_sigma(self.noise_sigma))
+        set_fields(self, noise_sigma=check_nonnegative("noise_sigma", self.noise_sigma))
 
     @cached_property
     def _noise(self) -> Noise:

@@ -15,6 +15,7 @@ from rlgates.errors import (
     MAX_LENGTH,
     check_choice,
     check_flag,
+    check_nonnegative,
     check_number,
     check_probability,
     check_seeds,
@@ -169,8 +170,7 @@ class TaskConfig(RunConfig):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), above=0)
         for name in ("weight_decay", "checkpoint_minutes"):
-            if check_number(name, getattr(self, name)) < 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}.")
+            check_nonnegative(name, getattr(self, name))
         check_probability("momentum", self.momentum)
         check_flag("tied", self.tied)
         check_choice("optimizer", self.optimizer, get_args(OptimizerName))

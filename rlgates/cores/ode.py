@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, factory_kwargs, fill_buffers, named_rows, widened
-from rlgates.errors import check_number, check_size
+from rlgates.errors import check_nonnegative, check_number, check_size
 from rlgates.kernels import CellSpec
 
 
@@ -55,9 +55,7 @@ class CoRNN(Cell):
         self.hidden_size = self.output_size = d = check_size("hidden_size", hidden_size)
         self.dt = check_number("dt", dt, above=0)
         self.gamma = check_number("gamma", gamma, above=0)
-        self.epsilon = check_number("epsilon", epsilon)
-        if self.epsilon < 0:
-            raise ValueError(f"epsilon must be at least 0, got {epsilon}.")
+        self.epsilon = check_nonnegative("epsilon", epsilon)
         self.state_shapes = {"y": (d,), "z": (d,)}
         factory = factory_kwargs(device, dtype)
         self.weight_ih = nn.Parameter(torch.empty(d, input_size, **factory))
