@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from rlgates.errors import check_number, check_size, unknown_choice
+from rlgates.errors import check_choice, check_number, check_size
 from rlgates.experiments.bench.configs import TaskBenchConfig
 from rlgates.experiments.bench.pairs import row_circumstances
 from rlgates.experiments.configs.tiers import PARTS, task_config
@@ -31,8 +31,7 @@ def bench_tasks(config: TaskBenchConfig) -> Path:
     check_size("updates", config.updates)
     check_number("seconds", config.seconds, above=0)
     for name in config.tasks:
-        if name not in TASKS:
-            raise unknown_choice("task", name, TASKS)
+        check_choice("task", name, TASKS)
     (path,) = OUTPUTS["task_speed"].source_paths(Path(config.results))
     read_table(path)  # if it is damaged, nothing is timed
     for name in config.tasks:

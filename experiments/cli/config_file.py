@@ -13,7 +13,7 @@ from typing import Any
 
 import tyro
 
-from rlgates.errors import unknown_choice
+from rlgates.errors import check_choice
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.base import (
     RunConfig,
@@ -75,8 +75,7 @@ def read_config_file(path: Path) -> RunConfig:
     base = default_config(values.get("env", AgentConfig.env))
     known = [item.name for item in fields(base)]
     for name in values:
-        if name not in known:
-            raise unknown_choice(f"field of {path}", name, known)
+        check_choice(f"field of {path}", name, known)
     if isinstance(values.get("core"), str):
         values["core"] = without_module(values["core"])
     words = [word for name, value in values.items() for word in _words(name, value)]

@@ -12,11 +12,7 @@ from typing import Any, ClassVar, Literal
 
 import gymnasium
 from gymnasium import spaces
-from stable_baselines3.common.torch_layers import (
-    BaseFeaturesExtractor,
-    FlattenExtractor,
-    NatureCNN,
-)
+from stable_baselines3.common.torch_layers import FlattenExtractor, NatureCNN
 from torch import nn
 
 from rlgates.agents.encoders import GridEncoder, LinearEncoder
@@ -27,10 +23,10 @@ from rlgates.errors import (
     MAX_WIDTH,
     check_choice,
     check_fraction,
+    check_nonnegative,
     check_number,
     check_seeds,
     check_size,
-    unknown_choice,
 )
 from rlgates.experiments.configs.base import MAX_ENVS, Pairs, RunConfig, bookkeeping, options_text
 from rlgates.experiments.configs.devices import check_threads, find_device
@@ -49,21 +45,22 @@ from rlgates.experiments.configs.modules import naming_module
 from rlgates.registry import check_options, make_core
 
 ALGOS = ("ppo", "a2c", "sb3-contrib")
-ACTIVATIONS: Mapping[str, type[nn.Module]] = {
-    "tanh": nn.Tanh,
-    "relu": nn.ReLU,
-    "elu": nn.ELU,
-    "gelu": nn.GELU,
-    "silu": nn.SiLU,
+CLASSES: Mapping[str, Mapping[str, type[nn.Module]]] = {
+    "activation_fn": {
+        "tanh": nn.Tanh,
+        "relu": nn.ReLU,
+        "elu": nn.ELU,
+        "gelu": nn.GELU,
+        "silu": nn.SiLU,
+    },
+    "features_extractor_class": {
+        "flatten": FlattenExtractor,
+        "linear": LinearEncoder,
+        "grid": GridEncoder,
+        "cnn": NatureCNN,
+    },
 }
-"""What `activation_fn` of `policy_kwargs` can be."""
-ENCODERS: Mapping[str, type[BaseFeaturesExtractor]] = {
-    "flatten": FlattenExtractor,
-    "linear": LinearEncoder,
-    "grid": GridEncoder,
-    "cnn": NatureCNN,
-}
-"""What `features_extractor_class` of `policy_kwargs` can be."""
+"""What these arguments in `policy_kwargs` can be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,20 +257,14 @@ class GymConfig(RunConfig):
                 f"worst_return must be below best_return, {self.best_return:g}, "
                 f"got {self.worst_return:g}."
             )
-        if check_number("checkpoint_minutes", self.checkpoint_minutes) < 0:
-            raise ValueError(
-                f"checkpoint_minutes must be at least 0, got {self.checkpoint_minutes}."
-            )
+        check_nonnegative("checkpoint_minutes", self.checkpoint_minutes)
         if self.max_minutes is not None:
             check_number("max_minutes", self.max_minutes, above=0)
         if self.policy is not None:
             check_choice("policy", self.policy, POLICIES)
-        activation = self.policy_kwargs.get("activation_fn", "tanh")
-        if activation not in ACTIVATIONS:
-            raise unknown_choice("activation_fn", activation, ACTIVATIONS)
-        encoder = self.policy_kwargs.get("features_extractor_class", "flatten")
-        if encoder not in ENCODERS:
-            raise unknown_choice("features_extractor_class", encoder, ENCODERS)
+        for name, classes in CLASSES.items():
+            if name in self.policy_kwargs:
+                check_choice(name, self.policy_kwargs[name], classes)
         if self.is_batched:
             for name in ("observation_indices", "wrappers"):
                 if getattr(self, name):

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlgates.envs import make_env_spec
-from rlgates.errors import unknown_choice
+from rlgates.errors import check_choice
 from rlgates.experiments.configs.agent import AgentConfig, match
 
 
@@ -125,6 +125,4 @@ def preset(name: str) -> AgentConfig:
     Raises:
         ValueError: unknown name (the nearest is named).
     """
-    if name not in PRESETS:
-        raise unknown_choice("preset", name, PRESETS)
-    return PRESETS[name]
+    return PRESETS[check_choice("preset", name, PRESETS)]

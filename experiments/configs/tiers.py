@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from rlgates.errors import check_choice, unknown_choice
+from rlgates.errors import check_choice
 from rlgates.experiments.configs.base import override_from_command_line, supported_options
 from rlgates.experiments.configs.protocols import (
     as_published,
@@ -90,8 +90,7 @@ def task_config(
         ValueError: an unknown name (the nearest is named), no published protocol, or a core
             without an option that the task needs.
     """
-    if name not in TASKS:
-        raise unknown_choice("task", name, TASKS)
+    check_choice("task", name, TASKS)
     check_choice("tier", tier, TIERS)
     config = _laptop(name)
     if core is not None:
@@ -149,8 +148,7 @@ def over_tier(name: str, base: TaskConfig, config: TaskConfig) -> TaskConfig:
     """
     if not name:
         raise ValueError("the name of a task is needed; rlgates task --list shows all.")
-    if name not in TASKS:
-        raise unknown_choice("task", name, TASKS)
+    check_choice("task", name, TASKS)
     if base.task != name:
         raise ValueError(f"give the name of the task first: rlgates task {name} ...")
     settings = override_from_command_line(base.task_settings, config.task_settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlgates.deprecation import renamed
-from rlgates.errors import check_text, unknown_choice
+from rlgates.errors import check_choice, check_text
 from rlgates.experiments.tasks.auxiliary import AuxiliaryKind, AuxiliaryLoss
 from rlgates.experiments.tasks.model import SequenceModel, make_sequence_model
 from rlgates.experiments.tasks.sets.execute import (
@@ -125,9 +125,7 @@ def make_task(name: str, **settings: Any) -> Task:
         ValueError: an unknown name or setting (the nearest is named), or an invalid value.
         TypeError: a value of the wrong type.
     """
-    if check_text("task", name) not in TASKS:
-        raise unknown_choice("task", name, TASKS)
+    check_choice("task", check_text("task", name), TASKS)
     for setting in settings:
-        if setting not in TASKS[name].settings:
-            raise unknown_choice(f"setting of task {name!r}", setting, TASKS[name].settings)
+        check_choice(f"setting of task {name!r}", setting, TASKS[name].settings)
     return TASKS[name](**settings)

@@ -24,7 +24,7 @@ from rlgates.agents.ranks import ALONE, Ranks
 from rlgates.agents.sequences.rollouts import SequenceRollouts
 from rlgates.errors import TrainingDiverged, check_choice
 from rlgates.experiments.configs.devices import find_device, threads_set
-from rlgates.experiments.configs.gym import ACTIVATIONS, ENCODERS, GymConfig
+from rlgates.experiments.configs.gym import CLASSES, GymConfig
 from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.agent import snapshot
 from rlgates.experiments.runs.agent.build import AGENTS as OURS
@@ -97,7 +97,7 @@ def build(
             "ortho_init": config.ortho_init,
         }
     policy_kwargs |= config.policy_kwargs
-    for name, classes in (("activation_fn", ACTIVATIONS), ("features_extractor_class", ENCODERS)):
+    for name, classes in CLASSES.items():
         if name in policy_kwargs:
             policy_kwargs[name] = classes[policy_kwargs[name]]
     if config.algo != "sb3-contrib":
