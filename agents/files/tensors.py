@@ -10,38 +10,24 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-DTYPES = {
-    "float64": torch.float64,
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "int64": torch.int64,
-    "int32": torch.int32,
-    "int16": torch.int16,
-    "int8": torch.int8,
-    "uint64": torch.uint64,
-    "uint32": torch.uint32,
-    "uint16": torch.uint16,
-    "uint8": torch.uint8,
-    "bool": torch.bool,
-    "complex64": torch.complex64,
-}
 _CODES = {
-    "F64": "float64",
-    "F32": "float32",
-    "F16": "float16",
-    "BF16": "bfloat16",
-    "I64": "int64",
-    "I32": "int32",
-    "I16": "int16",
-    "I8": "int8",
-    "U64": "uint64",
-    "U32": "uint32",
-    "U16": "uint16",
-    "U8": "uint8",
-    "BOOL": "bool",
-    "C64": "complex64",
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U64": torch.uint64,
+    "U32": torch.uint32,
+    "U16": torch.uint16,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+    "C64": torch.complex64,
 }
+"""The dtypes by what safetensors calls them."""
+_DTYPES = [str(dtype).removeprefix("torch.") for dtype in _CODES.values()]
 
 Spec = dict[str, tuple[str, tuple[int, ...]]]
 """Dtype and shape by name."""
@@ -56,11 +42,11 @@ def dtype_name(x: Tensor) -> str:
     """The name of a dtype.
 
     Raises:
-        ValueError: it is not in `DTYPES`.
+        ValueError: it cannot be written.
     """
     name = str(x.dtype).removeprefix("torch.")
-    if name not in DTYPES:
-        raise ValueError(f"tensors of {name} cannot be written, but {', '.join(DTYPES)} can")
+    if name not in _DTYPES:
+        raise ValueError(f"tensors of {name} cannot be written, but {', '.join(_DTYPES)} can")
     return name
 
 
@@ -117,5 +103,5 @@ def _tensor(name: str, entry: Mapping[str, Any]) -> Tensor:
         raise ValueError(f"{name} is of the dtype {entry['dtype']}, one of {list(_CODES)} can be")
     data = bytearray(entry["data"])
     if not data:
-        return torch.empty(entry["shape"], dtype=DTYPES[dtype])
-    return torch.frombuffer(data, dtype=DTYPES[dtype]).reshape(entry["shape"])
+        return torch.empty(entry["shape"], dtype=dtype)
+    return torch.frombuffer(data, dtype=dtype).reshape(entry["shape"])
