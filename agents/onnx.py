@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import json
 import logging
 import warnings
@@ -31,6 +30,7 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor, nn
 
+import rlgates
 from rlgates.agents.sequences.distributions import LogCategorical
 from rlgates.agents.sequences.policy import (
     LATENT_METHODS,
@@ -153,7 +153,7 @@ def export_onnx(
     assert program is not None
     core = policy.lstm_actor.core
     metadata = {
-        "rlgates_version": importlib.metadata.version("rlgates"),
+        "rlgates_version": rlgates.__version__,
         "policy": type(policy).__name__,
         "core": core.name,
         "core_kwargs": getattr(policy, "core_kwargs", {}),
