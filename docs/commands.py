@@ -10,7 +10,7 @@ from typing import Any
 import tyro
 from rendering import escape, table
 
-from rlgates.experiments.cli.main import _app
+from rlgates.experiments.cli.main import make_app
 
 # A second table of options for the environments that are not a batch of rlgates.
 OTHER_ENV = ("train", "--env", "CartPole-v1")
@@ -25,7 +25,7 @@ def parser(*words: str) -> Any:
     with warnings.catch_warnings():
         # tyro has no other public way to its options yet.
         warnings.simplefilter("ignore", DeprecationWarning)
-        union = _app([*words])._build_union(use_underscores=False, sort_subcommands=False)
+        union = make_app([*words])._build_union(use_underscores=False, sort_subcommands=False)
         return tyro.extras.get_parser(union, prog="rlgates")
 
 

@@ -45,7 +45,7 @@ def doctor(steps: int = 16, batch_size: int = 8) -> int:
     gpus = torch.cuda.device_count()
     print(f"GPUs: {gpus or 'none'}, CUDA of torch: {torch.version.cuda or 'none'}", end=", ")
     print(f"Triton: {_version('triton')}")
-    devices = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+    devices = ["cpu", *(f"cuda:{index}" for index in range(gpus))]
     for device in devices:
         name = "" if device == "cpu" else f" ({torch.cuda.get_device_name(device)})"
         print(f"\n{device}{name}, {steps} steps, batch of {batch_size}, float32:")

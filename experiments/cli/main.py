@@ -92,7 +92,7 @@ def _main(words: list[str]) -> int:
             print(short_help(words[0], _base(words)))
             return FINISHED
         words = ["--help" if word == "--help-all" else word for word in words]
-        app = _app(words)
+        app = make_app(words)
         if words[:1] and not words[0].startswith("-"):
             check_choice("command", words[0], app._subcommands)
         code: int = app.cli(prog="rlgates", description=DESCRIPTION, args=words)
@@ -194,7 +194,7 @@ def _task_base(words: Sequence[str]) -> TaskConfig:
     return config
 
 
-def _app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
+def make_app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
     """The commands; their defaults depend on the preset or task in `words`."""
     base = train_commands.train_base(words)
     if words[:1] == ["train"]:
