@@ -82,7 +82,7 @@ class MaskableMlpLstmPolicy(MlpLstmPolicy):
 
 def _check_masks(action_masks: Any, space: Any, count: int) -> None:
     """Raise unless they are masks of the actions of `count` environments."""
-    choices = int(np.sum(space.nvec)) if isinstance(space, spaces.MultiDiscrete) else int(space.n)
+    choices = int(spaces.flatdim(space))
     width = 2 * choices if isinstance(space, spaces.MultiBinary) else choices
     masks = np.asarray(action_masks)
     if masks.dtype.kind not in "biuf":

@@ -311,9 +311,7 @@ def decode_options(policy: type[Any], data: Any) -> dict[str, Any]:
 
 def check_options(policy: type[Any], options: Mapping[str, Any]) -> None:
     """Raise ValueError for options that the policy lacks, and for too many layers."""
-    allowed = [
-        *(name for name in inspect.signature(policy).parameters if name not in _GIVEN_APART),
-    ]
+    allowed = [name for name in inspect.signature(policy).parameters if name not in _GIVEN_APART]
     for name in options:
         if name not in allowed:
             raise unknown_choice(f"option of {policy.__name__}", name, allowed)

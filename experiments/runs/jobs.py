@@ -20,8 +20,6 @@ from rlgates.experiments.runs.gym.runner import GymRunner
 from rlgates.experiments.runs.horizon import check_horizon
 from rlgates.experiments.runs.locks import locked
 from rlgates.experiments.runs.network.runner import TaskRunner
-from rlgates.experiments.runs.runner import CURVE_POINTS as CURVE_POINTS
-from rlgates.experiments.runs.runner import EXTRAS as EXTRAS
 from rlgates.experiments.runs.runner import AnyRunner
 from rlgates.experiments.runs.runner import Config as Config
 from rlgates.experiments.runs.runner import Job as Job

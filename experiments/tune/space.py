@@ -7,11 +7,11 @@ from dataclasses import fields, replace
 from typing import Any
 
 from rlgates.errors import check_choice
+from rlgates.experiments.configs.base import OPTION
 from rlgates.experiments.runs.jobs import Config
 from rlgates.experiments.studies.space import Choice, Range, Space, Value
 from rlgates.registry import check_options, core_names
 
-OPTION = "core."  # prefix of core options, to tell them from settings of the config
 # Regularizers for supervised tasks; agents are trained without them.
 NOT_FOR_AGENTS = ("dropout", "recurrent_dropout", "zoneout_cell", "zoneout_hidden")
 

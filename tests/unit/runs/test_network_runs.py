@@ -24,9 +24,10 @@ from rlgates.experiments.report.studies.tasks import (
 )
 from rlgates.experiments.report.studies.unit_gates import draw_unit_gates
 from rlgates.experiments.runs.gates import QUANTILES
-from rlgates.experiments.runs.jobs import CURVE_POINTS, Job, run_job, runner_for
+from rlgates.experiments.runs.jobs import Job, run_job, runner_for
 from rlgates.experiments.runs.network.optim import total_norm
 from rlgates.experiments.runs.network.train import MAX_SKIPPED, TaskResult, TaskRun
+from rlgates.experiments.runs.runner import CURVE_POINTS
 from rlgates.experiments.runs.stopping import InterruptedRun
 
 FALLING = range(0, 101, 5), [60.0, 5.0, *[4.0] * 18, 3.0]
