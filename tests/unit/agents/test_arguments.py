@@ -1,4 +1,4 @@
-"""Numbers out of range are refused before work starts."""
+"""Arguments of agents at their limits, and in files; what a call refuses is in `bad_inputs.txt`."""
 
 from __future__ import annotations
 
@@ -10,49 +10,6 @@ import pytest
 from support.toys import model
 
 from rlgates import RecurrentA2C, RecurrentPPO
-
-SHARED: list[tuple[str, Any, str]] = [
-    ("n_steps", 0, "n_steps must be at least 1, got 0"),
-    ("gamma", 2, "gamma must be from 0 to 1, got 2"),
-    ("gae_lambda", 5, "gae_lambda must be from 0 to 1, got 5"),
-    ("gae_lambda", math.nan, "gae_lambda must be finite, got nan"),
-    ("ent_coef", math.nan, "ent_coef must be finite, got nan"),
-    ("vf_coef", math.inf, "vf_coef must be finite, got inf"),
-    ("max_grad_norm", -1, "max_grad_norm must be .* above 0, got -1"),
-    ("max_grad_norm", math.nan, "max_grad_norm must be .* above 0, got nan"),
-    ("learning_rate", -1.0, "learning_rate must be at least 0, got -1.0"),
-    ("learning_rate", math.nan, "learning_rate must be finite, got nan"),
-]
-PPO_ONLY: list[tuple[str, Any, str]] = [
-    ("batch_size", 0, "batch_size must be at least 2, got 0"),
-    ("batch_size", 1, "batch_size must be at least 2, got 1"),
-    ("n_epochs", -1, "n_epochs must be at least 1, got -1"),
-    ("clip_range", math.nan, "clip_range must be .* above 0, got nan"),
-    ("clip_range_vf", -0.1, "clip_range_vf must be .* above 0, got -0.1"),
-    ("target_kl", math.nan, "target_kl must be .* above 0, got nan"),
-    ("target_kl", -1, "target_kl must be .* above 0, got -1"),
-]
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "name", "value", "message"),
-    [
-        *((kind, *case) for kind in (RecurrentPPO, RecurrentA2C) for case in SHARED),
-        *((RecurrentPPO, *case) for case in PPO_ONLY),
-    ],
-)
-def test_numbers_out_of_range(algorithm: Any, name: str, value: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        model(algorithm=algorithm, **{name: value})
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("batch_size", 2.5), ("n_epochs", "3"), ("gamma", "high"), ("vf_coef", None)],
-)
-def test_values_of_another_type(name: str, value: Any) -> None:
-    with pytest.raises(TypeError, match=f"{name} must be a"):
-        model(**{name: value})
 
 
 def test_no_limits_are_allowed() -> None:
@@ -98,10 +55,5 @@ def test_a_schedule_out_of_range(name: str) -> None:
 
 
 @pytest.mark.parametrize("algorithm", [RecurrentPPO, RecurrentA2C])
-def test_steps_of_learn(algorithm: Any) -> None:
-    agent = model(algorithm=algorithm)
-    with pytest.raises(ValueError, match="total_timesteps must be finite, got nan"):
-        agent.learn(math.nan)
-    with pytest.raises(TypeError, match="total_timesteps must be a number, got '64'"):
-        agent.learn("64")
-    assert agent.learn(1e2).num_timesteps == 128
+def test_steps_of_learn_may_be_a_float(algorithm: Any) -> None:
+    assert model(algorithm=algorithm).learn(1e2).num_timesteps == 128
