@@ -76,12 +76,3 @@ def test_presets(name: str) -> None:
     assert (group["betas"], group["eps"], agent.gae_lambda) == ((0.0, 0.95), 1e-6, gamma)
     agent.learn(64)
     assert A2C_PRESETS[name] == preset
-
-
-def test_bad_input() -> None:
-    with pytest.raises(ValueError, match="chunk_len must divide n_steps = 8"):
-        model(chunk_len=3)
-    with pytest.raises(TypeError, match="sum_over_time"):
-        model(sum_over_time=1)
-    with pytest.raises(ValueError, match="Did you mean 'ur_lstm'"):
-        model(policy_kwargs={"core": "ur_lstmm"})

@@ -503,30 +503,6 @@ def test_a_model_survives_a_byte_stream() -> None:
     assert torch.equal(parameters(RecurrentPPO.load(stream)), parameters(agent))
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "message"),
-    [
-        ({"policy_kwargs": {"core": "ur_lstmm"}}, "Did you mean 'ur_lstm'"),
-        ({"policy_kwargs": {"core_kwargs": {"input_scal": 2.0}}}, "Did you mean 'input_scale'"),
-        ({"policy_kwargs": {"core_kwargs": {"t_max": 9}}}, "unknown option of core 'ur_lstm':"),
-        ({"policy_kwargs": {"lstm_hidden_size": 0}}, "lstm_hidden_size must be at least 1"),
-        ({"policy_kwargs": {"n_lstm_layers": 0}}, "n_lstm_layers must be at least 1"),
-        ({"policy_kwargs": {"shared_lstm": True}}, "choose one"),
-        ({"policy_kwargs": {"shared_gradient": "critic"}}, "Allowed: actor, both"),
-        ({"policy_kwargs": {"shared_gradient": "both"}}, "needs a shared core"),
-        ({"policy_kwargs": {"core_kwargs": {"num_layers": 3}}}, "unknown option .* 'num_layers'"),
-        (
-            {"n_steps": 24, "batch_size": 48, "chunk_len": 16},
-            "chunk_len must divide .* Nearest: 12",
-        ),
-        ({"policy": "MlpPolicy"}, "MlpPolicy"),
-    ],
-)
-def test_bad_input_is_refused_before_training(kwargs: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        model(**kwargs)
-
-
 def test_a_changed_chunk_len_is_checked_before_learning() -> None:
     agent = model(chunk_len=8)
     agent.chunk_len = 6
