@@ -10,7 +10,7 @@ the sequence; these modules are for code that was written for those of torch.
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -361,7 +361,41 @@ def _rename_torch_keys(module: nn.Module, state_dict: dict[str, Any], prefix: st
                 state_dict.setdefault(f"{prefix}cores.{index}.learned.{name}", value)
 
 
-class LSTM(Recurrent):
+class _Gated(Recurrent):
+    """The arguments that `LSTM` and `GRU` have in common."""
+
+    _name: ClassVar[str]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        gate: GateLike = "",
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            self._name,
+            input_size,
+            hidden_size,
+            num_layers,
+            batch_first=batch_first,
+            dropout=dropout,
+            bidirectional=bidirectional,
+            device=device,
+            dtype=dtype,
+            gate=gate,
+            **options,
+        )
+
+
+class LSTM(_Gated):
     """The LSTM with any gate, to replace `torch.nn.LSTM`; hx is (h, c).
 
     With the plain gate it computes what torch's does, from an initial forget bias of 1
@@ -369,65 +403,13 @@ class LSTM(Recurrent):
     `rlgates.GATES`, such as "ur", a row, or a `Gate` of `hidden_size` units.
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        *,
-        gate: GateLike = "",
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(
-            "lstm",
-            input_size,
-            hidden_size,
-            num_layers,
-            batch_first=batch_first,
-            dropout=dropout,
-            bidirectional=bidirectional,
-            device=device,
-            dtype=dtype,
-            gate=gate,
-            **options,
-        )
+    _name = "lstm"
 
 
-class GRU(Recurrent):
+class GRU(_Gated):
     """The GRU with any gate, to replace `torch.nn.GRU`; hx is h. Otherwise as `LSTM`."""
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        *,
-        gate: GateLike = "",
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(
-            "gru",
-            input_size,
-            hidden_size,
-            num_layers,
-            batch_first=batch_first,
-            dropout=dropout,
-            bidirectional=bidirectional,
-            device=device,
-            dtype=dtype,
-            gate=gate,
-            **options,
-        )
+    _name = "gru"
 
 
 def _run_core(
