@@ -671,22 +671,6 @@ def test_other_policies_are_refused() -> None:
     assert isinstance(RecurrentPPO(MlpLstmPolicy, toy(), device="cpu").policy, MlpLstmPolicy)
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "message"),
-    [
-        ({"chunk_len": 0}, "chunk_len must be at least 1"),
-        ({"chunk_len": 5}, "chunk_len must divide n_steps = 16 and batch_size = 32, got 5"),
-        ({"burn_in": 16}, "burn_in must be at least 0 and less than chunk_len = 16"),
-        ({"burn_in": -1}, "burn_in must be at least 0"),
-        ({"kl_stop": "minibatches"}, "Did you mean 'minibatch'"),
-        ({"sequences": "upstream"}, "sequences='upstream' was removed"),
-    ],
-)
-def test_options_are_checked(kwargs: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        model(**kwargs)
-
-
 def test_a_former_option_still_warns() -> None:
     with pytest.warns(DeprecationWarning, match="sequences='whole' is deprecated"):
         model(sequences="whole")

@@ -323,36 +323,23 @@ def test_every_preset_makes_sense(name: str) -> None:
     assert PRESETS[name].env_title.partition(" ")[0] in PRESETS[name].env
 
 
+# Others are among the commands of `bad_inputs.txt`.
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"core": "ur_lsmt"}, "unknown core 'ur_lsmt'. Did you mean 'ur_lstm'"),
-        ({"core_options": {"input_scal": 1.0}}, "Did you mean 'input_scale'"),
         ({"env": "rlgates/PasiveMatch-v0"}, "Did you mean 'rlgates/PassiveMatch-v0'"),
         ({"env_settings": {"reward_step": 5}}, "Did you mean 'reward_steps'"),
         ({"env_settings": {"reward_steps": 0}}, "reward_steps must be at least 1, got 0"),
         ({"env_settings": {"reward_steps": "x"}}, "reward_steps must be an integer, got 'x'"),
-        ({"hidden_size": 0}, "hidden_size must be at least 1, got 0"),
         ({"algo": "a3c"}, "unknown algo 'a3c'"),
-        ({"algo": "a2c", "n_minibatches": 0}, "n_minibatches must be at least 1, got 0"),
         ({"critic": "shard"}, "unknown critic 'shard'. Did you mean 'shared'"),
-        ({"net_arch": (8, 0)}, "net_arch must be at least 1, got 0"),
-        ({"total_steps": -1}, "total_steps must be at least 1, got -1"),
-        ({"n_steps": 0}, "n_steps must be at least 1, got 0"),
         ({"n_minibatches": 5}, "7 steps in 8 environments = 56; got 5"),
         ({"n_minibatches": 56}, "leaves one step in each"),
-        ({"learning_rate": 0.0}, "learning_rate must be above 0, got 0.0"),
-        ({"gamma": 1.5}, "gamma must be at least 0 and at most 1, got 1.5"),
-        ({"ent_coef": -0.1}, "ent_coef must be at least 0, got -0.1"),
         ({"reward_scale": float("nan")}, "reward_scale must be above 0, got nan"),
-        ({"stop_success": 2.0}, "stop_success must be above 0 and at most 1, got 2.0"),
         ({"max_minutes": 0.0}, "max_minutes must be above 0, got 0.0"),
         ({"seeds": ()}, "seeds must be one or more different numbers"),
-        ({"seeds": (1, 1)}, "seeds must be one or more different numbers"),
-        ({"seeds": (-1,)}, "seed must be at least 0, got -1"),
-        ({"seeds": (2**32,)}, r"seed must be below 2\*\*32, got 4294967296"),
         ({"device": "gpu"}, "unknown device 'gpu'"),
-        ({"eval_every": 0}, "eval_every must be at least 1, got 0"),
     ],
 )
 def test_a_wrong_config_is_refused_before_any_work(
