@@ -22,7 +22,7 @@ class Progress:
         unit: what is counted, in the plural.
         total: the budget; None: no limit.
         bar: whether to draw a bar; None: only on a terminal.
-        max_minutes: the run ends after so many; None: no limit.
+        max_minutes: the run ends after so many, of all sessions together; None: no limit.
     """
 
     def __init__(
@@ -38,9 +38,9 @@ class Progress:
         self.seconds = math.inf if max_minutes is None else 60 * max_minutes
         self.tqdm: tqdm[Any] | None = None
 
-    def begin(self, count: int) -> None:
-        """Start a session at that count."""
-        self.first = count
+    def begin(self, count: int, seconds: float = 0.0) -> None:
+        """Start a session at that count, and after that much time of earlier ones."""
+        self.first, self.before = count, seconds
         self.start = self.printed = time.monotonic()
         self.tqdm = tqdm(
             total=self.total,
@@ -65,7 +65,7 @@ class Progress:
         self.printed = now
         passed = now - self.start
         speed = (count - self.first) / passed
-        seconds, total = self.seconds - passed, ""
+        seconds, total = self.seconds - self.before - passed, ""
         if self.total is not None:
             total = f" of {steps_text(self.total)}"
             seconds = min(seconds, (self.total - count) / speed)

@@ -23,6 +23,7 @@ from rlgates.experiments.runs.agent.train import train
 from rlgates.experiments.runs.files import write_atomically
 from rlgates.experiments.runs.folder import read_checkpoint, write_checkpoint
 from rlgates.experiments.runs.jobs import Job
+from rlgates.experiments.runs.progress import Progress
 from rlgates.experiments.runs.stopping import InterruptedRun
 from rlgates.experiments.sweep.workers import run_all
 
@@ -48,6 +49,26 @@ def test_stopped_after_every_update(core: str, algo: str, tmp_path: Path) -> Non
     assert (again.success, again.steps) == (result.success, result.steps)
     manifest = json.loads((stopped.run_folder(0) / "manifest.json").read_text())
     assert [session["from_step"] for session in manifest["sessions"]] == [0, 56, 112, 168, 224, 280]
+
+
+def test_the_time_that_is_left_is_that_of_all_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Any] = []
+    begin = Progress.begin
+
+    def noted(self: Progress, *words: Any) -> None:
+        begun.append(words)
+        begin(self, *words)
+
+    monkeypatch.setattr(Progress, "begin", noted)
+    config = tiny(tmp_path)
+    with pytest.raises(InterruptedRun):
+        train(config, 0, stop=stop_after(1), bar=False)
+    saved = read_checkpoint(config.run_folder(0) / "checkpoint")
+    train(config, 0, bar=False)
+    assert begun == [(0, 0.0), (56, saved["seconds"])]
+    assert saved["seconds"] > 0
 
 
 def _rows(table: Path) -> int:

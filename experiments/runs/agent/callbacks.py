@@ -154,14 +154,19 @@ class Boundary(RolloutCallback):
 
 
 class RolloutProgress(RolloutCallback):
-    """Shows the steps after each rollout, and the success rate or else the mean return."""
+    """Shows the steps after each rollout, and the success rate or else the mean return.
 
-    def __init__(self, progress: Progress) -> None:
+    Args:
+        progress: what shows them.
+        seconds_before: training time of earlier sessions.
+    """
+
+    def __init__(self, progress: Progress, seconds_before: float) -> None:
         super().__init__()
-        self.progress = progress
+        self.progress, self.seconds_before = progress, seconds_before
 
     def _on_training_start(self) -> None:
-        self.progress.begin(self.model.num_timesteps)
+        self.progress.begin(self.model.num_timesteps, self.seconds_before)
 
     def _on_rollout_end(self) -> None:
         successes, episodes = self.model.ep_success_buffer, self.model.ep_info_buffer

@@ -40,7 +40,7 @@ def learn_to_the_end(
     progress = Progress(name, "steps", config.total_steps, bar, config.max_minutes)
     callbacks: list[BaseCallback] = [boundary]
     if folder.ranks.is_first:
-        callbacks += [*measures, RolloutProgress(progress)]
+        callbacks += [*measures, RolloutProgress(progress, boundary.seconds_before)]
     ended: EndReason | None = "budget"
     try:
         # The last rollout may go beyond the budget.

@@ -153,7 +153,7 @@ class TaskRun:
             self.folder.begin(self.update)
             self._before, self._began = self.seconds, time.monotonic()
             if progress is not None:
-                progress.begin(self.update)
+                progress.begin(self.update, self.seconds)
             try:
                 ended = self._train(logger, stop, progress)
             finally:

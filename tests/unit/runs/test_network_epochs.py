@@ -417,16 +417,20 @@ def test_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
 def test_time_left(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Until the budget or the limit of time, whichever comes first."""
     monkeypatch.setattr("rlgates.experiments.runs.progress.LINE_EVERY", 0.0)
-    clock = iter([0.0, 60.0] * 4)
+    clock = iter([0.0, 60.0] * 5)
     monkeypatch.setattr("rlgates.experiments.runs.progress.time.monotonic", lambda: next(clock))
-    for total, minutes in ((20, None), (20, 9), (2_000, 9), (None, None)):
+    for total, minutes, before in (
+        *((20, None, 0.0), (20, 9, 0.0), (2_000, 9, 0.0)),
+        *((2_000, 9, 200.0), (None, None, 0.0)),  # 200 s in an earlier session
+    ):
         progress = Progress("run", "updates", total, False, minutes)
-        progress.begin(0)
+        progress.begin(0, before)
         progress.update(10)
     printed = capsys.readouterr().out.splitlines()
     assert [line.partition("at most ")[2] for line in printed] == [
         "1 min 0 s left",
         "1 min 0 s left",
         "8 min 0 s left",
+        "4 min 40 s left",
         "",
     ]
