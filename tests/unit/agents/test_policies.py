@@ -183,7 +183,7 @@ def check_that_it_trains_and_is_saved(name: str, critic: str, algorithm: Any, fo
     env = toy()
     agent = model(env, policy_kwargs=with_core(name, critic), algorithm=algorithm)
     before = parameters(agent)
-    agent.learn(128)
+    agent.learn(64)
     after = parameters(agent)
     assert after.isfinite().all()
     assert not torch.equal(before, after)
