@@ -6,7 +6,7 @@ import importlib
 import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -105,8 +105,9 @@ def export_onnx(
 
     Raises:
         TypeError: not a policy of rlgates, or one with a custom distribution, or with its own
-            version of a method that the file does not call.
-        ValueError: logits of Box actions; `deterministic=False` with gSDE; an old opset.
+            version of a method that the file does not call; `path` is not that of a file.
+        ValueError: logits of Box actions; `deterministic=False` with gSDE; an old opset; a part of
+            a Dict with the name of another input or of an output.
         FileNotFoundError: the folder does not exist.
         ModuleNotFoundError: onnxscript is not installed.
     """
@@ -127,21 +128,18 @@ def export_onnx(
             stacklevel=2,
         )
     translations: dict[Any, Any] = {torch.ops.aten.sort.stable: _stable_sort()}
-    step = PolicyStep(
-        policy,
-        _observation_names(policy),
-        check_flag("deterministic", deterministic),
-        check_flag("value", value),
-        check_flag("logits", logits),
-    )
+    check_flag("deterministic", deterministic)
+    outputs = ["action", "state_out"]
+    outputs += ["value"] * check_flag("value", value) + ["logits"] * check_flag("logits", logits)
+    names = _observation_names(policy, outputs)
+    step = PolicyStep(policy, names, deterministic, value, logits)
     examples = step.examples(_example_observations(policy.observation_space, normalize))
-    optional_outputs = ["value"] * value + ["logits"] * logits
     with _exportable(policy, step), _quiet(), torch.no_grad():
         program = torch.onnx.export(
             step,
             tuple(examples.values()),
             input_names=list(examples),
-            output_names=["action", "state_out", *optional_outputs],
+            output_names=outputs,
             dynamic_shapes=(tuple({0: "batch"} for _ in examples),),
             opset_version=opset_version,
             custom_translation_table=translations,
@@ -315,14 +313,15 @@ def _logit_sizes(space: spaces.Space[Any], masked: bool) -> list[int]:
     return [2] * count if masked else [1] * count
 
 
-def _observation_names(policy: SequencePolicy) -> list[str]:
-    """The names of the observation inputs."""
+def _observation_names(policy: SequencePolicy, outputs: Sequence[str]) -> list[str]:
+    """The names of the observation inputs, which differ from those of all else in the file."""
     space = policy.observation_space
     if not isinstance(space, spaces.Dict):
         return ["observation"]
-    taken = {"state", "episode_start", "action_masks", "noise"} & set(space.spaces)
-    if taken:
-        raise ValueError(f"observations may not have the names of other inputs, got {taken}.")
+    others = "state", "episode_start", "action_masks", "noise"
+    for kind, names in (("other inputs", others), ("outputs", outputs)):
+        if taken := space.spaces.keys() & names:
+            raise ValueError(f"observations may not have the names of {kind}, got {taken}.")
     return list(space.spaces)
 
 

@@ -307,9 +307,14 @@ def test_unsupported_exports_are_refused(tmp_path: Path) -> None:
     noisy = model(toy(BOX, space), use_sde=True)
     with pytest.raises(ValueError, match="gSDE"):
         export_onnx(noisy, path, deterministic=False)
-    named = model(toy(spaces.Dict(state=BOX)), "MultiInputLstmPolicy")
-    with pytest.raises(ValueError, match=r"names of other inputs, got \{'state'\}"):
-        export_onnx(named, path)
+    for name, kind, options in (
+        ("state", "other inputs", {}),
+        ("action", "outputs", {}),
+        ("value", "outputs", {"value": True}),
+    ):
+        named = model(toy(spaces.Dict({name: BOX})), "MultiInputLstmPolicy")
+        with pytest.raises(ValueError, match=f"names of {kind}, got {{'{name}'}}"):
+            export_onnx(named, path, **options)
     assert not path.exists()
 
 
