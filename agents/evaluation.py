@@ -135,8 +135,8 @@ def evaluate_policy(
             state.
 
     Raises:
-        ValueError: n_eval_episodes below 1.
-        TypeError: environments of tensors with another model.
+        ValueError: n_eval_episodes below 1, or a seed out of range.
+        TypeError: a model without `predict`; environments of tensors with another model.
     """
     total = check_size("n_eval_episodes", n_eval_episodes)
     check_flag("deterministic", deterministic)

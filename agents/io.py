@@ -45,6 +45,7 @@ def convert(
     Raises:
         ValueError: `source` is of the safe format already, is damaged or holds what cannot be
             written as data; `vec_normalize` holds something else.
+        TypeError: `algorithm` is no algorithm of rlgates.
         FileNotFoundError: a file does not exist.
     """
     given: Any = algorithm

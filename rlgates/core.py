@@ -385,6 +385,7 @@ class Core(nn.Module):
 
         Raises:
             ValueError: a state of another size, or layers whose states have different parts.
+            TypeError: `state` is not a tensor.
         """
         check_tensor("state", state)
         self._check_state(state, state.shape[0] if state.ndim else 0)

@@ -440,6 +440,9 @@ def timescale(forget: Tensor, decay: Decay = "linear") -> Tensor:
         forget: gates in [0, 1], of any shape.
         decay: "linear" for 1 / (1 - f) (Gu et al. 2020), "exponential" for -1 / log f, the
             steps in which f^t falls to 1/e (Ohno et al. 2022).
+
+    Raises:
+        ValueError: an unknown decay. TypeError: `forget` is no tensor.
     """
     check_choice("decay", decay, ("linear", "exponential"))
     if not isinstance(forget, Tensor):

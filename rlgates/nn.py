@@ -56,7 +56,8 @@ class Recurrent(nn.Module):
 
     Raises:
         ValueError: an unknown core or option, a size below 1, a probability outside [0, 1);
-            `bias=False` or `proj_size` of torch.nn.
+            `bias=False` or `proj_size` of torch.nn; `skip_connections`, or a core of your own
+            whose layers have different states.
         TypeError: a size that is not an integer, a flag that is not a bool.
     """
 
