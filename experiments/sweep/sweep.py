@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import shlex
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -245,7 +246,8 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[JobResult]:
     check_folder("results", results_folder)
     check_folder("folder", folder)
     tier = "" if sweep.tier == "laptop" else f" --tier {sweep.tier}"
-    results = StudyResults(results_folder, file, f"rlgates sweep {argument}{tier}", study.chart)
+    command = f"rlgates sweep {shlex.quote(argument)}{tier}"
+    results = StudyResults(results_folder, file, command, study.chart)
     if results.rows:
         all_conditions = study_conditions(name, study, replace(sweep, tasks=(), cores=()))
         one_run_each = [row._replace(seeds=row.seeds[:1]) for row in all_conditions]

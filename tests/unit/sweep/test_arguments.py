@@ -167,6 +167,18 @@ def test_a_file_that_fails_is_named(
     assert [file.name for file in tmp_path.iterdir()] == ["mine.py"]
 
 
+def test_the_command_below_a_table_can_be_typed() -> None:
+    config = "TaskConfig(core='none', task='copy', task_settings={'delay': 1}, updates=2)"
+    Path("my study.py").write_text(
+        "from rlgates.experiments.configs.task import TaskConfig\n"
+        "from rlgates.experiments.studies import Arm, Study\n"
+        f"STUDY = Study(title='mine', laptop=(Arm({config}, ('none',)),), seeds=(0,))\n"
+    )
+    assert cli.main(["sweep", "my study.py", "--jobs", "1", "--tier", "smoke"]) == 0
+    table = Path("runs/my study_smoke/my study_smoke.md").read_text()
+    assert "`rlgates sweep 'my study.py' --tier smoke`" in table
+
+
 def test_titles_with_commas_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sweep", "networks", "--tasks", "parity"]) == 2
     assert "Allowed: copy, delay 2; copy, delay 20.\n" in capsys.readouterr().err
