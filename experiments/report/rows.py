@@ -105,6 +105,16 @@ def seed_numbers(rows: pd.DataFrame) -> list[int]:
     return sorted({int(seed) for seed in rows["seed"]})
 
 
+def seeds_text(rows: pd.DataFrame) -> str:
+    """Name the seeds: "seed 3", "seeds 0 to 4" or "seeds 0, 1 and 5"."""
+    seeds = seed_numbers(rows)
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    if seeds[-1] - seeds[0] >= len(seeds):
+        return f"seeds {', '.join(map(str, seeds[:-1]))} and {seeds[-1]}"
+    return f"seeds {seeds[0]} to {seeds[-1]}"
+
+
 def file_slug(title: str, titles: Sequence[str]) -> str:
     """Name a task in a file name: by its name alone, or by its settings where titles share it."""
     task = title.partition(",")[0]

@@ -26,7 +26,7 @@ from rlgates.experiments.report.rows import (
     numbers,
     provenance,
     read_frame,
-    seed_numbers,
+    seeds_text,
     total_time,
 )
 from rlgates.experiments.report.studies.paired import steps_and_success
@@ -67,7 +67,10 @@ def agent_tables(rows: pd.DataFrame) -> str:
 
 
 def _table(rows: pd.DataFrame) -> str:
-    first, seeds = rows.iloc[0], seed_numbers(rows)
+    first = rows.iloc[0]
+    over = seeds_text(rows)
+    if rows["seed"].nunique() > 1:
+        over = f"interquartile mean over {over} with its 95 % bootstrap interval"
     known = bool((rows["best"] != "").any())  # not of runs without curves
     heads = (
         title_words(first[TITLE]),
@@ -87,8 +90,7 @@ def _table(rows: pd.DataFrame) -> str:
     stop = first["stop_success"]
     early = f"; a run ends sooner when {float(stop):.0%} succeed" if stop else ""
     note = (
-        f"Success on {int(first['episodes']):,} fresh episodes a seed: interquartile mean over "
-        f"seeds {seeds[0]} to {seeds[-1]} with its 95 % bootstrap interval. "
+        f"Success on {int(first['episodes']):,} fresh episodes a seed: {over}. "
         f"{best}Steps of training until {SUCCESS_THRESHOLD:.0%} of the last training episodes "
         "succeeded: median, and how many seeds got there. Parameters: of the core. Budget "
         f"{steps_text(float(first['budget']))} steps{early}. Time: median, with "

@@ -43,6 +43,7 @@ from rlgates.experiments.report.rows import (
     read_frame,
     returns_of,
     seed_numbers,
+    seeds_text,
 )
 from rlgates.experiments.report.studies.costs import time_ticks
 from rlgates.experiments.report.studies.over_games import over_games_table, shared_games_table
@@ -264,13 +265,13 @@ def _overall(ranking: Ranking, rows: pd.DataFrame, costs: pd.DataFrame) -> str:
         ]
         for one in memories
     ]
-    seeds, budgets = seed_numbers(of_ranking), _budgets(of_ranking).values()
+    seeds, budgets = seeds_text(of_ranking), _budgets(of_ranking).values()
     steps = " to ".join(map(steps_text, sorted({min(budgets), max(budgets)})))
     games = "; ".join(map(title_words, titles))
     timed = f"of {provenance(costs)}" if len(costs) else "of these runs"
     note = (
         f"\nMean over {len(titles)} game{'s' * (len(titles) > 1)} ({games}), "
-        + (f"seeds {seeds[0]} to {seeds[-1]} or as many as there are" if seeds[1:] else "one seed")
+        + (f"{seeds} or as many as there are" if of_ranking["seed"].nunique() > 1 else "one seed")
         + f", {steps} steps a run. Return at the end: of "
         f"{rows.iloc[0]['episodes']} fresh episodes with sampled actions, with a 95 % bootstrap "
         "interval over seeds (few seeds: the interval is narrow). "

@@ -25,7 +25,7 @@ from rlgates.experiments.report.rows import (
     numbers,
     provenance,
     read_frame,
-    seed_numbers,
+    seeds_text,
     total_time,
 )
 from rlgates.experiments.runs.text import steps_text
@@ -163,8 +163,7 @@ def heat_tables(results: Path, name: str, rows: pd.DataFrame) -> str:
             cells = (f"`{one.core}`", *_best_cells(one), f"{diverged} of {runs} runs")
             lines.append((*cells, f"{missing}"))
         parts.append(markdown(heads, lines))
-    seeds = seed_numbers(rows)
-    over = f"median over seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"
+    over = "median over " * (rows["seed"].nunique() > 1) + seeds_text(rows)
     note = (
         f"The lowest loss on held-out sequences during a run, {over}, at the best rate and size of "
         f"each core, and what was reached on test there; all are in `{name}.csv`. "

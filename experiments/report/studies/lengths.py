@@ -28,7 +28,7 @@ from rlgates.experiments.report.rows import (
     numbers,
     provenance,
     read_frame,
-    seed_numbers,
+    seeds_text,
 )
 from rlgates.experiments.report.studies.agents import chance_levels, env_settings
 from rlgates.experiments.runs.files import write_atomically
@@ -151,10 +151,12 @@ def _words(setting: str) -> str:
 
 
 def _over_seeds(rows: pd.DataFrame) -> str:
-    seeds = seed_numbers(rows)
+    seeds = seeds_text(rows)
+    if rows["seed"].nunique() == 1:
+        return seeds.capitalize()
     return (
-        f"Interquartile mean over seeds {seeds[0]} to {seeds[-1]}, or as many as there are, with "
-        "its 95 % bootstrap interval"
+        f"Interquartile mean over {seeds}, or as many as there are, with its 95 % bootstrap "
+        "interval"
     )
 
 

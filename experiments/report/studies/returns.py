@@ -16,7 +16,7 @@ from rlgates.experiments.report.rows import (
     provenance,
     read_frame,
     returns_of,
-    seed_numbers,
+    seeds_text,
 )
 from rlgates.experiments.runs.text import steps_text, time_text
 
@@ -68,16 +68,19 @@ def return_table(rows: pd.DataFrame) -> str:
         beside = [f"{ends.mean():.4g}", group.iloc[0]["published"]] * bool(published)
         share = f"{learned} of {len(ends)}"
         lines.append([title, f"`{agent}`", end, *top, *beside, share, when, time_text(seconds)])
-    seeds = seed_numbers(rows)
-    goals = ", ".join(
-        f"{goal:g}" for goal in numbers(rows.drop_duplicates("title"), "success_return")
-    )
+    over = seeds_text(rows)
+    if rows["seed"].nunique() > 1:
+        over = (
+            f"interquartile mean over {over}, or as many as there are, with its 95 % bootstrap "
+            "interval"
+        )
+    goals = [f"{goal:g}" for goal in numbers(rows.drop_duplicates("title"), "success_return")]
+    goal = goals[0] if len({*goals}) == 1 else ", ".join(goals)
     episodes = " or ".join(sorted(rows["episodes"].unique(), key=int))
     note = (
         f"\nMean return of {episodes} fresh episodes in the last evaluation: "
-        f"interquartile mean over seeds {seeds[0]} to {seeds[-1]}, or as many as there are, with "
-        f"its 95 % bootstrap interval; {'best: that of the best evaluation; ' * known}learned: how "
-        f"many were at {goals} or above at the end, environment by environment. First there: "
+        f"{over}; {'best: that of the best evaluation; ' * known}learned: how "
+        f"many were at {goal} or above at the end, environment by environment. First there: "
         "median of the steps at which an evaluation first reached it, and how many did. CPU time: "
         "median, one thread a run, evaluations included. "
         f"{provenance(rows)}.\n"

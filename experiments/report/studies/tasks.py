@@ -32,7 +32,7 @@ from rlgates.experiments.report.rows import (
     numbers,
     provenance,
     read_frame,
-    seed_numbers,
+    seeds_text,
     total_time,
 )
 from rlgates.experiments.report.studies.unit_gates import draw_unit_gates
@@ -185,14 +185,14 @@ def _solved_updates(rows: pd.DataFrame) -> np.ndarray:
 
 def _note(rows: pd.DataFrame) -> str:
     """Say how the runs were made."""
-    first, seeds = rows.iloc[0], seed_numbers(rows)
-    many = f"median over seeds {seeds[0]} to {seeds[-1]}, or as many as there are"
+    first, seeds, many = rows.iloc[0], seeds_text(rows), rows["seed"].nunique() > 1
+    over = f"median over {seeds}, or as many as there are" if many else seeds
     sooner = (rows["ended"] == "patience").sum()
     budgets = _distinct(_budget(row) for _, row in rows.iterrows())
     parts = [
         f"Loss on sequences that were not trained on, after {'at most ' * bool(sooner)}"
         f"{budgets}, {_distinct(rows['batch_size'])} sequences at a "
-        "time" + (f" ({many})" if len(seeds) > 1 else f" (seed {seeds[0]})")
+        f"time ({over})"
     ]
     if first["baseline"]:
         parts[0] += f"; without memory {float(first['baseline']):.4f} at best"
@@ -203,7 +203,7 @@ def _note(rows: pd.DataFrame) -> str:
             f"Solved: a loss below {float(stop):.4g}, which ends a run; the median "
             "number of updates of those that got there"
         )
-    if len(seeds) > 1 and any(column.endswith(" on test") for column in _columns(rows)):
+    if many and any(column.endswith(" on test") for column in _columns(rows)):
         parts.append("In brackets: from the lowest to the highest of the seeds")
     if first["epochs"] and _has_any(rows, "published"):
         parts.append("Published: with the papers' own sizes and budgets")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlgates.experiments.report.rows import merge_rows, to_frame
+from rlgates.experiments.report.rows import merge_rows, seeds_text, to_frame
 from rlgates.experiments.report.studies.agents import read_curves
 from rlgates.experiments.report.studies.returns import read_return_curves, return_table
 from rlgates.experiments.report.study import redraw_study
@@ -43,6 +43,21 @@ def test_when_fewer_than_half_get_there_it_is_later_than_the_shortest_of_the_oth
     assert when(there, short, agent(2)) == "> 70.0 k (1)"
     assert when(there, agent(1), lost) == "> 100.0 k (1)"
     assert when(agent(0), agent(1)) == "never"
+
+
+def test_the_seeds_are_those_that_were_run() -> None:
+    def words(*seeds: int) -> str:
+        return seeds_text(to_frame([agent(seed) for seed in seeds]))
+
+    assert words(3) == "seed 3"
+    assert words(2, 0, 1) == "seeds 0 to 2"
+    assert words(0, 1, 5) == "seeds 0, 1 and 5"
+
+
+def test_the_note_has_no_mean_over_one_seed_and_names_an_equal_goal_once() -> None:
+    games = [agent(3, title="CartPole-v1"), agent(3, title="CartPole-v0")]
+    note = return_table(to_frame(games)).splitlines()[-1]
+    assert "in the last evaluation: seed 3; learned: how many were at 450 or above" in note
 
 
 def test_runs_without_curves_have_a_table_alone(tmp_path: Path) -> None:
