@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
@@ -128,6 +129,9 @@ def run_job(job: Job, stop: Stop = lambda: False, bar: bool | None = None) -> Jo
         if job.config.core not in core_names():
             for module in job.modules:
                 import_here(module)
+        if ranks.is_first and job.folder.is_locked:  # it may take hours
+            path = job.folder.path
+            print(f"another process is working in {path}: waiting for its end", file=sys.stderr)
         with locked(job.folder.path, stop) if ranks.is_first else nullcontext():
             finished = ranks.from_first(lambda: runner.finished(job))
             result = _train(runner, job, stop, bar) if finished is None else finished

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from rlgates.experiments.report.studies.tasks import (
 from rlgates.experiments.report.studies.unit_gates import draw_unit_gates
 from rlgates.experiments.runs.gates import QUANTILES
 from rlgates.experiments.runs.jobs import Job, run_job, runner_for
+from rlgates.experiments.runs.locks import locked
 from rlgates.experiments.runs.network.optim import total_norm
 from rlgates.experiments.runs.network.train import MAX_SKIPPED, TaskResult, TaskRun
 from rlgates.experiments.runs.runner import CURVE_POINTS
@@ -43,6 +45,17 @@ def test_an_easy_task_is_learned(tmp_path: Path) -> None:
     assert learned.metrics["accuracy"] > 0.4
     memoryless = TaskRun(replace(config, core="none"), 0).train()
     assert memoryless.losses[-1][1] > 0.95 * learned.baseline
+
+
+def test_a_run_that_waits_for_another_process_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = Job(replace(TINY, folder=str(tmp_path)), 0)
+    stops = iter((False, True))
+    with locked(job.folder.path), ThreadPoolExecutor() as other:
+        assert other.submit(run_job, job, lambda: next(stops)).result().interrupted
+    waits = f"another process is working in {job.folder.path}: waiting for its end\n"
+    assert capsys.readouterr() == ("", waits)
 
 
 def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
