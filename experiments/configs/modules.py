@@ -25,6 +25,11 @@ def import_here(module: str) -> None:
         importlib.import_module(module)
     except Exception as error:
         absent = error.name if isinstance(error, ModuleNotFoundError) else None
+        if absent and module.endswith(".py"):
+            raise ValueError(
+                f"{module} cannot be imported: name the module, {module.removesuffix('.py')}, "
+                "without .py."
+            ) from error
         if absent and f"{module}.".startswith(f"{absent}."):
             raise ValueError(
                 f"{module} cannot be imported ({error}). Install it, or run the command in the "

@@ -126,3 +126,9 @@ def test_a_module_that_is_not_there_is_to_be_installed(
     error = refusal([*COMMANDS[0], f"{module}:mine"], capsys)
     assert error.startswith(f"{module} cannot be imported (No module named '{module}'")
     assert "Install it, or run the command in the folder of" in error
+
+
+def test_a_module_is_named_without_its_suffix(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.py").write_text("")
+    error = refusal([*COMMANDS[0], "mine.py:mine"], capsys)
+    assert error == "mine.py cannot be imported: name the module, mine, without .py."
