@@ -11,6 +11,7 @@ from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.base import RunConfig, options_text
 from rlgates.experiments.configs.docs import field_docs
 from rlgates.experiments.configs.gym import GymConfig
+from rlgates.experiments.configs.task import TaskConfig
 
 WIDTH = 100
 MAIN: Mapping[str, tuple[str, ...]] = {
@@ -69,6 +70,8 @@ def short_help(command: str, config: RunConfig) -> str:
     defaults = "the default"
     if isinstance(config, AgentConfig | GymConfig):
         defaults += f" for {config.env}"
+    elif isinstance(config, TaskConfig):  # without a name the settings are those of copy
+        defaults += f" for {config.task or 'copy'}"
     everything = f"rlgates {command} --help-all: all {len(known)} settings."
     lines += ["", f"In brackets: {defaults}. {everything}"]
     return "\n".join(lines)

@@ -22,7 +22,7 @@ from rlgates.registry import core_options
 Tier = Literal["smoke", "laptop", "full"]
 TIERS: tuple[Tier, ...] = ("smoke", "laptop", "full")
 FOLDER = "runs/tasks"
-_NAMELESS = TaskConfig(task="")
+_NAMELESS = TaskConfig(task="", folder=FOLDER)
 SMALL = 4  # the largest integer among settings and options of the smoke tier
 
 _WORDS: dict[str, Any] = {

@@ -122,6 +122,17 @@ def test_help_fits_a_screen(line: str, capsys: pytest.CaptureFixture[str]) -> No
     assert everything.count("\n") > 2 * printed.count("\n")
 
 
+def test_without_a_name_the_defaults_of_tasks_are_those_of_copy(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    printed = []
+    for line in (["task", "--help"], ["task", "copy", "--help"]):
+        assert cli.main(line) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert "In brackets: the default for copy." in printed[0]
+
+
 @pytest.mark.parametrize("words", [["task", "--list"], ["cores"], ["train", "--help"], ["--help"]])
 def test_output_may_be_closed_at_any_time(words: list[str]) -> None:
     command = [sys.executable, "-u", "-m", "rlgates.experiments.cli", *words]
