@@ -304,12 +304,15 @@ def _demo(base: AgentConfig, config: AgentConfig, learn: bool) -> int:
 
 def _tasks() -> list[str]:
     """A line for each task: name, settings, metric and description."""
-    lines = []
-    for name, task in TASKS.items():
-        words = (task.__doc__ or "").strip().partition("\n")[0]
-        settings = " ".join(task.settings) or "-"
-        lines.append(f"{name:<18} {settings:<24} {task.metric:<12} {words}")
-    return lines
+    rows = [
+        (name, " ".join(task.settings) or "-", task.metric, (task.__doc__ or "").strip())
+        for name, task in TASKS.items()
+    ]
+    name, settings, metric, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return [
+        f"{row[0]:<{name}}  {row[1]:<{settings}}  {row[2]:<{metric}}  {row[3].splitlines()[0]}"
+        for row in rows
+    ]
 
 
 def _gates(
