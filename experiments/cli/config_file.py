@@ -22,8 +22,8 @@ from rlgates.experiments.configs.base import (
 )
 from rlgates.experiments.configs.docs import field_docs
 from rlgates.experiments.configs.gym import GymConfig
-from rlgates.experiments.configs.modules import without_module
-from rlgates.experiments.runs.folder import read_config
+from rlgates.experiments.configs.modules import import_here, without_module
+from rlgates.experiments.runs.folder import read_config, read_modules
 
 TrainConfig = AgentConfig | GymConfig
 _MERGED = ("algo_kwargs", "policy_kwargs")
@@ -67,6 +67,8 @@ def read_config_file(path: Path) -> RunConfig:
         if path.name != "manifest.json":
             raise ValueError(f"the only .json is a run's manifest.json, got {str(path)!r}.")
         run, seed = read_config(path.parent)
+        for module in read_modules(path.parent):  # they register its core
+            import_here(module)
         return replace(run, seeds=(seed,))
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))

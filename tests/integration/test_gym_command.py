@@ -346,6 +346,8 @@ def test_a_core_with_its_module_in_front(
         forget()
         assert main(["train", "--config", "mine.toml", *WORDS]) == 0  # the same run
         forget()
+        assert main(["train", "--config", f"{folder}/manifest.json"]) == 0
+        forget()
         assert main(["eval", folder, "--episodes", "2"]) == 0
         assert "2 episodes" in capsys.readouterr().out
         seen: list[Any] = []
