@@ -123,12 +123,18 @@ def wrap(env: Env, names: tuple[str, ...]) -> Env:
     """The environment in wrappers, from the inside out.
 
     Raises:
-        ValueError: an unknown wrapper, or one that the observation does not fit.
+        ValueError: an unknown wrapper, one that the observation does not fit, or observations that
+            agents cannot use.
     """
     check_wrappers(names)
     for word in names:
         name, _, number = word.partition("=")
         env = WRAPPERS[name].wrap(env, *([int(number)] if number else []))
+    if not _fits(env.observation_space):
+        raise ValueError(
+            f"agents cannot use observations {env.observation_space}: leave wrappers out to have "
+            "them chosen, or name others."
+        )
     return env
 
 

@@ -424,6 +424,7 @@ def test_a_file_of_a_few_lines_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
         ("train --env CartPole-v1 --wrappers stak=2", "Did you mean 'stack'?"),
         ("train --env CartPole-v1 --wrappers stack", "is written stack=NUMBER, at least 1"),
         ("train --env CartPole-v1 --wrappers resize=84", "'resize' needs images"),
+        ("train --env Blackjack-v1 --wrappers", "agents cannot use observations Tuple("),
         ("train --env CartPole-v1 --wrappers minigrid", "needs an environment of MiniGrid"),
         ("train --env CartPole-v1 --policy MlpPolicy", "Did you mean 'MlpLstmPolicy'?"),
         ("train --env CartPole-v1 --policy-kwargs activation_fn=rel", "Did you mean 'relu'?"),
