@@ -49,7 +49,10 @@ def convert(
         raise FileNotFoundError(f"there is no file {file}.")
     target = source.with_suffix(".rlgates") if to is None else to
     replaced = target.is_file()
-    print(convert_agent(source, to, algorithms[algo], vec_normalize))
+    try:
+        print(convert_agent(source, to, algorithms[algo], vec_normalize))
+    except TypeError as error:  # of a policy that is none of ours
+        raise ValueError(f"{source} cannot be converted: {error}") from error
     if replaced:
         print(f"rlgates: warning: {target} existed and was replaced", file=sys.stderr)
     return FINISHED

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from stable_baselines3 import PPO
 from support.tiny import tiny
 
 import rlgates
@@ -328,6 +329,10 @@ def test_convert_runs_code_only_if_told_to(
     assert cli.main(["convert", str(tmp_path / "none.zip"), "--trust"]) == 2
     missing = tmp_path / "none.zip"
     assert capsys.readouterr().err == f"rlgates: error: there is no file {missing}.\n"
+    PPO("MlpPolicy", "CartPole-v1", device="cpu").save(missing)  # without a memory
+    assert cli.main(["convert", str(missing), "--trust"]) == 2
+    words = f"{missing} cannot be converted: the policy must be one of rlgates, such as Mlp"
+    assert capsys.readouterr().err.startswith(f"rlgates: error: {words}")
     assert cli.main(["convert", str(tmp_path / "agent"), "--trust"]) == 0
     target = tmp_path / "agent.rlgates"
     assert capsys.readouterr().err == (f"rlgates: warning: {target} existed and was replaced\n")
