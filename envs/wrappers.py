@@ -109,7 +109,10 @@ class ShowTime(gymnasium.Wrapper[Entries, Any, Any, Any], RecordConstructorArgs)
         if max_steps is None:
             max_steps = _episode_length(env)
         if max_steps is None:
-            raise ValueError(f"{env} does not say how long an episode is: pass max_steps.")
+            raise ValueError(
+                f"{env} does not say how long an episode is: pass max_steps, or register it with "
+                "max_episode_steps."
+            )
         self.max_steps = check_size("max_steps", max_steps)
         entries = {"time": spaces.Box(0, 1, (1,), np.float32)}
         self.observation_space = _extended_space(env.observation_space, entries)
