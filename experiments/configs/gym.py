@@ -234,7 +234,8 @@ class GymConfig(RunConfig):
         ):
             raise ValueError(
                 "the core of sb3-contrib is torch.nn.LSTM: core must be 'lstm' with "
-                f"forget_bias=0.0, got {self.core!r} with {options_text(self.core_options)!r}."
+                f"forget_bias=0.0, got {self.core!r} with "
+                f"{options_text(self.core_options) or 'no options'}."
             )
         counts = ("total_steps", "n_epochs", "eval_episodes")
         optional = ("eval_every",) if self.eval_every is not None else ()
