@@ -14,6 +14,7 @@ from typing import Any
 import tyro
 
 from rlgates.errors import check_choice
+from rlgates.experiments.cli.integers import INTEGERS
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.base import (
     RunConfig,
@@ -82,7 +83,10 @@ def read_config_file(path: Path) -> RunConfig:
         values["core"] = without_module(values["core"])
     words = [word for name, value in values.items() for word in _words(name, value)]
     try:
-        config: TrainConfig = tyro.cli(type(base), args=words, default=base, prog="rlgates train")
+        with INTEGERS:
+            config: TrainConfig = tyro.cli(
+                type(base), args=words, default=base, prog="rlgates train"
+            )
     except SystemExit as end:  # tyro has said what is wrong
         raise ValueError(f"{path} has an invalid value: see above.") from end
     return over_base(base, config)

@@ -31,6 +31,7 @@ from rlgates.experiments.cli.exits import (
     exit_code,
 )
 from rlgates.experiments.cli.help import MAIN, short_help
+from rlgates.experiments.cli.integers import INTEGERS
 from rlgates.experiments.cli.together import TOGETHER, only_first_prints, processes
 from rlgates.experiments.configs.agent import SUCCESS_THRESHOLD, AgentConfig
 from rlgates.experiments.configs.base import Pairs
@@ -95,7 +96,8 @@ def _main(words: list[str]) -> int:
         app = make_app(words)
         if words[:1] and not words[0].startswith("-"):
             check_choice("command", words[0], app._subcommands)
-        code: int = app.cli(prog="rlgates", description=DESCRIPTION, args=words)
+        with INTEGERS:
+            code: int = app.cli(prog="rlgates", description=DESCRIPTION, args=words)
         return code
     except BrokenPipeError:
         raise

@@ -404,12 +404,15 @@ def test_a_file_of_a_few_lines_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     Path("a.toml").write_text(
         'env = "Pendulum-v1"\neval_every = "None"\nnormalize = true\nseeds = [1, 2]\n'
-        "observation_indices = []\n[env_settings]\ng = 9.0\n"
+        "observation_indices = []\ntotal_steps = 2e5\n[env_settings]\ng = 9.0\n"
         '[policy_kwargs]\nnet_arch = [16, 8]\nactivation_fn = "elu"\n'
     )
-    assert main(["train", "--config", "a.toml", "--env-settings", "render_mode=None"]) == 0
+    words = ["--env-settings", "render_mode=None", "--eval-episodes", "1e1", "--n-envs", "1_0"]
+    assert main(["train", "--config", "a.toml", *words]) == 0
     config = seen[0].config
     assert [job.seed for job in seen] == [1, 2]
+    integers = config.total_steps, config.eval_episodes, config.n_envs
+    assert [*map(repr, integers)] == ["200000", "10", "10"]
     assert (config.eval_every, config.normalize) == (None, True)
     assert config.env_settings == {"g": 9.0, "render_mode": None}
     assert config.policy_kwargs == {"net_arch": [16, 8], "activation_fn": "elu"}
