@@ -277,7 +277,7 @@ def test_figures_draw_returns_from_the_worst_to_the_best(tmp_path: Path) -> None
         ({"core": "ur_lstn"}, "Did you mean 'ur_lstm'"),
         ({"algo": "sb3_contrib"}, "Did you mean 'sb3-contrib'"),
         ({"algo": "sb3-contrib"}, r"core must be 'lstm' with forget_bias=0\.0, got 'ur_lstm'"),
-        ({"algo": "sb3-contrib", "core": "lstm"}, "got 'lstm' with ''"),
+        ({"algo": "sb3-contrib", "core": "lstm"}, "got 'lstm' with no options"),
         ({"observation_indices": (0, 4)}, r"from 0 to 3, got \(0, 4\)"),
         ({"env": "rlgates/PassiveTMaze-v0"}, "observation_indices must be empty"),
         ({"n_envs": 0}, "n_envs must be"),

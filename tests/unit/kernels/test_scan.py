@@ -156,7 +156,8 @@ def test_equals_the_loop_at_any_size(name: str) -> None:
         seed=st.integers(0, 99),
     )
     def at_any_size(**arguments: Any) -> None:
-        check(*draw(**arguments), kernel)
+        # The one gradient of a small problem may be a small difference of large terms.
+        check(*draw(**arguments), kernel, tolerance=5e-6)
 
     at_any_size()
 
