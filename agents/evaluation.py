@@ -136,7 +136,8 @@ def evaluate_policy(
 
     Raises:
         ValueError: n_eval_episodes below 1, or a seed out of range.
-        TypeError: a model without `predict`; environments of tensors with another model.
+        TypeError: a model without `predict`; an env that is none; environments of tensors with
+            another model.
     """
     total = check_size("n_eval_episodes", n_eval_episodes)
     check_flag("deterministic", deterministic)
@@ -144,6 +145,8 @@ def evaluate_policy(
         check_size("seed", seed, minimum=0, maximum=2**64 - 1)
     if not hasattr(model, "predict"):
         raise TypeError(f"model must have a method predict, got {model!r}.")
+    if not hasattr(env, "step"):
+        raise TypeError(f"env must be an environment, such as gymnasium.make(id), got {env!r}.")
     if is_tensor_env(env):
         env = TensorVecEnv(env)
     elif not isinstance(env, VecEnv):

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -213,6 +214,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
     def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
         if is_tensor_env(env):
             env = TensorVecEnv(env)
+        elif isinstance(env, gymnasium.Env):
+            get_obs_shape(env.observation_space)  # raises, before SB3 fails to store observations
         return OnPolicyAlgorithm._wrap_env(env, verbose, monitor_wrapper)
 
     def _minibatch_size(self) -> int | None:
