@@ -7,11 +7,13 @@ from functools import partial
 
 import pytest
 import torch
+from gymnasium import spaces
 from support import toys
 from support.toys import CRITICS
 
 from rlgates import RecurrentA2C
 from rlgates.agents import A2C_PRESETS
+from rlgates.agents.a2c import _Settings
 
 model = partial(toys.model, algorithm=RecurrentA2C, n_steps=8)
 
@@ -51,6 +53,22 @@ def test_an_update_is_one_step_down_the_gradient_of_the_published_loss(critic: s
             parameter -= 0.1 * (0 if parameter.grad is None else parameter.grad)
     for result, expected in zip(agent.policy.parameters(), policy.parameters(), strict=True):
         torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_without_an_entropy_the_log_probabilities_estimate_it() -> None:
+    """Those of squashed actions have none: unlikely actions are to become likelier."""
+    agent = model(
+        toys.toy(action=spaces.Box(-1.0, 1.0, (2,))),
+        policy_kwargs={"squash_output": True},
+        use_sde=True,
+        ent_coef=0.3,
+    )
+    (batch,) = toys.collected(agent).minibatches(None, agent.policy)
+    evaluation, (loss, metrics) = agent._evaluate(batch), agent._loss(batch, _Settings(0.3, 0, 1))
+    assert evaluation.entropy is None
+    expected = evaluation.log_probs.mean()
+    torch.testing.assert_close(metrics["entropy_loss"], expected)
+    torch.testing.assert_close(loss, metrics["policy_loss"] + 0.3 * expected)
 
 
 def test_optimizers() -> None:

@@ -11,7 +11,12 @@ import torch
 from gymnasium import spaces
 from sb3_contrib import MaskablePPO
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    VecEnvWrapper,
+    VecMonitor,
+    VecNormalize,
+)
 from support.toys import model, toy
 
 from rlgates import MaskableRecurrentPPO
@@ -89,6 +94,41 @@ def test_returns_are_those_of_a_monitor() -> None:
     assert outside.returns.tolist() == [8, 8]
     assert evaluate_policy(Counting(), VecMonitor(batch(4)), 2).returns.tolist() == [4, 4]
 
+    class AllDoubled(VecEnvWrapper):
+        def reset(self) -> Any:
+            return self.venv.reset()
+
+        def step_wait(self) -> Any:
+            obs, rewards, dones, infos = self.venv.step_wait()
+            return obs, 2 * rewards, dones, infos
+
+    assert evaluate_policy(Counting(), AllDoubled(batch(4)), 2).returns.tolist() == [8, 8]
+    above = AllDoubled(VecMonitor(batch(4)))
+    assert evaluate_policy(Counting(), above, 2).returns.tolist() == [4, 4]
+
+
+def test_a_monitored_episode_goes_on_where_a_wrapper_ends_one() -> None:
+    class Lives(gym.Wrapper[Any, Any, Any, Any]):
+        """Each loss of a life ends an episode, and only the last one resets the environment."""
+
+        over = True
+
+        def reset(self, **options: Any) -> Any:
+            return self.env.reset(**options) if self.over else (np.zeros(1, np.float32), {})
+
+        def step(self, action: Any) -> Any:
+            obs, reward, self.over, truncated, info = self.env.step(action)
+            lost = self.env.unwrapped.t % 2 == 0  # type: ignore[attr-defined]
+            return 0 * obs, reward, self.over or lost, truncated, info
+
+    class Idle:
+        def predict(self, obs: Any, state: Any, episode_start: Any, deterministic: bool) -> Any:
+            return np.zeros(len(obs), np.int64), None
+
+    monitored = evaluate_policy(Idle(), batch(5, wrapper=lambda env: Lives(Monitor(env))), 3)
+    assert monitored.lengths.tolist() == [5, 5, 5]
+    assert evaluate_policy(Idle(), batch(5, wrapper=Lives), 3).lengths.tolist() == [2, 2, 1]
+
 
 def test_returns_are_those_before_normalization() -> None:
     env = VecNormalize(batch(4, 4), norm_obs=False, training=False)
@@ -162,6 +202,7 @@ def test_tensors_and_arrays_give_equal_results(deterministic: bool) -> None:
     name, policy = "rlgates/PassiveMatch-v0", "CnnLstmPolicy"
     learner = model(make_vec_env(name, 4, 0, **SHORT), policy)
     batched = evaluate_policy(learner, make_torch_env(name, 5, **SHORT), 43, deterministic, seed=3)
+    assert not learner.policy.training, "dropout would act"
     stepped = evaluate_policy(learner, make_vec_env(name, 5, **SHORT), 43, deterministic, seed=3)
     assert POLL_STEPS * 5 > 43  # what is beyond the number asked for is not counted
     assert set(batched.metrics) == set(stepped.metrics) >= {"is_success", "last_phase_reward"}

@@ -351,6 +351,17 @@ def test_a_time_limit_is_bridged_with_the_state_behind_the_last_step(
     assert checked > 4
 
 
+def test_only_an_end_is_bridged_and_the_environment_keeps_its_rewards() -> None:
+    agent = model(toy(n_envs=2))
+    last = {"TimeLimit.truncated": True, "terminal_observation": np.ones(3, np.float32)}
+    rewards = np.ones(2, dtype=np.float32)
+    states = agent.policy.initial_states(2)
+    bridged = agent._bootstrapped_rewards(rewards, np.array([True, False]), [last, last], states)
+    assert bridged[0] != 1
+    assert bridged[1] == 1, "info still has the end of the episode before"
+    np.testing.assert_array_equal(rewards, 1)
+
+
 @pytest.mark.parametrize("name", ["MlpLstmPolicy", "MultiInputLstmPolicy"])
 def test_observations_have_the_dtypes_of_their_spaces(name: str) -> None:
     """A SubprocVecEnv passes on what an environment returns, here integers from `reset`."""
@@ -534,6 +545,37 @@ def test_kl_stops_after_a_minibatch_or_an_epoch() -> None:
     assert updates("minibatch") == 1  # the second one sees what the first has changed
     assert updates("epoch") == 2
     assert updates("minibatch", batch_size=64) == 1  # of one minibatch each, the second epoch's
+
+
+def test_noise_of_actions_is_drawn_every_so_many_steps() -> None:
+    noise: list[torch.Tensor] = []
+
+    class Watch(BaseCallback):
+        def _on_step(self) -> bool:
+            noise.append(agent.policy.action_dist.exploration_mat.clone())
+            return True
+
+    env = toy(action=spaces.Box(-1.0, 1.0, (2,)))
+    agent = model(env, use_sde=True, sde_sample_freq=5, n_epochs=1)
+    agent.learn(64, callback=Watch())
+    drawn = [t for t in range(1, 16) if (noise[t] != noise[t - 1]).any()]
+    assert drawn == [5, 10, 15]
+
+
+def test_kl_may_exceed_its_target_by_half() -> None:
+    def train(**settings: Any) -> tuple[Any, int]:
+        agent, steps = model(learning_rate=0.01, **settings), []
+        agent.policy.optimizer.register_step_post_hook(lambda *_: steps.append(1))
+        return agent.learn(64), len(steps)
+
+    agent, steps = train(n_epochs=1)
+    assert steps == 2
+    second = 2 * agent.logger.name_to_value["train/approx_kl"]  # that of the first one is 0
+    assert train(n_epochs=1, target_kl=second / 1.4)[1] == 2
+    assert train(n_epochs=1, target_kl=second / 1.6)[1] == 1
+    # The mean of the first epoch is half of it.
+    assert train(n_epochs=2, target_kl=second / 1.6, kl_stop="epoch")[1] == 4
+    assert train(n_epochs=2, target_kl=second / 3.2, kl_stop="epoch")[1] == 2
 
 
 @pytest.mark.parametrize("stop", ["minibatch", "epoch"])
