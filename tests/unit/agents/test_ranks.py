@@ -14,6 +14,7 @@ import torch
 from stable_baselines3.common.env_util import make_vec_env as make_sb3_env
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize
+from support import toys
 from support.ranks import together
 
 from rlgates import RecurrentA2C, RecurrentPPO
@@ -206,6 +207,13 @@ def test_only_the_first_rank_logs(tmp_path: Path) -> None:
 
     together(2, tmp_path, run)
     assert len(list((tmp_path / "logs").rglob("events.*"))) == 1
+
+
+def test_statistics_are_of_the_last_episodes() -> None:
+    agent = toys.model(stats_window_size=3)
+    agent._setup_learn(64)
+    agent._record_episodes([(step, {"episode": {"r": step, "l": 1}}) for step in range(5)])
+    assert [episode["r"] for episode in agent.ep_info_buffer] == [2, 3, 4]
 
 
 def test_environments_of_another_rank_are_refused(tmp_path: Path) -> None:

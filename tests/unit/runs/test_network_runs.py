@@ -168,6 +168,8 @@ def test_a_run_ends_when_the_task_is_solved(tmp_path: Path) -> None:
     config = replace(TINY, folder=str(tmp_path), stop_loss=10.0)
     learned = TaskRun(config, 0).train()
     assert (learned.ended, learned.losses[-1][0]) == ("goal", 0)
+    exact = replace(TINY, folder=str(tmp_path / "exact"), stop_loss=learned.losses[0][1])
+    assert TaskRun(exact, 0).train().losses[-1][0] > 0  # it must get below
     with pytest.raises(ValueError, match="stop_loss must be finite and above 0"):
         replace(TINY, stop_loss=0.0).check()
 
