@@ -218,6 +218,15 @@ def test_rates(tmp_path: Path) -> None:
     assert seen[4:] == pytest.approx([half / 10, half / 10, half / 100])
 
 
+def test_a_block_is_compared_with_the_one_before(tmp_path: Path) -> None:
+    run = TaskRun(config(tmp_path, halve_block=2), 0)
+    halvings = []
+    for loss in (1.0, 1.5, 1.25, 1.25, 1.5):
+        run.rate.follow(0, loss, 2)
+        halvings.append(math.log2(run.config.learning_rate / run.rate.value))
+    assert halvings == pytest.approx([0, 1, 1, 1, 2])
+
+
 def test_early_stopping_keeps_the_best_weights(tmp_path: Path) -> None:
     class Worse(TaskRun):
         """The second evaluation is the best."""

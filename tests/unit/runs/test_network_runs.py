@@ -38,7 +38,10 @@ FALLING = range(0, 101, 5), [60.0, 5.0, *[4.0] * 18, 3.0]
 def test_an_easy_task_is_learned(tmp_path: Path) -> None:
     config = replace(TINY, hidden_size=32, updates=300, batch_size=32, eval_every=100)
     config = replace(config, learning_rate=1e-2, folder=str(tmp_path))
-    learned = TaskRun(config, 0).train()
+    run = TaskRun(config, 0)
+    learned, core = run.train(), run.network.core
+    assert learned.parameters == sum(map(torch.numel, core.parameters()))
+    assert learned.state_size == core.state_size
     assert [update for update, _ in learned.losses] == [0, 100, 200, 300]
     assert learned.losses[0][1] > 0.95 * learned.baseline
     assert learned.losses[-1][1] < 0.7 * learned.baseline

@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -25,6 +26,7 @@ from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.identity import identity
 from rlgates.experiments.configs.presets import PRESETS
+from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.agent import evaluate as evaluation
 from rlgates.experiments.runs.agent import train as training
 from rlgates.experiments.runs.agent.build import ScaledReward, build
@@ -192,6 +194,30 @@ def test_training_stops_when_it_succeeds(tmp_path: Path) -> None:
     result = train(config, 0, bar=False)
     assert result.ended == "goal"
     assert result.steps < 10**5
+
+
+def test_an_agent_is_good_enough_over_a_whole_window(tmp_path: Path) -> None:
+    def ends(*successes: float, **changes: Any) -> bool:
+        model: Any = SimpleNamespace(ep_success_buffer=successes)
+        return training._is_good_enough(model, tiny(tmp_path, window=4, **changes))
+
+    assert not ends(1, 1, 1, stop_success=0.75)
+    assert ends(0, 1, 1, 1, stop_success=0.75)
+    assert not ends(0, 0, 1, 1, stop_success=0.75)
+    assert not ends(1, 1, 1, 1)
+
+
+def test_the_threshold_is_reached_where_it_is_met_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = logs.column
+
+    def column(rows: Any, name: str) -> Any:
+        values = read(rows, name)
+        return np.resize([0.5, 0.9, 0.2, 1.0], len(values)) if "success_rate" in name else values
+
+    monkeypatch.setattr(logs, "column", column)
+    assert train(tiny(tmp_path), 0, bar=False).steps_to_threshold == 112  # the second rollout
 
 
 def test_training_stops_when_the_time_is_up(tmp_path: Path) -> None:
