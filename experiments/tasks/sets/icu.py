@@ -131,7 +131,8 @@ def read_stays_table(path: str | os.PathLike[str]) -> Stays:
 
     A CSV file (or .gz, .xz of it), one line for each time of a measurement, with the columns
     RecordID; Hour, since admission, a number; Length_of_stay, in days; and twelve vitals, empty
-    where not measured. The last value of an hour counts; lines after 48 hours are left out.
+    where not measured. The last value of an hour counts; lines before admission and
+    after 48 hours are left out.
 
     Raises:
         FileNotFoundError: the file does not exist.
@@ -152,7 +153,7 @@ def read_stays_table(path: str | os.PathLike[str]) -> Stays:
                 raise ValueError(f"{path} must have {columns}, got {', '.join(names)}.")
             for row in table:
                 try:
-                    hour, stay = int(float(row[HOUR])), row[STAY]
+                    hour, stay = math.floor(float(row[HOUR])), row[STAY]
                     days[stay] = float(row[LENGTH])
                     numbers = [float(row[name]) if row[name] else math.nan for name in vitals]
                 except (TypeError, ValueError, OverflowError) as error:

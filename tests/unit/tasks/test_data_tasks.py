@@ -487,12 +487,13 @@ def test_inputs_of_intensive_care() -> None:
 
 def test_a_users_table_of_stays(tmp_path: Path) -> None:
     header = ",".join(["RecordID", "Hour", *VITALS, "Length_of_stay"])
-    rows = [f"{stay},{hour},{stay % 7 + hour}{',' * 12}{stay}" for stay in range(20) for hour in (0, 1.5, 50)]  # fmt: skip # noqa: E501
+    rows = [f"{stay},{hour},{stay % 7 + hour}{',' * 12}{stay}" for stay in range(20) for hour in (0, 1.5, 50, -0.5)]  # fmt: skip # noqa: E501
     path = tmp_path / "stays.csv"
     path.write_text("\n".join([header, *rows]))
     found = read_stays_table(path)
     assert sorted(found.days.tolist()) == list(range(20))
     assert (~np.isnan(found.values)).sum() == 40
+    np.testing.assert_array_equal(found.values[:, 0, 0], found.days % 7)
     task = LengthOfStay(path)
     assert [len(task.split(split)[1]) for split in SPLITS] == [16, 2, 2]
     assert sum(int(task.split(split)[1].sum()) for split in SPLITS) == 12, "8 days and more"
