@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 
-from rlgates.envs import BatchedEnv, PassiveMatch
+from rlgates.envs import BatchedEnv, PassiveMatch, RepeatFirst
 from rlgates.envs.engine.philox import Key, below, permutations, philox
 
 # Random123, tests/kat_vectors, philox4x32 with 10 rounds: counter, key, words.
@@ -141,6 +141,16 @@ def test_same_seed_same_run_and_another_seed_another():
     np.testing.assert_array_equal(runs[0], runs[1])
     assert (runs[0] != runs[2]).any()
     assert (runs[0] != runs[3]).any()
+
+
+def test_a_return_begins_at_zero_after_a_reset_within_an_episode():
+    env = BatchedEnv(RepeatFirst(), 4, seed=0)
+    env.reset()
+    assert env.step(actions(1, 4)[0])[1].all()  # every answer pays or costs
+    env.reset()
+    steps = [env.step(action) for action in actions(51, 4)]
+    returns = np.sum([reward for _, reward, *_ in steps], axis=0)
+    np.testing.assert_allclose(steps[-1][-1]["episode_return"], returns, atol=1e-6)
 
 
 def test_reset_continues_without_a_seed_and_restarts_with_one():

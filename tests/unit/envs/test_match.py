@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -444,3 +445,9 @@ def test_an_apple_that_is_picked_up_can_draw_its_own_reward():
     again = [env.step(rng.integers(4, size=30))[1] for _ in range(2 + spec.distractor_steps)]
     assert set(np.unique(again)) == {0.0, 2.5}
     assert ((np.stack(again) > 0) == (found > 0)).all()
+    # Draw k is that of distractor step k: an apple two cells west of the start is the second's.
+    draws = np.linspace(0, 1, spec.distractor_steps)
+    env = BatchedEnv(replace(spec, num_apples=1), 1, seed=0)
+    env.reset(options={"apple_draws": draws, "apple_cells": [(5, 3)]})
+    paid = [env.step([WEST])[1].item() for _ in range(4)]
+    assert paid == pytest.approx([0, 0, 0, 2 + 2 * draws[1]])

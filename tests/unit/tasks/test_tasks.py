@@ -24,6 +24,17 @@ from rlgates.experiments.tasks import (
 GENERATED = [name for name, kind in TASKS.items() if issubclass(kind, GeneratedTask)]
 
 
+@pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
+def test_a_prediction_that_is_not_finite_is_wrong(broken: float) -> None:
+    task = Copy(0)
+    batch = task.sample(2, seeded(0))
+    predictions = torch.nn.functional.one_hot(batch.targets, task.output_size).float()
+    right = batch.targets[0, 0]
+    # Of NaN and inf argmax is the place, of -inf it is another one: the right one each time.
+    predictions[0, 0, right - 1 if broken < 0 else right] = broken
+    assert task.metrics(predictions, batch)["accuracy"] == pytest.approx(0.95)
+
+
 @pytest.mark.parametrize("delay", [0, 1, 7])
 def test_copy(delay: int) -> None:
     task = Copy(delay)
