@@ -105,6 +105,17 @@ def test_losses_are_those_of_the_decoders() -> None:
     torch.testing.assert_close(evaluation.auxiliary["strength_loss"], hinged)
 
 
+def test_strong_reads_cost_the_same_without_decoders() -> None:
+    model = rma_model(reconstruction=False, strength_weight=0.3, strength_hinge=0.1)
+    (batch,) = collected(model).minibatches(None, model.policy)
+    given = batch.observations, batch.states, batch.episode_starts
+    latents = model.policy.latents(*given)
+    strengths = model.policy.lstm_actor.core.cells[0].read_strengths(latents.outputs)
+    assert strengths.shape[-1] > 1
+    (loss,) = model.policy.auxiliary_losses(batch.observations, latents).values()
+    torch.testing.assert_close(loss, 0.3 * strengths.clamp(min=0.1).sum(-1).mean())
+
+
 def test_published_weights() -> None:
     policy = RecurrentA2C("RMAPolicy", rma_env(1), device="cpu").policy
     decoders = policy.reconstruction
