@@ -245,6 +245,13 @@ def test_normalized_training_goes_on(tmp_path: Path) -> None:
         assert_same(getattr(one.obs_rms["vector"], name), getattr(other.obs_rms["vector"], name))
 
 
+def test_the_settings_of_a_normalization_are_kept(tmp_path: Path) -> None:
+    settings = {"clip_obs": 3.0, "clip_reward": 4.0, "gamma": 0.9, "epsilon": 1e-3}
+    model(VecNormalize(toy(), **settings)).save(tmp_path / "agent.rlgates")
+    restored = load_vec_normalize(tmp_path / "agent.rlgates", toy())
+    assert {name: getattr(restored, name) for name in settings} == settings
+
+
 def test_statistics_that_are_absent_or_do_not_fit_are_refused(tmp_path: Path) -> None:
     model().save(tmp_path / "plain", format="safe")
     with pytest.raises(ValueError, match=r"plain\.rlgates .* no statistics"):
