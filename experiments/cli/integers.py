@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 INTEGERS = ConstructorRegistry()
@@ -14,17 +16,12 @@ def parse_integer(text: str) -> int:
     Raises:
         ValueError: anything else.
     """
-    try:
+    with suppress(ValueError):
         return int(text)
-    except ValueError:
-        pass
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.5
-    if not number.is_integer():
-        raise ValueError(f"expected an integer, such as 1000000 or 1e6, got {text!r}")
-    return int(number)
+    with suppress(ValueError):
+        if (number := float(text)).is_integer():
+            return int(number)
+    raise ValueError(f"expected an integer, such as 1000000 or 1e6, got {text!r}")
 
 
 @INTEGERS.primitive_rule

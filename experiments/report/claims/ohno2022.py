@@ -6,6 +6,7 @@ from rlgates.experiments.report.claims.claim import All, Claim, RunGroup, Settin
 from rlgates.experiments.report.claims.exact import Cost
 from rlgates.experiments.report.claims.saturation import Fastest, Order, Slopes
 from rlgates.experiments.report.claims.training import (
+    MNIST_IMAGES,
     Diverges,
     Learns,
     Moves,
@@ -17,7 +18,7 @@ from rlgates.experiments.report.claims.training import (
 COPY, ADDING = "copy, delay 100, cues one", "adding, steps 200"
 TIED = "lstm:tied=True"  # the gates of all LSTMs of the paper are
 _FOUR = ("fast", "refine", "sigmoid", "softsign")
-IMAGES, CLIPS = 10_000, 100  # of the test sets
+CLIPS = 100  # of the test set
 _COPY = Setting(
     "500 blanks, 128 units, RMSprop at 1e-3, 64 sequences an update",
     "100 blanks, 64 units, RMSprop at 1e-3, 50,000 updates of 16 sequences at most",
@@ -71,7 +72,7 @@ def _timescales(core: str) -> RunGroup:
 
 def _pixels(core: str, *others: str, margin: float = 0.0) -> Test:
     runs = RunGroup("tied_smnist", "smnist", core)
-    return better_than(runs, *others, margin=margin, examples=IMAGES)
+    return better_than(runs, *others, margin=margin, examples=MNIST_IMAGES)
 
 
 CLAIMS: tuple[Claim, ...] = (

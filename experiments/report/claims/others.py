@@ -10,6 +10,7 @@ from rlgates.experiments.report.claims.exact import (
     janet_parameters,
 )
 from rlgates.experiments.report.claims.training import (
+    MNIST_IMAGES,
     Better,
     Solves,
     Sooner,
@@ -19,7 +20,7 @@ from rlgates.experiments.report.claims.training import (
 from rlgates.experiments.studies.gato2020 import LENGTHS, TORCH_BIAS
 
 ADDING = "adding, steps 200"
-PATIENTS, DIGITS, IMAGES = 788, 360, 10_000  # of the test sets
+PATIENTS, DIGITS = 788, 360  # of the test sets
 _GATO_ADDING = Setting(
     "200,000 examples, 512 units, a decoder of 256, Adam at 4e-3, no clipping; biases of "
     "torch.nn, about 0",
@@ -250,7 +251,7 @@ JANET: tuple[Claim, ...] = (
     Claim(
         "abstract (arXiv 1804.04849)",
         "JANET reads pixels better than the LSTM.",
-        better_than(_janet("smnist"), "lstm", examples=IMAGES),
+        better_than(_janet("smnist"), "lstm", examples=MNIST_IMAGES),
         _JANET_PIXELS,
     ),
     Claim(
