@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,8 @@ def convert(
         the file.
 
     Raises:
-        ValueError: `source` is of the safe format already, is damaged or holds what cannot be
-            written as data; `vec_normalize` holds something else.
+        ValueError: `source` is of the safe format already, is no zip, is damaged or holds
+            what cannot be written as data; `vec_normalize` holds something else.
         TypeError: `algorithm` is no algorithm of rlgates.
         FileNotFoundError: a file does not exist.
     """
@@ -76,6 +77,8 @@ def _loaded(
     with path.open("rb") as file:
         if archive.is_safe_format(file):
             raise ValueError(f"{path} is of the safe format already.")
+        if not zipfile.is_zipfile(file):
+            raise ValueError(f"{path} is no zip that SB3's save wrote.")
         return algorithm.load(file if path.suffix == archive.SUFFIX else path, **settings)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import tyro
 from rendering import escape, table
 
-from rlgates.experiments.cli.main import make_app
+from rlgates.experiments.cli.main import make_commands
 
 # A second table of options for the environments that are not a batch of rlgates.
 OTHER_ENV = ("train", "--env", "CartPole-v1")
@@ -20,13 +20,12 @@ _DEFAULT = re.compile(
 )
 
 
-def parser(*words: str) -> Any:
-    """tyro's parser, as of argparse, of a command line that begins with `words`."""
+def parser(name: str, *words: str) -> Any:
+    """tyro's parser, as of argparse, of the command `name` with these words."""
     with warnings.catch_warnings():
         # tyro has no other public way to its options yet.
         warnings.simplefilter("ignore", DeprecationWarning)
-        union = make_app([*words])._build_union(use_underscores=False, sort_subcommands=False)
-        return tyro.extras.get_parser(union, prog="rlgates")
+        return tyro.extras.get_parser(make_commands([name, *words])[name], prog=f"rlgates {name}")
 
 
 def subcommands(of: Any) -> dict[str, Any]:
@@ -37,13 +36,14 @@ def subcommands(of: Any) -> dict[str, Any]:
 
 def sections() -> Iterator[str]:
     """The sections of the page: a command each."""
-    for name, command in subcommands(parser()).items():
+    for name in make_commands(["--help"]):
+        command = parser(name)
         inner = subcommands(command)
         yield _section("##", name, command)
         for kind, each in inner.items():
             yield _section("###", f"{name} {kind}", each)
         if name == "train":
-            other = subcommands(parser(*OTHER_ENV))[name]
+            other = parser(*OTHER_ENV)
             yield _section("###", "train, in any other environment of gymnasium", other)
 
 

@@ -31,7 +31,7 @@ from rlgates.experiments.cli.exits import (
     exit_code,
 )
 from rlgates.experiments.cli.help import MAIN, short_help
-from rlgates.experiments.cli.integers import INTEGERS
+from rlgates.experiments.cli.options import Command, call
 from rlgates.experiments.cli.together import TOGETHER, only_first_prints, processes
 from rlgates.experiments.configs.agent import SUCCESS_THRESHOLD, AgentConfig
 from rlgates.experiments.configs.base import Pairs
@@ -93,12 +93,13 @@ def _main(words: list[str]) -> int:
             print(short_help(words[0], _base(words)))
             return FINISHED
         words = ["--help" if word == "--help-all" else word for word in words]
-        app = make_app(words)
-        if words[:1] and not words[0].startswith("-"):
-            check_choice("command", words[0], app._subcommands)
-        with INTEGERS:
-            code: int = app.cli(prog="rlgates", description=DESCRIPTION, args=words)
-        return code
+        commands = make_commands(words)
+        if words[0] in ("-h", "--help"):
+            tyro.extras.subcommand_cli_from_dict(
+                commands, prog="rlgates", description=DESCRIPTION, args=words
+            )
+        name = check_choice("command", words[0], commands)
+        return call(name, commands[name], words[1:])
     except BrokenPipeError:
         raise
     except UnknownCore as error:
@@ -196,13 +197,12 @@ def _task_base(words: Sequence[str]) -> TaskConfig:
     return config
 
 
-def make_app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
-    """The commands; their defaults depend on the preset or task in `words`."""
+def make_commands(words: Sequence[str]) -> dict[str, Command]:
+    """The commands by name; their defaults depend on the preset or task in `words`."""
     base = train_commands.train_base(words)
     if words[:1] == ["train"]:
         train_commands.check_options(words, base)
     demo_base = find_preset("demo-smoke" if "--smoke" in words else "demo")
-    app = tyro.extras.SubcommandApp()
 
     def train(config: Any = base, preset: PresetName = "default", file: ConfigFile = None) -> int:
         """Train an agent with a core in any environment of gymnasium, and evaluate it.
@@ -218,9 +218,7 @@ def make_app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
 
     # The fields are those of the config for the environment in `words`.
     train.__annotations__["config"] = Annotated[type(base), tyro.conf.arg(name="")]
-    app.command(name="train")(train)
 
-    @app.command(name="demo")
     def demo(
         config: Annotated[AgentConfig, tyro.conf.arg(name="")] = demo_base, smoke: bool = False
     ) -> int:
@@ -233,7 +231,6 @@ def make_app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
 
     task_base = _task_base(words)
 
-    @app.command(name="task")
     def task(
         name: tyro.conf.Positional[str] = "",
         config: Annotated[TaskConfig, tyro.conf.arg(name="")] = task_base,
@@ -267,22 +264,26 @@ def make_app(words: Sequence[str]) -> tyro.extras.SubcommandApp:
             print("\n".join(describe_protocol(name, protocol, config.core)))
         return exit_code(train_commands.run_seeds(config))
 
-    app.command(name="sweep")(study_commands.sweep)
-    app.command(name="ledger")(study_commands.ledger)
-    app.command(name="tune")(study_commands.tune)
-    app.command(name="figures")(study_commands.figures)
-    app.command(name="gates")(_gates)
-    app.command(name="analyse")(_analyse)
-    app.command(name="eval")(train_commands.evaluate)
-    app.command(name="film")(train_commands.film)
-    app.command(name="export")(train_commands.export)
-    app.command(name="init")(train_commands.init)
-    app.command(name="convert")(convert)
-    app.command(name="play")(_play)
-    app.command(name="cores")(_cores)
-    app.command(name="bench")(bench)
-    app.command(name="doctor")(doctor)
-    return app
+    return {
+        "train": train,
+        "demo": demo,
+        "task": task,
+        "sweep": study_commands.sweep,
+        "ledger": study_commands.ledger,
+        "tune": study_commands.tune,
+        "figures": study_commands.figures,
+        "gates": _gates,
+        "analyse": _analyse,
+        "eval": train_commands.evaluate,
+        "film": train_commands.film,
+        "export": train_commands.export,
+        "init": train_commands.init,
+        "convert": convert,
+        "play": _play,
+        "cores": _cores,
+        "bench": bench,
+        "doctor": doctor,
+    }
 
 
 def _demo(base: AgentConfig, config: AgentConfig, learn: bool) -> int:

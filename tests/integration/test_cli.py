@@ -198,12 +198,6 @@ def test_doctor_says_what_a_bug_report_needs(capsys: pytest.CaptureFixture[str])
     assert set(rlgates.list_cores()) <= {*named}
 
 
-def test_unknown_options_end_with_the_same_code() -> None:
-    with pytest.raises(SystemExit) as end:
-        cli.main(["train", "--bogus", "3"])
-    assert end.value.code == 2
-
-
 def test_pairs() -> None:
     words = ["steps=30", "crop=None", "shuffle-pads=env", "apple_reward=(0,1)", "gone="]
     pairs = parse_pairs(words)

@@ -1,0 +1,64 @@
+"""Call a command with the options of a command line."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout, suppress
+from functools import partial, wraps
+from itertools import takewhile
+
+import tyro
+
+from rlgates.errors import suggestion
+from rlgates.experiments.cli.help import MAIN
+from rlgates.experiments.cli.integers import INTEGERS
+
+Command = Callable[..., int]
+_OPTION = re.compile(r"^\W*(--[a-z-]+)", re.MULTILINE)
+
+
+def call(name: str, command: Command, words: Sequence[str]) -> int:
+    """Call a command with the options in `words`, and return its exit code.
+
+    Raises:
+        ValueError: it has no such option, or takes fewer words.
+        SystemExit: `words` ask for help, or a value cannot be read; tyro has printed why.
+    """
+    with INTEGERS:
+        called, unknown = tyro.cli(
+            _later(command), prog=f"rlgates {name}", args=words, return_unknown_args=True
+        )
+    if unknown:
+        raise _unknown(name, command, words, unknown)
+    return called()
+
+
+def _later(command: Command) -> Callable[..., Callable[[], int]]:
+    """The command as tyro may call it before all words are known to be right."""
+
+    @wraps(command)
+    def later(*args: object, **kwargs: object) -> Callable[[], int]:
+        return partial(command, *args, **kwargs)
+
+    return later
+
+
+def _unknown(
+    name: str, command: Command, words: Sequence[str], unknown: Sequence[str]
+) -> ValueError:
+    before = [*takewhile(lambda word: not word.startswith("-"), words)]
+    shown = io.StringIO()
+    with INTEGERS, redirect_stdout(shown), suppress(SystemExit):
+        tyro.cli(command, prog=f"rlgates {name}", args=[*before, "--help"])
+    usage = shown.getvalue()
+    program = usage.removeprefix("usage: ").partition(" [")[0]  # with the subcommand of bench
+    options = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+    if not options:
+        return ValueError(f"{program} does not take {' '.join(unknown)!r}; see {program} --help.")
+    near = suggestion(options[0], _OPTION.findall(usage))
+    everything = "--help-all" if name in MAIN else "--help"
+    return ValueError(
+        f"{program} has no option {options[0]!r}.{near} {program} {everything} lists them."
+    )
