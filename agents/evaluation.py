@@ -223,7 +223,7 @@ def _run_tensor_episodes(
             actions: Any = model._within_bounds(output.actions)
             observations, _, episode_starts, _ = env.step(actions)
             states = output.states
-        for info in env.episodes(most=POLL_STEPS * env.num_envs):
+        for _, info in env.episodes(most=POLL_STEPS * env.num_envs):
             yield info.pop("env_index"), info
 
 

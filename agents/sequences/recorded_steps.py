@@ -113,8 +113,7 @@ class RecordedSteps:
         else:
             step, results = self._graphs[may_end]()
         self._games.tick(may_end)
-        if may_end:
-            self._env.add_episodes(*copied((step.dones, results)))
+        self._env.add_episodes(*copied((step.dones, results)) if may_end else (step.dones, {}))
         return step
 
     def _step_within(self) -> tuple[RecordedStep, dict[str, Tensor]]:

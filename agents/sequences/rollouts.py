@@ -467,7 +467,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
         sequences.finish(last_values, last[-1], self._replayed("advantages", advantages))
         self._check_rollout()
         if isinstance(env, TensorVecEnv):
-            ended = [(0, info) for info in env.episodes(most=self._stats_window_size)]
+            ended = env.episodes(most=self._stats_window_size)
         self._record_episodes(ended)
         callback.update_locals(locals())
         callback.on_rollout_end()

@@ -97,25 +97,30 @@ class TensorVecEnv(VecEnv):
         return self._transposed(observations), rewards, done, results
 
     def add_episodes(self, done: Tensor, info: dict[str, Tensor]) -> None:
-        """Keep what a step says of the episodes that ended, for `episodes`."""
+        """Keep what a step says of the episodes that ended, for `episodes`; every step calls it."""
+        episode: dict[str, Tensor] = {}
         if "episode_return" in info:
             episode = {"done": done, "r": info["episode_return"], "l": info["episode_length"]}
             names = getattr(self.env.spec, "metric_names", ())
-            self._finished.append(episode | {name: info[name] for name in names})
+            episode |= {name: info[name] for name in names}
+        self._finished.append(episode)
 
-    def episodes(self, most: int) -> list[dict[str, Any]]:
+    def episodes(self, most: int) -> list[tuple[int, dict[str, Any]]]:
         """The last `most` episodes that finished since the previous call; synchronizes.
 
-        Each is an info with `episode` (`r`, `l`), `env_index` and the metrics.
+        Each with its step since then, and an info with `episode` (`r`, `l`), `env_index` and the
+        metrics.
         """
-        infos: list[dict[str, Any]] = []
-        for step in reversed(self._finished):
-            arrays = {name: tensor.cpu().numpy() for name, tensor in step.items()}
+        infos: list[tuple[int, dict[str, Any]]] = []
+        for step, tensors in reversed([*enumerate(self._finished)]):
+            if not tensors:
+                continue
+            arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
             for index in np.flatnonzero(arrays["done"])[::-1][: most - len(infos)]:
                 info = {name: array[index].item() for name, array in arrays.items()}
                 del info["done"]
                 info["episode"] = {name: info.pop(name) for name in ("r", "l")}
-                infos.append({**info, "env_index": int(index)})
+                infos.append((step, {**info, "env_index": int(index)}))
             if len(infos) >= most:
                 break
         self._finished = []
