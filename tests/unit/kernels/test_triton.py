@@ -96,46 +96,52 @@ def test_wide_layers(name: str, options: dict[str, Any], h: int) -> None:
 
 # A few layers that a fused kernel runs, of each cell and auxiliary, then all others.
 FUSED_FIRST = ["ur_lstm", "um_lstm", "ff_lstm", "gru", "um_gru", "ur_janet"]
-FUSED = [
-    pytest.param(name, options, marks=[] if name in FUSED_FIRST else pytest.mark.slow)
+FUSED_LAYERS = [
+    (name, options)
     for name, options in LAYERS
     if options.get("reset") != "before" and GATES[core_names()[name][1]].activation != "cumax"
 ]
+# Of the two ways, each layer has episode starts in one, and the next layer in the other.
+WAYS = [("fused", "fused_steps"), ("fused_steps", "fused")]
+FUSED = [
+    pytest.param(name, options, *WAYS[i % 2], marks=[] if name in FUSED_FIRST else pytest.mark.slow)
+    for i, (name, options) in enumerate(FUSED_LAYERS)
+]
 
 
-@pytest.mark.parametrize("mode", ["fused", "fused_steps"])
-@pytest.mark.parametrize(("name", "options"), FUSED, ids=lambda v: str(v))
+@pytest.mark.parametrize(("name", "options", "started", "whole"), FUSED, ids=lambda v: str(v))
 def test_fused_tiles(
-    name: str, options: dict[str, Any], mode: str, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    options: dict[str, Any],
+    started: str,
+    whole: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Several tiles of units, of the sum and of the batch, the last of them not full."""
     from rlgates.kernels.triton import launch
 
-    whole = launch.fused_tile
+    wide = launch.fused_tile
 
     def tile(problem: Any, backward: bool, device: torch.device) -> dict[str, int]:
         inner = {} if backward else {"BLOCK_INNER": 16}
-        return {**(whole(problem, backward, device) or {}), "BLOCK_UNITS": 16, **inner}
+        return {**(wide(problem, backward, device) or {}), "BLOCK_UNITS": 16, **inner}
 
     monkeypatch.setattr(launch, "fused_tile", tile)
     core = seeded_core(name, 20, learned_state=True, **options)
-    x, state, episode_starts = random_sequence(core, 18, 3)
-    problem = triton.gated_problem(core.cells[0].recurrence(), 3, 18)
+    x, state, episode_starts = random_sequence(core, 18, 2)
+    problem = triton.gated_problem(core.cells[0].recurrence(), 2, 18)
     run_in_one_launch(monkeypatch, True)
     assert launch.launch_mode(problem, fits=True, backward=False) == "fused"
     run_in_one_launch(monkeypatch, False)
     problem = problem._replace(precision="tf32")
     assert launch.launch_mode(problem, fits=True, backward=False) == "fused_steps"
-    for starts in (episode_starts, None):
-        steps = run_with_gradients(core, x, state, starts)
-        with monkeypatch.context() as patch:
-            patch.setattr(launch, "launch_mode", lambda *_: mode)
-            results = run_with_gradients(core, x, state, starts)
-            with torch.no_grad():
-                outputs, final = core(x, state, starts)
-        for expected in (steps, exact_results(core, x, state, starts)):
-            errors = relative_errors(results, expected)
-            assert max(errors.values()) < 1e-5, errors
+    for mode, starts in ((started, episode_starts), (whole, None)):
+        monkeypatch.setattr(launch, "launch_mode", lambda *_, mode=mode: mode)
+        results = run_with_gradients(core, x, state, starts)
+        with torch.no_grad():
+            outputs, final = core(x, state, starts)
+        errors = relative_errors(results, exact_results(core, x, state, starts))
+        assert max(errors.values()) < 1e-5, errors
         torch.testing.assert_close(outputs, results["outputs"])
         torch.testing.assert_close(final, results["final"])
 
@@ -227,12 +233,14 @@ def test_other_numbers_and_cores_are_refused() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0:RuntimeWarning")
-@pytest.mark.parametrize("learned_state", [False, True])
-@pytest.mark.parametrize("name", ["ur_lstm", "gru", "or_gru", "ur_janet"])
+@pytest.mark.parametrize(
+    ("name", "learned_state"),
+    [("ur_lstm", True), ("gru", False), ("or_gru", True), ("ur_janet", False)],
+)
 def test_a_compiled_core_keeps_the_kernel(name: str, learned_state: bool) -> None:
     torch.compiler.reset()
     core = seeded_core(name, 6, 2, learned_state=learned_state)
-    sequence = random_sequence(core, 3, 5)
+    sequence = random_sequence(core, 3, 2)
     expected = run_with_gradients(core, *sequence)
     core.backend_used = None
     core.compile(backend="aot_eager", fullgraph=True)
