@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,10 +11,12 @@ from support.cases import (
     FAMILY_OF,
     FORGETFUL,
     LIGHT,
+    SETTINGS,
     build,
     every_core,
     every_family,
     every_setting,
+    of_settings,
     small,
 )
 from support.equivalence import (
@@ -32,21 +33,17 @@ from rlgates.registry import CORES
 
 @every_core
 @every_setting
-@pytest.mark.parametrize("with_starts", [False, True])
-def test_one_call_equals_a_call_a_step(
-    name: str, setting: dict[str, Any], with_starts: bool
-) -> None:
+def test_one_call_equals_a_call_a_step(name: str, setting: dict[str, Any]) -> None:
     core = build(name, num_layers=2, **setting)
     x, state = inputs_and_state(core)
-    episode_starts = typical_episode_starts() if with_starts else None
-    for begin in (state, None):
+    for begin, episode_starts in ((state, typical_episode_starts()), (None, None)):
         expected = run_in_pieces(core, x, begin, episode_starts, cuts=[1, 2, 3, 4, 5, 6])
         for one, other in zip(core(x, begin, episode_starts), expected, strict=True):
             assert_close(one, other)
 
 
 @every_core
-@every_setting
+@of_settings(SETTINGS[::2])
 def test_one_call_equals_calls_over_any_pieces(name: str, setting: dict[str, Any]) -> None:
     cores = {layers: build(name, layers, **setting) for layers in (1, 3)}
 
@@ -97,11 +94,8 @@ def test_one_call_equals_a_call_a_step_at_any_size(name: str) -> None:
 
 @every_core
 @every_setting
-@pytest.mark.parametrize("num_layers", [1, 2])
-def test_an_episode_start_equals_a_new_sequence(
-    name: str, setting: dict[str, Any], num_layers: int
-) -> None:
-    core = build(name, num_layers, **setting)
+def test_an_episode_start_equals_a_new_sequence(name: str, setting: dict[str, Any]) -> None:
+    core = build(name, num_layers=2, **setting)
     x, state = inputs_and_state(core)
     outputs, final = core(x, state, typical_episode_starts())
     untouched, untouched_final = core(x, state)

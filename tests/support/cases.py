@@ -72,16 +72,30 @@ def small(name: str) -> dict[str, Any]:
 
 every_core = pytest.mark.parametrize("name", names(list_cores()))
 every_family = pytest.mark.parametrize("name", CORES)
-gated_cores = pytest.mark.parametrize("name", names(GATE_OF))
-every_setting = pytest.mark.parametrize(
-    "setting",
-    [
-        {"dtype": torch.float64, "backend": "plain"},
-        {"dtype": torch.float32, "backend": "plain"},
-        {"dtype": torch.float32, "backend": "auto"},
-    ],
-    ids=lambda setting: "-".join([str(setting["dtype"])[6:], setting["backend"]]),
+# Each family, and each gate with the LSTM; the other pairs are slow tests.
+PARTS = {n for n in FAMILY_OF if n in CORES or FAMILY_OF[n] == "lstm"}
+every_family_and_gate = pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n in PARTS else [pytest.mark.slow]) for n in list_cores()],
 )
+gated_cores = pytest.mark.parametrize("name", names(GATE_OF))
+SETTINGS = [
+    {"dtype": torch.float64, "backend": "plain"},
+    {"dtype": torch.float32, "backend": "plain"},
+    {"dtype": torch.float32, "backend": "auto"},
+]
+
+
+def of_settings(settings: list[dict[str, Any]]) -> Any:
+    """A test of each of some dtypes and backends."""
+    return pytest.mark.parametrize(
+        "setting",
+        settings,
+        ids=lambda setting: "-".join([str(setting["dtype"])[6:], setting["backend"]]),
+    )
+
+
+every_setting = of_settings(SETTINGS)
 both_dtypes = pytest.mark.parametrize("dtype", TOLERANCE, ids=["float32", "float64"])
 
 

@@ -16,7 +16,7 @@ from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
-from support.cases import every_core, every_family, small
+from support.cases import every_family, every_family_and_gate, small
 from support.toys import (
     BOX,
     CRITICS,
@@ -146,7 +146,7 @@ def check_identity_of(name: str, critic: str) -> None:
     check_identity(model(policy_kwargs=with_core(name, critic)), [(16, 0), (8, 0), (4, 3)], 32)
 
 
-@every_core
+@every_family_and_gate
 def test_identity(name: str) -> None:
     check_identity_of(name, "separate")
 
@@ -194,7 +194,7 @@ def check_that_it_trains_and_is_saved(name: str, critic: str, algorithm: Any, fo
     loaded.learn(64)
 
 
-@every_core
+@every_family_and_gate
 def test_every_core_trains_and_is_saved(name: str, tmp_path: Path) -> None:
     check_that_it_trains_and_is_saved(name, "separate", RecurrentPPO, tmp_path)
 
