@@ -1,6 +1,6 @@
 """Killed, out of space, locked out, side by side: what is made is that of an uninterrupted run.
 
-`--faults N` has 4 N signals for each command; `make test-faults` does.
+`--faults N` has 2 N signals for each command; `make test-faults` does.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def test_signals_at_random_moments(
     moments, log = random.Random(seed), tmp_path / "log"
     folder = tmp_path / "killed"
     sent = 0
-    while sent < 4 * request.config.getoption("faults"):
+    while sent < 2 * request.config.getoption("faults"):
         code = killed(command.words(folder), log, seconds, moments)
         assert code in (0, 130, -2, -9, -15), f"seed {seed}, exit code {code}: {log.read_text()}"
         assert "Traceback" not in log.read_text(), f"seed {seed}: {log.read_text()}"

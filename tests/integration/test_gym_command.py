@@ -171,7 +171,6 @@ def interrupted_at(count: int) -> Any:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"env": "CartPole-v1", "normalize": True},
         {"env": "CartPole-v1", "wrappers": ("stack=2", "previous"), "normalize": True},
         pytest.param(
             {"env": "CartPole-v1", "algo": "a2c", "linear_schedule": True, "vec_env": "subproc"},
@@ -191,7 +190,7 @@ def test_a_stopped_run_continues_bit_for_bit(changes: dict[str, Any], tmp_path: 
     whole = replace(config, folder=str(tmp_path / "whole"))
     parts = replace(config, folder=str(tmp_path / "parts"))
     expected = train(whole, 3, bar=False)
-    for _ in range(3):
+    for _ in range(2):
         with pytest.raises(InterruptedRun, match="saved in"):
             train(parts, 3, stop=interrupted_at(1), bar=False)
     assert read_json(parts.run_folder(3) / "manifest.json")["status"] == "interrupted"
@@ -201,7 +200,7 @@ def test_a_stopped_run_continues_bit_for_bit(changes: dict[str, Any], tmp_path: 
     for one, other in zip(*rows, strict=True):
         for name in one.keys() - {"time/seconds", "time/fps"}:
             assert one[name] == other[name], name
-    assert len(read_json(parts.run_folder(3) / "manifest.json")["sessions"]) == 4
+    assert len(read_json(parts.run_folder(3) / "manifest.json")["sessions"]) == 3
 
 
 def test_an_environment_that_does_not_repeat_itself_is_noticed() -> None:

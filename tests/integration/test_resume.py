@@ -6,13 +6,12 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes import start
 from support.tiny import agent, equal, scalars, stop_after, table, tiny, words
 
 from rlgates.agents import RecurrentPPO
@@ -96,7 +95,7 @@ def test_killed_at_random_moments(
     straight, killed = (
         tiny(
             tmp_path / name,
-            total_steps=90 * 56,
+            total_steps=20 * (len(signals) + 1) * 56,
             checkpoint_minutes=0.0005,
             eval_every=1000,
             n_epochs=1,
@@ -106,20 +105,17 @@ def test_killed_at_random_moments(
     )
     train(straight, 0, bar=False)
     progress = killed.run_folder(0) / "progress.csv"
-    command = [sys.executable, "-m", "rlgates.experiments.cli", *words(killed)]
     moments = random.Random(int.from_bytes(os.urandom(4)))
-    for number, code in signals:
+    for turn, (number, code) in enumerate(signals):
         goal = _rows(progress) + moments.randrange(5, 20)
-        process = subprocess.Popen(
-            command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        process = start(words(killed), tmp_path / f"log{turn}")
         while _rows(progress) < goal:
-            assert process.poll() is None, process.communicate()
+            assert process.is_running(), process.log.read_text()
             time.sleep(0.02)
         time.sleep(moments.random() / 50)
-        process.send_signal(number)
-        errors = process.communicate(timeout=60)[1]
-        assert process.returncode == code, errors
+        os.kill(process.pid, number)
+        ended, errors = process.end(), process.log.read_text()
+        assert ended == code, errors
         if code == 130:
             assert "to continue, run the same command: " in errors
             assert "Traceback" not in errors
@@ -300,13 +296,13 @@ def test_a_file_is_the_old_or_the_new_one(tmp_path: Path, monkeypatch: pytest.Mo
     assert path.read_bytes() == b"old"
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
 def test_a_failing_run_does_not_stop_the_others(
-    jobs: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """One after the other; runs side by side are those of `test_sweep`."""
     config = interrupted(tmp_path)
     (config.run_folder(0) / "checkpoint").write_bytes(b"rubbish")
-    failed, made = run_all([Job(config, 0), Job(config, 1)], jobs)
+    failed, made = run_all([Job(config, 0), Job(config, 1)])
     assert failed.result is None
     assert "is damaged" in failed.error
     assert made.result is not None

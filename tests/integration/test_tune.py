@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes import start
 from support.tiny import TINY, tiny
 
 from rlgates.experiments.cli import main as cli
@@ -166,41 +167,26 @@ def test_the_same_sampler_seed_gives_the_same_trials() -> None:
     assert len(trials("one")) == 12
 
 
-def _begun(updates: int) -> subprocess.Popen[str]:
-    """A search of its own process, with 3 trials of two runs."""
-    Path("mine.py").write_text(MINE.format(updates=updates))
-    words = ["tune", "mine.py", "--trials", "3", "--seeds", "2", "3", "--results", "killed"]
-    command = [
-        sys.executable,
-        "-m",
-        "rlgates.experiments.cli",
-        *words,
-        "--folder",
-        "runs-killed",
-    ]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 @pytest.mark.parametrize(
     "how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
 )
 def test_a_stopped_search_resumes(how: signal.Signals) -> None:
-    process = _begun(200)
+    Path("mine.py").write_text(MINE.format(updates=200))
+    line = ["tune", "mine.py", "--trials", "3", "--seeds", "2", "3"]
+    process = start([*line, "--results", "killed", "--folder", "runs-killed"], Path("log"))
     deadline = time.monotonic() + 300
     while True:  # until the second run of the second trial is under way
         tables = list(Path("runs-killed/mine").rglob("seed-3/progress.csv"))
         lengths = [len(logs.read_rows(table)) for table in tables]
         if len(tables) == 2 and any(2 < length < 15 for length in lengths):  # and saved
             break
-        assert process.poll() is None, process.communicate()
+        assert process.is_running(), process.log.read_text()
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    process.send_signal(how)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == (-9 if how == signal.SIGKILL else 130), errors
+    os.kill(process.pid, how)
+    assert process.end() == (-9 if how == signal.SIGKILL else 130), process.log.read_text()
     journal = Path("runs-killed/mine/tune-lstm.journal")
     lines = len(journal.read_text().splitlines())
-    line = ["tune", "mine.py", "--trials", "3", "--seeds", "2", "3"]
     assert cli.main([*line, "--results", "killed", "--folder", "runs-killed"]) == 0
     assert len(journal.read_text().splitlines()) > lines
     assert cli.main([*line, "--results", "straight", "--folder", "runs"]) == 0

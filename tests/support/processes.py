@@ -35,6 +35,10 @@ class Process(NamedTuple):
     pid: int
     log: Path
 
+    def is_running(self) -> bool:
+        """Whether it has not ended; if it has, `end` must not be called."""
+        return os.waitpid(self.pid, os.WNOHANG) == (0, 0)
+
     def end(self) -> int:
         """Wait for its end, and return its exit code; minus the signal that killed it."""
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
