@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -28,9 +27,11 @@ from rlgates.experiments.runs.jobs import Job
 from rlgates.experiments.runs.locks import locked
 from rlgates.experiments.runs.network.extras import gates_before_and_after
 from rlgates.experiments.studies import STUDIES, Arm, Published, Study
+from rlgates.experiments.studies.popgym import LEARNING_RATES
 from rlgates.experiments.sweep.results import StudyResults
 from rlgates.experiments.sweep.sweep import SweepConfig, find_study, run_sweep, study_conditions
 from rlgates.experiments.sweep.workers import run_parallel
+from rlgates.registry import CORES
 
 pytestmark = pytest.mark.usefixtures("in_tmp_path")
 
@@ -349,21 +350,27 @@ LEARNING_RATES["leaky"] = 0.01
 """
 
 
-def test_a_core_of_a_users_module_joins_the_table() -> None:
-    # In a process of its own: the core stays registered.
+def test_a_core_of_a_users_module_joins_the_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
     Path("my_memory.py").write_text(LEAKY)
-    line = [sys.executable, "-m", "rlgates", "sweep", "popgym", "--tier", "smoke", "--seeds", "0"]
-    line += ["--tasks", "RepeatFirst, easy", "--cores", "my_memory:leaky", "gru", "--jobs", "2"]
-    subprocess.run(line, check=True, capture_output=True)
+    line = ["sweep", "popgym", "--tier", "smoke", "--seeds", "0", "--jobs", "2"]
+    line += ["--tasks", "RepeatFirst, easy", "--cores", "my_memory:leaky", "gru"]
+    try:
+        assert cli.main(line) == 0
+    finally:
+        CORES.pop("leaky", None)
+        LEARNING_RATES.pop("leaky", None)
+        sys.modules.pop("my_memory", None)
     rows = {row["core"]: row for row in read_table(Path("runs/popgym_smoke/popgym_smoke.csv"))}
     assert set(rows) == {"leaky", "gru"}
     assert (rows["leaky"]["state_size"], rows["gru"]["state_size"]) == ("16", "16")
     settings = study_settings(Path("runs/popgym_smoke"), "popgym_smoke")
     assert settings[rows["leaky"]["config"]]["learning_rate"] == 0.01
     line[line.index("my_memory:leaky")] = "no_such:leaky"
-    failed = subprocess.run(line, capture_output=True, text=True)
-    assert failed.returncode == 2
-    assert "no_such cannot be imported" in failed.stderr
+    assert cli.main(line) == 2
+    assert "no_such cannot be imported" in capsys.readouterr().err
 
 
 def test_the_list_of_studies(capsys: pytest.CaptureFixture[str]) -> None:
