@@ -28,6 +28,7 @@ from rlgates.experiments.studies import STUDIES, Arm
 
 ARMS = STUDIES["learning"].arms("laptop")
 TITLES = list(dict.fromkeys(arm.config.title for arm in ARMS))
+REPEATED = list(zip(TITLES, 2 * ("sb3-contrib", "forget_bias=0"), strict=True))
 
 
 def tiny(config: Any, folder: Path) -> GymConfig:
@@ -44,8 +45,7 @@ def config(tmp_path: Path) -> GymConfig:
     return tiny(config, tmp_path)
 
 
-@pytest.mark.parametrize("title", TITLES)
-@pytest.mark.parametrize("variant", ["sb3-contrib", "forget_bias=0"])
+@pytest.mark.parametrize(("title", "variant"), REPEATED)
 def test_a_run_can_be_repeated(title: str, variant: str, tmp_path: Path) -> None:
     (arm,) = (arm for arm in ARMS if (arm.config.title, arm.variant) == (title, variant))
     config = tiny(arm.of("lstm"), tmp_path / "first")
