@@ -108,14 +108,17 @@ def scalars(config: AgentConfig, seed: int) -> dict[str, list[tuple[int, float]]
     return {tag: sorted(points) for tag, points in points_by_tag.items()}
 
 
-def figures_of(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """A list that collects the figures a module saves."""
+def figures_of(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch, pictures: bool = True
+) -> list[Figure]:
+    """A list that collects the figures a module saves; without pictures, in a fifth of the time."""
     figures: list[Figure] = []
     save: Any = module.__dict__["save"]
 
     def saved(figure: Figure, path: Path) -> None:
         figures.append(figure)
-        save(figure, path)
+        if pictures:
+            save(figure, path)
 
     monkeypatch.setattr(module, "save", saved)
     return figures

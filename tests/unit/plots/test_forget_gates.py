@@ -148,7 +148,7 @@ def test_a_dot_where_a_core_stopped_early() -> None:
 def test_a_page_of_many_cores_is_no_wider_than_one_of_few(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = figures_of(curves, monkeypatch)
+    seen = figures_of(curves, monkeypatch, pictures=False)
     cores = ["f_lstm", "lstm", "c_lstm", "r_lstm", "ur_lstm", "u_lstm"]
     for number in (3, 6):
         panels = dict.fromkeys(cores[:number], PANELS["lstm"])

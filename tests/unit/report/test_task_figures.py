@@ -32,7 +32,7 @@ CURVES = {
 @pytest.fixture
 def figures(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     """What is drawn while the test runs."""
-    return figures_of(curves, monkeypatch)
+    return figures_of(curves, monkeypatch, pictures=False)
 
 
 def marks(axes: Axes, marker: str) -> list[tuple[float, float, str]]:

@@ -276,7 +276,7 @@ def test_the_timescales_of_kept_gates_are_seen_during_training(
         assert draw_unit_gates("copy", to_frame(rows), tmp_path / "gates.png", to_frame(some))
         heights.append(imread(tmp_path / "gates.png").shape[0])
     assert heights[0] < heights[1] == heights[2]
-    figures = figures_of(curves, monkeypatch)
+    figures = figures_of(curves, monkeypatch, pictures=False)
     variants = [{**row, "variant": "longer"} for row in (*rows, *points)]
     both, grown = [*rows, *variants[: len(rows)]], [*points, *variants[len(rows) :]]
     assert draw_unit_gates("copy", to_frame(both), tmp_path / "gates.png", to_frame(grown))
