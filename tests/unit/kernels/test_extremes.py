@@ -223,7 +223,7 @@ def test_equal_gates_share_the_gradient_of_their_minimum() -> None:
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize(
     ("first", "last"),
-    [(0, 16), *(pytest.param(k, k + 100, marks=pytest.mark.slow) for k in (16, 116, 216))],
+    [(0, 8), *(pytest.param(k, k + 100, marks=pytest.mark.slow) for k in (8, 108, 208))],
 )
 def test_triton_is_finite_where_the_loop_is(
     first: int, last: int, monkeypatch: pytest.MonkeyPatch

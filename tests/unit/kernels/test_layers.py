@@ -227,9 +227,8 @@ def test_episode_starts_anywhere(kernel: Kernel, layer: Layer, where: str) -> No
 
 
 @some_layers
-@pytest.mark.parametrize("num_layers", [1, 2])
-def test_episodes_start_from_a_learned_state(kernel: Kernel, layer: Layer, num_layers: int) -> None:
-    core = kernel.make(layer, num_layers, learned_state=True)
+def test_episodes_start_from_a_learned_state(kernel: Kernel, layer: Layer) -> None:
+    core = kernel.make(layer, num_layers=2, learned_state=True)
     x, state, episode_starts = kernel.sequence(core, *kernel.shape[1:])
     kernel.check(core, x, state, episode_starts)
     kernel.check(core, x, core.initial_state(x.shape[1]), episode_starts)
@@ -312,8 +311,10 @@ def test_without_gradients_the_values_are_the_same(kernel: Kernel, layer: Layer)
 
 @of_any_kernel
 def test_frozen_weights(kernel: Kernel, layer: Layer) -> None:
-    """Each alone, all of a kind, and all of them."""
+    """Each alone, all of a kind, and all of them; in Triton's interpreter, each with one layer."""
     names = [name for name, _ in kernel.make(layer).named_parameters()]
+    if kernel.backend == "triton" and interpreted.DEVICE == "cpu":
+        names = names[kernel.some.index(layer) :: len(kernel.some)]
     for frozen in ("", "weight", "bias", *names):
         core, sequence = kernel.problem(layer)
         for name, parameter in core.named_parameters():
