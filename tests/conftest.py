@@ -134,7 +134,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--game-parity", type=Path, help="write how games differ from their originals")
     parser.addoption("--public-parity", type=Path, help="write how cores differ from public ones")
     parser.addoption(
-        "--random-cases", default="0:100", help="cases that test_random_shapes.py runs: A:B, or A"
+        "--random-cases", default="0:50", help="cases that test_random_shapes.py runs: A:B, or A"
     )
 
 
