@@ -22,12 +22,16 @@ def largest_size(count: Callable[[int], int], parameters: int, step: int = 1) ->
         parameters: the budget.
         step: of the sizes.
     """
-    low, high = 1, 2
-    while count(high * step) <= parameters:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if count(middle * step) <= parameters else (low, middle)
+    low, used, high = 1, count(step), 0
+    while high != low + 1:
+        if high:
+            size = (low + high) // 2
+        else:  # a count that grows with the square of the size, at most, is not above the budget
+            size = max(low + 1, int(low * math.sqrt(parameters / used)))
+        if (counted := count(size * step)) <= parameters:
+            low, used = size, counted
+        else:
+            high = size
     return low * step
 
 
