@@ -1,7 +1,7 @@
 """Gated memory cores for reinforcement-learning agents.
 
 `make_core` and `list_cores` need only torch; the agents (`rlgates.RecurrentPPO` and the policies)
-need stable-baselines3 and sb3-contrib. Both are imported on first use. The environments are in
+need stable-baselines3 and sb3-contrib. All are imported on first use. The environments are in
 `rlgates.envs` and need neither.
 """
 

@@ -62,9 +62,9 @@ class Cell(nn.Module, ABC):
     def forward(
         self, x: Tensor, run: Callable[[Tensor], tuple[Tensor, Tensor]]
     ) -> tuple[Tensor, Tensor]:
-        """All steps, where hooks are registered: they see x (T, B, I), outputs and final state.
+        """All steps, if hooks are registered: they see x (T, B, I), outputs and final state.
 
-        `Core` runs the layer by `run`, and calls the cell only if it has hooks.
+        `run` runs the layer; `Core` calls the cell itself only if it has hooks.
         """
         return run(x)
 
@@ -100,7 +100,7 @@ class Cell(nn.Module, ABC):
     def gate_weights(self) -> dict[str, Tensor]:
         """The parameters by gate name, as views: copying into them changes the cell.
 
-        Not that of a weight that is computed of others, as by torch's parametrizations.
+        Not of a weight that is computed from others, as by torch's parametrizations.
         """
         return {name: parameter.detach() for name, parameter in self.named_parameters()}
 
@@ -127,14 +127,14 @@ class LinearCell(Cell):
 
     @abstractmethod
     def linear(self, x: Tensor) -> kernels.LinearStep:
-        """a, b and what else the output reads, for all steps, from x (T, B, I)."""
+        """For all steps, a, b and whatever else the output reads, from x (T, B, I)."""
 
     def read(self, h: Tensor, extra: Tensor | None) -> Tensor:
-        """The output from h (..., S) and what else it reads (..., R); h itself by default."""
+        """The output from h (..., S) and whatever else it reads (..., R); h itself by default."""
         return h
 
     def project(self, x: Tensor) -> Tensor:
-        """a, b and what else the output reads, concatenated: (T, B, S + S + R)."""
+        """a, b and whatever else the output reads, concatenated: (T, B, S + S + R)."""
         a, b, extra = self.linear(x)
         parts = [a.expand_as(b), b]
         return torch.cat(parts if extra is None else [*parts, extra], dim=-1)

@@ -79,7 +79,7 @@ class Core(nn.Module):
             scan (for Mamba-2 triton last), takes the first that supports the call and pays off, and
             otherwise runs the loop.
         skip_connections: every layer above the first also reads the input, and the output is
-            the outputs of all layers side by side (otherwise that of the last layer).
+            the outputs of all layers, concatenated (otherwise that of the last layer).
         learned_state: the initial state is a parameter, which starts at the cells' own initial
             state. Parts that only make sense at certain values stay fixed (`Cell.learnable`).
             Loading the state dict of a torch.nn layer, which has no learned state, resets it.
@@ -237,9 +237,9 @@ class Core(nn.Module):
     def trace_gates(
         self, x: Tensor, state: Tensor | None = None, episode_starts: Tensor | None = None
     ) -> GateTrace:
-        """Run as `forward` does, without gradients, and return the effective forget gates too.
+        """Run as `forward` does, without gradients, and also return the effective forget gates.
 
-        In training mode dropout and zoneout act here too: call `eval()` to leave them out.
+        In training mode dropout and zoneout apply here too: call `eval()` to turn them off.
         """
         return self._run(x, state, episode_starts, trace=True)
 
@@ -321,7 +321,7 @@ class Core(nn.Module):
             x, episode_starts: as in `forward`.
 
         Returns:
-            an `Explanation` for each layer, whose text is for people.
+            an `Explanation` for each layer, to be printed.
         """
         self._check(x, None, episode_starts)
         steps, batch_size = x.shape[:2]
@@ -444,7 +444,7 @@ class Core(nn.Module):
         """The gradients of `gate_weights`, by the same names; None where there is none.
 
         Raises:
-            ValueError: a layer that does not exist; weights that are computed of others, as by
+            ValueError: a layer that does not exist; weights that are computed from others, as by
                 torch's parametrizations.
         """
         weights = self.gate_weights(layer)
@@ -524,7 +524,7 @@ def run_together(
 def layer_requests(
     cores: Sequence[tuple[Core, Tensor, Tensor]], episode_starts: Tensor
 ) -> list[kernels.LayerRequest] | None:
-    """What the kernels run for these arguments of `run_together`; None if a call does more.
+    """What the kernels run for these arguments of `run_together`; None if a call needs more.
 
     Raises:
         ValueError, TypeError: as a call of these cores.

@@ -38,7 +38,7 @@ class Activation(NamedTuple):
 
     Attributes:
         forget, input: the gates from their pre-activations. An untied input gate is a sigmoid,
-            except with a cumax: the functions of Ohno et al. are for the forget gate only.
+            except with cumax: the functions of Ohno et al. are for the forget gate only.
         from_logit: maps a logit to the z with forget(z) = sigmoid(logit), without first rounding
             the gate to 0 or 1; None if there is no such z, for example because a unit's gate
             depends on the other units. Then only the initializations "zero" and "chrono" are
@@ -147,7 +147,7 @@ AUXILIARIES: dict[str, Auxiliary] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One named gate: a choice on each axis, its title and paper, and the module that made it."""
+    """One named gate: a choice on each axis, its title and paper, and the module that defines it."""
 
     activation: str
     init: Init
@@ -212,11 +212,11 @@ def register_gate(
         title, source: for tables.
 
     Raises:
-        ValueError: a prefix that is taken, gives a core the name of another one or is not of this
-            form, an unknown name on an axis, an initialization that the activation has no
-            `from_logit` for, or an auxiliary gate without a forget map. Registering the same gate
-            again is allowed.
-        TypeError: something else on an axis.
+        ValueError: a prefix that is taken, that would give two cores the same name, or that is not
+            of this form; an unknown name on an axis; an initialization for which the activation
+            needs a `from_logit`; or an auxiliary gate without a forget map. Registering the same
+            gate again is allowed.
+        TypeError: an axis is given something else.
     """
     if not re.fullmatch("[a-z][a-z0-9]*", check_text("prefix", prefix)):
         raise ValueError(f"prefix must be lower-case letters and digits, got {prefix!r}.")
@@ -262,7 +262,7 @@ def _from_table(kind: str, value: Any, table: dict[str, _Axis], wanted: type[_Ax
 
 
 class Gate:
-    """A row of `GATES` for `size` units: its maps, its initial biases, its arithmetic.
+    """A row of `GATES` for `size` units: its maps, initial biases and arithmetic.
 
     Args:
         gate: a key of `GATES`, or a row.
@@ -286,7 +286,7 @@ class Gate:
         ValueError: an option that this gate does not take (the message names the gates that do), a
             value out of range, or a cumax over a single unit or chunk, which is always 1, so the
             state would never change.
-        TypeError: a size that is not an integer, a number that is not a number, a `tied` that
+        TypeError: a size that is not an integer, another option that is not a number, a `tied` that
             is not a bool.
     """
 
@@ -442,7 +442,7 @@ def timescale(forget: Tensor, decay: Decay = "linear") -> Tensor:
             steps in which f^t falls to 1/e (Ohno et al. 2022).
 
     Raises:
-        ValueError: an unknown decay. TypeError: `forget` is no tensor.
+        ValueError: an unknown decay. TypeError: `forget` is not a tensor.
     """
     check_choice("decay", decay, ("linear", "exponential"))
     if not isinstance(forget, Tensor):

@@ -4,7 +4,7 @@
     output, (h, c) = lstm(x)                # x (B, T, 32), or (T, 32), or a PackedSequence
 
 `rlgates.make_core` is the library's own interface, with one packed state and episode starts inside
-the sequence; these modules are for code that was written for those of torch.
+the sequence; these modules are for code written for torch's layers.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Recurrent(nn.Module):
         hidden_size: number of units of a layer; the class of the core says what it counts.
         num_layers: number of layers L.
         batch_first: input and output are (B, T, ...) instead of (T, B, ...); states never are.
-        dropout: probability with which outputs of all layers but the last are dropped in training.
-        bidirectional: each layer also runs backwards, D = 2 directions in all, and its output is
-            that of both directions, side by side.
+        dropout: dropout probability, during training, of the outputs of all layers but the last.
+        bidirectional: each layer also runs backwards (D = 2 directions), and its output is that of
+            both directions, concatenated.
         device, dtype: of the parameters; float32 or float64.
         options: of the core, its gate and its state, as in `rlgates.make_core`.
 
@@ -56,8 +56,8 @@ class Recurrent(nn.Module):
 
     Raises:
         ValueError: an unknown core or option, a size below 1, a probability outside [0, 1);
-            `bias=False` or `proj_size` of torch.nn; `skip_connections`, or a core of your own
-            whose layers have different states.
+            torch.nn's `bias=False` or `proj_size`; `skip_connections`, or a custom core whose
+            layers have different states.
         TypeError: a size that is not an integer, a flag that is not a bool.
     """
 
@@ -123,10 +123,10 @@ class Recurrent(nn.Module):
             x: (T, B, I), (B, T, I) with `batch_first`, one sequence (T, I), or a PackedSequence.
             hx: the state: a tuple of its parts (`parts`), or the only part itself, each
                 (L * D, B, *shape), without B for one sequence; the core's initial state if None.
-                A core of your own that has several layers counts as so many.
+                A custom core of several layers counts as that many layers.
             episode_starts: bool, (T, B), or in the layout of x; true where an episode starts: the
-                state that enters the step is the initial one. Not for a PackedSequence, nor with
-                two directions.
+                state that enters the step is the initial one. Not with a PackedSequence or with two
+                directions.
 
         Returns:
             the output, in the layout of x and of width `output_size`; and the state after the last
@@ -250,11 +250,11 @@ class Recurrent(nn.Module):
             self._core(index).reset_parameters()
 
     def flatten_parameters(self) -> None:
-        """Do nothing: torch's layers lay out their weights for cuDNN here, and code calls it."""
+        """Do nothing; kept because code for torch's layers calls it (there it is for cuDNN)."""
 
     @classmethod
     def from_torch(cls, module: nn.LSTM | nn.GRU) -> Recurrent:
-        """The same layers with the same weights, as `LSTM` or `GRU` of this module.
+        """The same layers with the same weights, as an `LSTM` or `GRU` of this module.
 
         Raises:
             ValueError: projections (`proj_size`), which no core has.
@@ -399,16 +399,16 @@ class _Gated(Recurrent):
 class LSTM(_Gated):
     """The LSTM with any gate, to replace `torch.nn.LSTM`; hx is (h, c).
 
-    With the plain gate it computes what torch's does, from an initial forget bias of 1
-    (`forget_bias`). Arguments are those of `Recurrent`, and `gate`: a key of
-    `rlgates.GATES`, such as "ur", a row, or a `Gate` of `hidden_size` units.
+    With the plain gate it computes the same as torch's, but its initial forget bias is 1
+    (`forget_bias`). Takes the arguments of `Recurrent`, and `gate`: a key of `rlgates.GATES`, such
+    as "ur", a row, or a `Gate` of `hidden_size` units.
     """
 
     _name = "lstm"
 
 
 class GRU(_Gated):
-    """The GRU with any gate, to replace `torch.nn.GRU`; hx is h. Otherwise as `LSTM`."""
+    """The GRU with any gate, to replace `torch.nn.GRU`; hx is h. Otherwise like `LSTM`."""
 
     _name = "gru"
 

@@ -93,14 +93,14 @@ class CoreRow(NamedTuple):
     """One core: its cell, the gates it takes, and how tables describe it.
 
     Attributes:
-        cell: the class of its layers, or a factory of one layer or of the whole core.
+        cell: the class of its layers, or a factory that returns one layer or the whole core.
         title, equation, source: its full name, its update in a line, and its paper.
         takes: whether it takes a gate, given its key and row in GATES; none if its gates are part
             of its definition.
         tied: whether gates without an auxiliary gate are tied (i = 1 - f) by default.
         plain: the key of GATES that the name without a prefix stands for.
         fixed: gate options that the core sets itself.
-        module: where the row was made.
+        module: where the row was defined.
     """
 
     cell: Callable[..., Cell | Core]
@@ -143,7 +143,7 @@ CORES: dict[str, CoreRow] = {
     "dilated_gru": CoreRow(
         DilatedGRU,
         "dilated GRU",
-        "a stack of GRUs, of which level n sees its state of 2^(n - 1) steps ago",
+        "a stack of GRUs in which level n reads its own state 2^(n - 1) steps earlier",
         "Chang et al. 2017",
         _every_gate,
         tied=True,
@@ -327,7 +327,7 @@ CORES: dict[str, CoreRow] = {
     "fwp": CoreRow(
         FastWeights,
         "fast weight programmer",
-        "S' = S + beta (v - S k) k, y = S' q, of the input's q, k, v, beta",
+        "S' = S + beta (v - S k) k, y = S' q, with q, k, v, beta from the input",
         "Schlag et al. 2021",
     ),
     "deltanet": CoreRow(
@@ -412,7 +412,7 @@ def register_core(
     equation: str = "",
     source: str = "",
 ) -> _Factory:
-    """Add a core to `CORES`: its name works wherever a core is named, as in `policy_kwargs`.
+    """Add a core to `CORES`: its name then works wherever a core is named, as in `policy_kwargs`.
 
     Saved files name their core: register it before loading one, preferably in the module that
     defines the class.
@@ -519,7 +519,7 @@ def core_names() -> dict[str, tuple[str, str]]:
 def list_cores() -> list[str]:
     """The names that `make_core` takes: `<gate>_<core>`, or `<core>` for the plain gate.
 
-    `make_core` takes the names in `ALIASES` too.
+    `make_core` also takes the names in `ALIASES`.
     """
     return list(core_names())
 
@@ -629,24 +629,24 @@ def make_core(
         input_size: width of the input.
         hidden_size: number of units in a layer; the class of the core says what it counts.
         num_layers: number of stacked layers.
-        device, dtype: of the parameters, torch's defaults if None. Initial values are sampled in
-            this dtype, float32 or float64 (use `torch.autocast` for lower precision), on the CPU: a
-            seed gives the same core on every device.
+        device, dtype: of the parameters, torch's defaults if None; the dtype is float32 or float64
+            (use `torch.autocast` for lower precision). Initial values are sampled in it on the CPU,
+            so a seed gives the same core on every device.
         generator: CPU generator for the initial parameters; torch's global one by default. The
             global generator does not change if one is given.
         backend: what runs the core, one of `rlgates.kernels.BACKENDS`: see `Core`.
-        skip_connections: every layer also reads the input, and the output is that of all
-            layers: see `Core`.
+        skip_connections: every layer also reads the input, and the output is that of all layers,
+            concatenated: see `Core`.
         learned_state: the initial state is learned: see `Core`.
         debug: check that all numbers are finite: see `Core`.
-        gate: instead of the prefix of the name: a key of `rlgates.GATES`, a row, or a `Gate` of
+        gate: replaces the prefix of the name: a key of `rlgates.GATES`, a row, or a `Gate` of
             `hidden_size` units, which has its options already.
         options: options of the gate (see `rlgates.gates.Gate`) and of the core (see its class
             in `rlgates.cores`); `core_options(name)` lists them.
 
     Raises:
-        ValueError: an unknown name or option (the message names the nearest), a size below 1, or
-            one that does not fit into memory, another dtype, a device that does not exist.
+        ValueError: an unknown name or option (the message names the nearest), a size that is below
+            1 or does not fit into memory, another dtype, a device that does not exist.
         TypeError: a size that is not an integer, a name that is not a string.
     """
     if isinstance(gate, Row) and (key := gate_key(gate)) is not None:

@@ -145,7 +145,7 @@ def next_precedence(precedence: Tensor, write: Tensor) -> Tensor:
 
 
 def read_weights(read: Tensor, link: Tensor, content: Tensor, modes: Tensor) -> Tensor:
-    """Read weights: those of the last step moved along the links, mixed with those by content.
+    """Read weights: those of the last step, moved along the links, mixed with content weights.
 
     r' = sum_k m_k L_k^T r + sum_k m_(K + k) L_k r + m_(2K) content.
 

@@ -1,7 +1,7 @@
-"""Many steps at once, in blocks, for memories with one decay per head and for those of other cells.
+"""Many steps at once, in blocks, for memories with one decay per head and for other cells.
 
-The former are S' = a S + v k^T. Within a block a step weighs what the others write as in attention;
-between blocks S is passed on.
+The former are S' = a S + v k^T. Within a block, a step weighs what the others write as in
+attention; between blocks S is passed on.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ class Writes(NamedTuple):
     Attributes:
         q, k: query and key, (T, B, heads, key_size).
         v: value, (T, B, heads, value_size).
-        log_decay: logarithm of the share of the memory that is kept, (T, B, heads); None if all is.
+        log_decay: logarithm of the share of the memory that is kept, (T, B, heads); None if it
+            keeps everything.
     """
 
     q: Tensor

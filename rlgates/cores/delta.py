@@ -25,7 +25,8 @@ class DeltaStep(NamedTuple):
         q, k: query and key, (..., heads, key_size).
         v: value, (..., heads, value_size).
         beta: how far a value is corrected, (..., heads).
-        log_decay: logarithm of the share of the memory that is kept, (..., heads); None if all is.
+        log_decay: logarithm of the share of the memory that is kept, (..., heads); None if it keeps
+            everything.
     """
 
     q: Tensor
@@ -51,8 +52,8 @@ class DeltaRule(Cell):
     where q, k, v, beta and a come from the input alone, with beta and a in [0, 1]. The state is
     (S), d key_size numbers, initially zero; it is in float32 under autocast.
 
-    Torch computes a sequence in blocks: what a step adds, u = beta (v - a S k), depends through a
-    triangular system on what the steps before it add (Yang et al. 2024, "Parallelizing linear
+    In PyTorch a sequence is computed in blocks: what a step adds, u = beta (v - a S k), depends on
+    what earlier steps add, through a triangular system (Yang et al. 2024, "Parallelizing linear
     transformers with the delta rule").
     """
 
@@ -171,7 +172,7 @@ def _block(
 class FastWeights(DeltaRule):
     """The fast weight programmer with the delta rule, a linear transformer (Schlag et al. 2021).
 
-    For each head, of w = d / num_heads values, with phi the feature map of keys and queries:
+    For each head of w = d / num_heads values, where phi is the feature map of keys and queries:
 
         k, q = phi(W_k x), phi(W_q x), each divided by its sum
         v, beta = W_v x, sigmoid(W_beta x)
@@ -180,8 +181,8 @@ class FastWeights(DeltaRule):
 
     phi is the paper's DPFP with nu = projections: r = relu([z, -z]), and phi(z) the products of r
     with itself, rolled by 1 to nu places: 2 nu numbers for each number of z. POPGym's FWP has
-    neither this map nor the delta rule. This is the layer alone: residual connection, layer norm
-    and feed-forward network belong to the layers around it.
+    neither this map nor the delta rule. This is only the cell: residual connection, layer norm and
+    feed-forward network belong to the layers around it.
 
     Weights: `weight` (2 heads key_size + d + heads, I), stacked k, q, v, beta, from
     U[-1/sqrt(I), 1/sqrt(I)] for I inputs; there are no biases. The state is (S), of
@@ -191,7 +192,7 @@ class FastWeights(DeltaRule):
         input_size: width of the input.
         hidden_size: width d of the output, a multiple of num_heads.
         num_heads: number of memories.
-        key_size: width of keys and queries before phi; that of the values if None.
+        key_size: width of keys and queries before phi; None for the width of the values.
         projections: nu of the feature map.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
@@ -259,11 +260,11 @@ class GatedDeltaNet(DeltaRule):
         S'   = a S + beta (v - a S k) k^T
         y    = W_o [norm(S' q) * silu(W_g x)]          the output
 
-    norm divides by the root mean square over w, eps 1e-5, and has a gain for each of w. This is the
-    cell alone: the short convolutions of the authors' layer (`frame_conv` is one), the bias of beta
-    and the residual term are left out. Their factor 1/sqrt(key_size) on the queries is cancelled by
-    the norm, and is left out too: outputs differ where eps counts, by at most 0.02. Setting the
-    length of q and k to 1 uses no eps here, and 1e-6 there.
+    norm divides by the root mean square over w, eps 1e-5, and has w gains. This is only the cell:
+    the short convolutions of the authors' layer (`frame_conv` is one), the bias of beta and the
+    residual term are left out. Their factor 1/sqrt(key_size) on the queries is cancelled by the
+    norm, and is left out too: outputs differ where eps matters, by at most 0.02. Their
+    normalization of q and k to length 1 uses an eps of 1e-6, this one none.
 
     Initialization: weights from U[-1/sqrt(n), 1/sqrt(n)] for n inputs, exp(A) from U[1, 16] (the
     authors: from 0) and softplus(b_a) log-uniform in [0.001, 0.1], as in Mamba-2; gains 1.
@@ -275,7 +276,7 @@ class GatedDeltaNet(DeltaRule):
         input_size: width of the input.
         hidden_size: width d of the output, a multiple of num_heads.
         num_heads: number of memories.
-        key_size: width of keys and queries; that of the values if None.
+        key_size: width of keys and queries; None for the width of the values.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:

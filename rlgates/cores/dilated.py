@@ -18,19 +18,19 @@ from rlgates.kernels import AllSteps
 
 
 class DilatedGRU(Cell):
-    """The dilated GRU (Chang et al. 2017): higher levels read their own state of longer ago.
+    """The dilated GRU (Chang et al. 2017): higher levels read their own state further back.
 
     With x_1 the input and x_n the output of level n - 1 at the same step:
 
         h_n,t = GRU_n(x_n,t, h_n,(t - s))    s = dilation ** (n - 1), see `rlgates.cores.gru.GRU`
 
-    for the levels n = 1, 2, ...; the last gives the output. So gradients go back s steps at once,
-    and a gate of level n that keeps its state k times keeps it for k s steps. States from before
-    the episode are zero.
+    for the levels n = 1, 2, ...; the last gives the output. Gradients therefore go back s steps at
+    once, and if a gate of level n keeps its state k times, it keeps it for k s steps. States from
+    before the episode are zero.
 
-    The levels belong together: `num_layers` stacks several such stacks. The first dilation is 1, as
-    in most of the paper; a first dilation above 1 needs the paper's convolution of the outputs,
-    which is left out.
+    The levels belong together: `num_layers` stacks several such stacks. The dilation of the first
+    level is 1, as in most of the paper; above 1 it would need the paper's convolution of the
+    outputs, which is left out.
 
     Weights: those of a GRU for level n, `W_x_f_n` and so on; initialized as there. The state is
     (h1, h2, ...): the last s states of each level, (s, d), the oldest first. The traced forget gate
@@ -42,7 +42,7 @@ class DilatedGRU(Cell):
         gate: a key of `rlgates.GATES`, a row (both tied, if there is no auxiliary gate), or a
             `Gate` of hidden_size units, for all levels.
         levels: number of levels; the paper has up to 9.
-        dilation: how many times as many steps a level skips as the level below; 2 in the paper.
+        dilation: factor by which a level skips more steps than the level below; 2 in the paper.
         input_scale: factor on the initial input weights of the first level of the lowest layer.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 

@@ -69,8 +69,7 @@ class DNC(Cell):
     Args:
         input_size: width of the input.
         hidden_size: number of units d of the controller.
-        gate: that of the controller: a key of `rlgates.GATES`, a row, or a `Gate` of hidden_size
-            units.
+        gate: of the controller: a key of `rlgates.GATES`, a row, or a `Gate` of hidden_size units.
         num_slots, word_size: N and W.
         num_reads, num_writes: R and K.
         clip: bound on h, c and the output; None for no bound. These five defaults are those of

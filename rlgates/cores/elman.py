@@ -30,7 +30,7 @@ class Elman(Cell):
     Args:
         input_size: width of the input.
         hidden_size: number of units d.
-        nonlinearity: phi, "tanh" or "relu". Nothing bounds h with "relu".
+        nonlinearity: phi, "tanh" or "relu". With "relu" nothing bounds h.
         input_scale: factor on the initial input weights of the lowest layer.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 

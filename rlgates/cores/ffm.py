@@ -30,15 +30,15 @@ class FFM(LinearCell):
         h  = o * LayerNorm(z) + (1 - o) * L_s         the output
 
     LayerNorm has no weights. alpha (m) is how fast a trace decays, and omega (c) the angle by which
-    a context turns in a step: it tells the memory how long ago something was written.
+    a context turns in a step, which tells the memory how long ago something was written.
 
     Initially alpha is evenly spaced from fast (0.673, which halves a trace in a step) to the rate
     that leaves a hundredth after `max_period` steps; the periods 2 pi / omega are evenly spaced
     from `min_period` to `max_period`. Maps are sampled as in torch.nn.Linear.
 
-    Differences from the published code: its turn is exp(+i omega), which is this one with the sign
-    of C_im changed; it clips alpha to [1e-8, 0.683] because it computes the sum over time with
-    growing powers, which a scan does not need; its alpha has the opposite sign.
+    Differences from the published code: there a context turns by exp(+i omega), which equals this
+    with the sign of C_im changed; alpha has the opposite sign, and is clipped to [1e-8, 0.683],
+    because the sum over time is computed with growing powers, which a scan does not need.
 
     Complex numbers are stored as pairs of real ones, traces first: number i c + j is trace i in
     context j. Stacking order of `weight_in` (2 m + 2 d, I) and `bias_in`: y (m), s (d), i (m), o

@@ -53,7 +53,8 @@ class GATO(Cell):
         hidden_size: units of r and s together, as in the paper; even.
         depth: 1 or 2, see above; the paper uses 2 for copying and adding, 1 elsewhere.
         inner_size: hidden units of each F_j; ignored at depth 1.
-        decay: the paper's lambda, above 0 and at most 1; it reports 0.5 to be as good as 0.7.
+        decay: the paper's lambda, above 0 and at most 1; the paper reports that 0.5 is as good as
+            0.7.
         input_start: initialization of the input weights W_x: "uniform" for U[-0.1, 0.1], like all
             other parameters (the paper's copying and adding), or "default" for torch's
             U[-1/sqrt(input_size), 1/sqrt(input_size)] (its clinical and language data).

@@ -24,8 +24,8 @@ class GRU(Stacked):
         u     = tanh(W_x_u x + b_u + reset * (W_h_u h + b_h_u))     the candidate
         h'    = f * h + i * u           the output
 
-    Gates without an auxiliary gate are tied, i = 1 - f, unless `tied=False`: torch calls f then
-    z, and u n. `reset="before"` applies the reset before the recurrent weights, as Cho et al.:
+    Gates without an auxiliary gate are tied, i = 1 - f, unless `tied=False` (torch calls f z, and u
+    n). `reset="before"` applies the reset before the recurrent weights, as Cho et al.:
 
         u     = tanh(W_x_u x + b_u + W_h_u (reset * h) + b_h_u)
 

@@ -28,12 +28,12 @@ class LinearTransformer(LinearCell):
     This is the block of POPGym's linear attention (Morad et al. 2023), with heads, and without its
     map to another width or positional encoding. The original layer has biases in q, k and v. It
     adds x to the attention and normalizes the sum, which needs inputs as wide as the outputs, and
-    its feed-forward part is wider and has no second relu. With `feed_forward=False` h = a + W_s n +
-    b_s.
+    its feed-forward part is wider and has no second relu. With `feed_forward=False`, h = a + W_s n
+    + b_s.
 
     Nothing is forgotten within an episode, so there is no forget gate. S and z grow with its length
-    while their quotient stays bounded: numbers do not overflow, but in float32 what is added after
-    a million steps is rounded to a few digits. An episode start sets both to zero.
+    while their quotient stays bounded. Numbers do not overflow, but after a million steps, what is
+    added in float32 is rounded to a few digits. An episode start sets both to zero.
 
     Maps are sampled as in torch.nn.Linear. Weights: `weight_qkv`, stacked q, k (num_heads key_size)
     and v (d), of I columns; `norm_weight`, `norm_bias` (I); `weight_skip` (d, I), `bias_skip`;

@@ -51,7 +51,7 @@ class LMU(Cell):
         input_size: width of the input.
         hidden_size: number of units d.
         memory_size: width m of the memory.
-        theta: the window that it holds, in steps, above 0.
+        theta: the window that the memory holds, in steps, above 0.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:

@@ -84,7 +84,7 @@ class Selective(LinearCell):
     def convolve(
         self, u: Tensor, window: Tensor, episode_starts: Tensor | None, native: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Convolve the first numbers of the projected input.
+        """Convolve the leading part of the projected input.
 
         Args:
             u: these numbers (T, B, C).

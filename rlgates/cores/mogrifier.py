@@ -62,7 +62,7 @@ class MogrifierLSTM(Stacked):
             code but not in the paper's equations. No effect on tied and refine gates.
         zoneout_cell, zoneout_hidden: probabilities that a unit of c and of h keeps its old value
             during training; evaluation uses the expectation (Krueger et al. 2016, who use 0.5
-            and 0.05). h is computed from c before zoneout, the old h is that before the rounds,
+            and 0.05). h is computed from c before zoneout, the old h is the one before the rounds,
             and the output is h after zoneout.
         recurrent_dropout: dropout probability of the candidate u (Semeniuta et al. 2016).
         device, dtype: of the parameters, as in torch.nn; float32 or float64.

@@ -28,8 +28,8 @@ class NRU(Cell):
     row by its 5-norm (at least 1e-12). The output is h'.
 
     The state is (h, m), initially zero. It is unbounded: alpha and beta depend on the memory that
-    they change, so it can grow exponentially. `Core(debug=True)` raises when it is not finite.
-    There is no forget gate to trace.
+    they change, so it can grow exponentially. `Core(debug=True)` raises an error when it is no
+    longer finite. There is no forget gate to trace.
 
     Weights and biases are sampled from U[-1/sqrt(n), 1/sqrt(n)] as in torch.nn.Linear, for a map
     of n inputs (input_size + d + m for h', d + m for the others); with zero biases, nothing

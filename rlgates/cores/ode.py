@@ -31,7 +31,7 @@ class CoRNN(Cell):
         hidden_size: number of oscillators d.
         dt: length of a step, above 0.
         gamma: frequency, above 0; epsilon: damping, at least 0. All three defaults are the authors'
-            for sequential MNIST (784 steps); for other tasks they searched.
+            values for sequential MNIST (784 steps); for other tasks they tuned them.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
@@ -99,7 +99,7 @@ class CoRNN(Cell):
 
 
 class LEM(Cell):
-    """Long expressive memory (Rusch et al. 2022): two states with step lengths of their own.
+    """Long expressive memory (Rusch et al. 2022): two states, each with its own step lengths.
 
     With L_k(x, y) = V_k x + W_k y + b_k:
 

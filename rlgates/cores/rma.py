@@ -84,15 +84,15 @@ class RMA(Cell):
     Args:
         input_size: width of the input.
         hidden_size: number of units d of each controller layer (the authors use 256).
-        gate: that of the controller layers: a key of `rlgates.GATES`, a row, or a `Gate` of
-            hidden_size units.
+        gate: of the controller layers: a key of `rlgates.GATES`, a row, or a `Gate` of hidden_size
+            units.
         latent_size: width of z and of a row of the memory.
         latent_hidden: tanh units between the input and z; 2 * latent_size if None.
-        num_slots: rows of the memory; when it is full, the oldest is overwritten.
+        num_slots: rows of the memory; when the memory is full, the oldest row is overwritten.
         num_heads: reads per step.
         top_k: number of rows in one read, at most num_slots.
-        memory: False for the control without memory: the state is (h1, c1, h2, c2), W_z1 reads
-            [x ; y], and the output is [z ; y']. The memory options are checked but unused.
+        memory: False for the paper's LSTM agent: the state is (h1, c1, h2, c2), W_z1 reads [x ; y],
+            and the output is [z ; y']. The memory options are checked but unused.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     The defaults are those of the authors' code (google-deepmind/deepmind-research, tvt).

@@ -28,9 +28,9 @@ class RTU(LinearCell):
         h   = (f(c1'), f(c2'))                    the output, 2 d numbers
 
     It is an LRU without output maps. The paper's second kind, with f within the recurrence, is not
-    linear in its state and is left out. The paper learns the unit online, with exact real-time
-    gradients; here gradients go back through time, and are the same within a sequence, but are cut
-    where it begins.
+    linear in its state and is left out. The paper trains the unit online, with exact real-time
+    gradients; here gradients are backpropagated through time, which gives the same within a
+    sequence but is cut where the sequence begins.
 
     Initially r^2 is uniform in [0, 1], theta uniform in [0, 2 pi], W_1 and W_2 truncated normal
     with variance 1/I.

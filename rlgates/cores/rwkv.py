@@ -33,7 +33,7 @@ class RWKV7(Cell):
     """The time mixing of RWKV-7, "Goose" (Peng et al. 2025).
 
     With x_j = x + mu_j (x_before - x) for j of r, w, k, v, a, g, where x_before is the input of the
-    step before (zero at the start), and for each head of w = d / num_heads numbers:
+    previous step (zero at the start), and for each head of w = d / num_heads numbers:
 
         decay        w = exp(-exp(-1/2) sigmoid(w_0 + W_w2 tanh(W_w1 x_w)))    from 0.545 to 1
         rate         a = sigmoid(a_0 + W_a2 W_a1 x_a)
@@ -45,13 +45,13 @@ class RWKV7(Cell):
         y   = norm(S' r) + (r . r_k k~) v
         h   = W_o (g y)                       the output, all heads side by side
 
-    norm acts on each head, (y - mean) / sqrt(variance + 64e-5), with gain and bias. This is the
-    cell alone: the channel mixing, the layer norms and the residual stream belong to the layers
-    around it, and v is not mixed with that of the first layer.
+    norm acts on each head, (y - mean) / sqrt(variance + 64e-5), with gain and bias. This is only
+    the cell: channel mixing, layer norms and the residual stream belong to the layers around it,
+    and v is not mixed with that of the first layer.
 
     Initialization as in the authors' code, for a first layer: mu rising with the number of the
     input, w_0 and a_0 over the numbers of a head, W_w1, W_a1, W_g1 zero, W_w2, W_a2, W_g2
-    orthogonal times 0.1; W_r and W_v from U[-0.5, 0.5] / sqrt(I), W_k from a tenth of it. In that
+    orthogonal times 0.1; W_r and W_v from U[-0.5, 0.5] / sqrt(I), W_k from a tenth of that. In that
     code W_o is zero, because it adds to a residual stream; here it is from
     U[-1/sqrt(d), 1/sqrt(d)].
 

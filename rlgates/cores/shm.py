@@ -15,7 +15,7 @@ _SMALLEST = 1e-5  # added to the sums by which keys and queries are divided
 class SHM(LinearCell):
     """The stable Hadamard memory (Le et al. 2025).
 
-    A matrix M (m, m) of values and keys:
+    With a matrix M (m, m) of values and keys:
 
         n     = LayerNorm(x)
         k     = relu(W_k n) / (sum relu(W_k n) + 0.00001),   q likewise
@@ -25,18 +25,17 @@ class SHM(LinearCell):
         h     = W_o (M' q + W_s n + b_s) + b_o     the output
 
     theta_l is a row of a matrix of L learned rows, sampled for each step and sequence, so that
-    products of calibrations neither vanish nor explode: their expectation stays near 1. C is no
-    forget gate, since it may exceed 1; it is not traced.
+    products of calibrations neither vanish nor explode: their expectation stays near 1. C may
+    exceed 1, so it is not a forget gate and is not traced.
 
-    Rows are sampled in training mode, all of a call before its first step, from torch's global
-    generator. In evaluation theta is the mean of the rows, which to first order gives the expected
-    output, as other noise of training is replaced by its expectation. `num_rows=1` has no noise,
-    but then M can grow exponentially.
+    In training mode the rows for all steps of a call are sampled before its first step, from
+    torch's global generator. In evaluation mode theta is the mean of the rows, which gives the
+    expected output to first order; other training noise is replaced by its expectation likewise.
+    `num_rows=1` has no noise, but then M can grow exponentially.
 
-    Differences from the published code, whose parts differ from each other: for POPGym the index of
-    the row is always 0, as with `num_rows=1`; for meta-learning rows are sampled in evaluation too,
-    and M is clipped to 100 (not here, where M has to be linear in itself). The term W_s n is the
-    code's, not the paper's.
+    The published code has two versions. For POPGym it always takes row 0, as with `num_rows=1`; for
+    meta-learning it also samples rows in evaluation, and clips M to 100 (not done here, because M'
+    must be linear in M). The term W_s n is in the code but not in the paper.
 
     Maps are sampled as in torch.nn.Linear, theta Glorot uniform. Weights: `weight_in` (5 m + 1, I),
     stacked k, q, v, c, s (m each) and eta; `bias_skip` (m); `norm_weight`, `norm_bias` (I); `theta`

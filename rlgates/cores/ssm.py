@@ -38,7 +38,7 @@ def hippo(size: int) -> tuple[Tensor, Tensor, Tensor]:
     Returns:
         imaginary parts of its eigenvalues (size / 2), those below 0, whose real parts are all -1/2;
         their eigenvectors (size, size / 2), complex; and the input matrix (size) of HiPPO. All in
-        double precision, not to be changed.
+        double precision; do not modify them.
     """
     n = torch.arange(size, dtype=torch.float64, device="cpu")
     b = torch.sqrt(2 * n + 1)
@@ -101,9 +101,9 @@ class S4D(LinearCell):
         y  = 2 Re(sum over N / 2 of C * H') + D * u
         h  = (W_1 g + b_1) * sigmoid(W_2 g + b_2),  g = GELU(y)       the output
 
-    Included are the map of the input to the channels (as in POPGym, since the input has another
-    width), the recurrence, the skip term D, and the GELU and gated linear unit that belong to the
-    S4 layer. Its dropout and the normalization and residual connection around it are left out:
+    This includes the map from the input to the channels (as in POPGym, since the input has another
+    width), the recurrence, the skip term D, and the GELU and gated linear unit of the S4 layer. It
+    leaves out that layer's dropout and the normalization and residual connection around it:
     `skip_connections` of `make_core` has a similar effect.
 
     Initially Re A = -1/2. For n = 0, ..., N/2 - 1, Im A is pi n ("lin"), or
@@ -245,7 +245,7 @@ class S4D(LinearCell):
 class S5(LinearCell):
     """The diagonal state-space model with one state for all channels (Smith et al. 2023, "S5").
 
-    A linear system of P real numbers, which are P / 2 complex ones, with a step each:
+    A linear system of P real numbers, which are P / 2 complex ones, each with its own step:
 
         Lambda = lambda_re + i lambda_im,   Delta = exp(log_step)
         h' = exp(Lambda Delta) * h + (exp(Lambda Delta) - 1) / Lambda * (B x)   zero-order hold
@@ -259,18 +259,17 @@ class S5(LinearCell):
         gelu         g
         linear       y
 
-    Included are the system and this activation. The dropout, the normalization and the residual
-    connection of the published layer are left out: `skip_connections` of `make_core` has a similar
-    effect.
+    This includes the system and the activation, but not the dropout, normalization and residual
+    connection of the published layer: `skip_connections` of `make_core` has a similar effect.
 
     Initially Lambda are the eigenvalues of the normal part of HiPPO-LegS, in `blocks` equal blocks;
     B = V^H B_0 and C = C_0 V for its eigenvectors V, with a real B_0 and a complex C_0, truncated
     normal with variance 1/P; D normal with variance 1/I; steps log-uniform from dt_min to dt_max.
     Maps of the activation have variance 1/d, their biases are zero.
 
-    Differences from the published code, whose input has as many channels as the output: D is a
-    matrix here, and diagonal there. Eigenvalues are clipped by default, since an agent's episodes
-    may be longer than in training.
+    Differences from the published code: D is a matrix here; there it is diagonal, since the input
+    has as many channels as the output. Eigenvalues are clipped by default here, since an agent's
+    episodes may be longer than in training.
 
     Complex numbers are stored as pairs of real ones. Weights: `lambda_re`, `lambda_im` and
     `log_step` (P / 2); `weight_in` (P, I), stacked B_re, B_im; `weight_out` (d, P), columns C_re,

@@ -22,7 +22,7 @@ class Stacked(Cell):
     Attributes:
         gate: the gate.
         maps: name and number of rows of each map, in stacking order.
-        zoneout_cell, zoneout_hidden, recurrent_dropout: probabilities of the noise of training; 0
+        zoneout_cell, zoneout_hidden, recurrent_dropout: probabilities of the training noise; 0
             where a cell has no such option.
     """
 
@@ -73,7 +73,7 @@ class Stacked(Cell):
     def gate_weights(self) -> dict[str, Tensor]:
         """Views `W_x_k`, `W_h_k`, `b_k`, `b_h_k` for each map k.
 
-        The bias of an implementation with a single one per map goes into `b_k`, with `b_h_k` zero.
+        If another implementation has one bias per map, copy it into `b_k` and set `b_h_k` to zero.
         """
         W_x, W_h, b, b_h = self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
         return named_rows(self.maps, W_x=W_x, W_h=W_h, b=b, b_h=b_h)

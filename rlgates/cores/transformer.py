@@ -17,7 +17,7 @@ BLOCK = 64  # steps whose scores are computed at once, at least
 
 
 class Attention(Cell):
-    """A layer that attends to the last `window` steps, the current one among them.
+    """A layer that attends to the last `window` steps, including the current one.
 
     With e = W_e x + b_e and layer norms LN:
 
@@ -28,11 +28,11 @@ class Attention(Cell):
 
     The position of a step is its age: p(age) are sines and cosines, u and w are learned for each
     head, as in the Transformer-XL (Dai et al. 2019). Steps before the start of the episode are not
-    attended to. A subclass defines how a branch joins.
+    attended to. A subclass defines `join`.
 
-    The state is (keys, values, length): those of the last window - 1 steps, oldest first, and how
-    many steps there were. It is initially zero, has 2 (window - 1) d + 1 numbers, and is in float32
-    under autocast.
+    The state is (keys, values, length): the keys and values of the last window - 1 steps, oldest
+    first, and how many steps there were. It is initially zero, has 2 (window - 1) d + 1 numbers,
+    and is in float32 under autocast.
     """
 
     learnable = ()  # before an episode there are no steps to attend to
@@ -85,7 +85,7 @@ class Attention(Cell):
         """Join a layer's first (1) or second (2) branch and the path around it."""
 
     def project(self, x: Tensor) -> Tensor:
-        """e, and q, k, v, side by side: all that a step computes of its own input."""
+        """e, q, k and v, concatenated: everything that a step computes from its own input."""
         return torch.cat(self._maps(x), dim=-1)
 
     def _maps(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Memories of a bounded number of steps: the last inputs, or how many there were."""
+"""Memories of a bounded number of steps: the last inputs, or only their number."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _where(mask: Tensor, x: Tensor) -> Tensor:
 
 
 def windows(rows: Tensor, before: Tensor, first: Tensor, episode_starts: Tensor | None) -> Tensor:
-    """What each step sees of the rows of its own and the last steps: (T, B, D, K), newest last.
+    """The rows that each step sees, its own and those before it: (T, B, D, K), newest last.
 
     Args:
         rows: of all steps, (T, B, D).
@@ -82,14 +82,14 @@ def windows(rows: Tensor, before: Tensor, first: Tensor, episode_starts: Tensor 
 
 
 class FrameStack(Cell):
-    """A network of the last inputs, as in POPGym (Morad et al. 2023), after Mnih et al. 2015.
+    """A network on the last inputs, as in POPGym (Morad et al. 2023), after Mnih et al. 2015.
 
         u_t = C x_t                                       narrow: d / window numbers
         y   = psi(W_2 psi(W_1 [u_(t-window+1) ... u_t] + b_1) + b_2)
 
     where psi is the leaky ReLU. Inputs before the episode are zero. As in POPGym each input is
-    compressed, so that the state has no more numbers than d; C has no bias here: with one, missing
-    inputs would not be zero.
+    compressed, so that the state has no more numbers than d; C has no bias here: with a bias,
+    missing inputs would not be zero.
 
     All weights are sampled from U[-1/sqrt(n), 1/sqrt(n)] for n inputs of a layer; biases are zero.
     Weights: `weight_c` (w, I) with w = max(1, d // window), `weight_1` (d, w window), `weight_2`
@@ -252,13 +252,13 @@ class FrameConv(Cell):
 
 
 class Positional(Cell):
-    """A layer that knows the time but no past: the positional MLP of POPGym (Morad et al. 2023).
+    """A layer that knows the time, not the past: the positional MLP of POPGym (Morad et al. 2023).
 
         y = tanh(W x + U p(n) + b)
 
     where n is the number of steps since the start of the episode, and p(n) are the sines and
     cosines of Vaswani et al. 2017: of n / 10000^(2k / d), for k < d / 2. It is the baseline for
-    environments in which the time alone tells something.
+    environments where the time alone is informative.
 
     Weights: `weight` (d, I), `weight_p` (d, d), `bias` (d), initialized as those of the core
     without memory. The state is (step), which counts exactly up to 2^24 steps in float32.

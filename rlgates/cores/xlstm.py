@@ -26,14 +26,14 @@ class SLSTM(Cell):
         n' = f n + i
         h' = o c' / n'                    the output
 
-    and with a refine gate f = refine(phi(L_f), sigmoid(L_r)), see `rlgates.gates.refine`. From a
-    gate it takes only the forget gate and its biases; the input gate stays exponential. So there
-    are no tied, ordered or master gates: their input gates are between 0 and 1 and depend on what
-    the same units keep. A bias of i multiplies c and n alike, so it does not change h; it is
+    and with a refine gate f = refine(phi(L_f), sigmoid(L_r)), see `rlgates.gates.refine`. The cell
+    takes only the forget gate and its biases from a gate; the input gate stays exponential. So
+    there are no tied, ordered or master gates, whose input gates are between 0 and 1 and depend on
+    what the same units keep. A bias of i scales c and n equally, so it does not change h; it is
     initially zero with every gate. The paper's other forget gate, exp(L_f), is left out.
 
     Computed as in eq. 15 to 17 and the authors' code, with c and n divided by exp(m) and
-    m' = max(log f + m, L_i), so that nothing overflows. This is the cell alone: the paper's block
+    m' = max(log f + m, L_i), so that nothing overflows. This is only the cell: the paper's block
     around it (layer norm, convolution, group norm and a gated network) belongs to the layers around
     it.
 
@@ -173,8 +173,8 @@ class MLSTM(Cell):
 
     Computed as in eq. 25 to 27 and the authors' code, with C and n divided by exp(m) and
     m' = max(log f + m, log i), so that nothing overflows; that code adds 1e-6 to the denominator,
-    and its later version (xLSTM 7B) caps the arguments of i and f at 15 by a tanh. This is the cell
-    alone: the paper's block belongs to the layers around it.
+    and its later version (xLSTM 7B) caps the arguments of i and f at 15 by a tanh. This is only the
+    cell: the paper's block belongs to the layers around it.
 
     Weights: `weight` and `bias`, stacked q, k, v, o, then the heads' i and f; from
     U[-1/sqrt(I), 1/sqrt(I)] for I inputs. Biases are zero, but those of f go from 3 to 6 over the
@@ -187,7 +187,7 @@ class MLSTM(Cell):
         input_size: width of the input.
         hidden_size: width d of the output, a multiple of num_heads.
         num_heads: number of memories; the values of each have d / num_heads numbers.
-        key_size: width of keys and queries of a head; that of the values if None.
+        key_size: width of keys and queries of a head; None for the width of the values.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
