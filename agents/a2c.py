@@ -42,7 +42,8 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
 
     Takes the arguments of `stable_baselines3.A2C` and those below; `rlgates.agents.MlpLstmPolicy`
     and `RMAPolicy` document `policy_kwargs`. An update is one gradient step on the whole rollout,
-    n_envs sequences of n_steps. `rlgates.agents.A2C_PRESETS` has the settings of papers.
+    n_envs sequences of n_steps. `rlgates.agents.A2C_PRESETS` holds the settings of published
+    agents.
 
     Args:
         env: as in SB3, or a batch of tensors from `rlgates.envs.torch.make_torch_env`.
@@ -56,9 +57,9 @@ class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
 
     Raises:
         ValueError: as in `rlgates.RecurrentPPO`.
-        TypeError: a policy class that is not a `SequencePolicy`, or that overrides what only the
-            algorithms of sb3-contrib call; when learning begins, a policy to which such a method
-            or a hook was attached that would never run.
+        TypeError: a policy class that is not a `SequencePolicy`, or that overrides methods that
+            only the algorithms of sb3-contrib call; when learning begins, a policy with an attached
+            method or hook that would never run.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {

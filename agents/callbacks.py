@@ -41,7 +41,7 @@ def trace_gates(
 ) -> GateTrace:
     """Run the core of a policy over observations and return its gates.
 
-    The policy is in evaluation mode meanwhile, and no random number is drawn. See
+    Meanwhile the policy is in evaluation mode, and no random numbers are drawn. See
     `rlgates.Core.trace_gates`.
 
     Args:
@@ -146,8 +146,8 @@ def record_gates(logger: Logger, prefix: str, trace: GateTrace, decay: Decay = "
     """Record gates in a logger of SB3, under the names that `GateCallback` documents.
 
     Args:
-        logger: gets a histogram and three quantiles of the gates and of their timescales, for
-            each layer; nothing is dumped.
+        logger: receives, for each layer, a histogram and three quantiles of the gates and of their
+            timescales; `dump` is not called.
         prefix: replaces "gates" in the names.
         trace: the result of `trace_gates` or `Core.trace_gates`.
         decay: see `rlgates.timescale`.
@@ -183,10 +183,10 @@ class GateCallback(BaseCallback):
     warning is logged once and nothing is recorded.
 
     Args:
-        every: rollouts between two records. They are counted by `num_timesteps`, so that a
-            continued training records in the same rollouts as an uninterrupted one.
-        envs: record only the first `envs` environments; None: all. The core runs over them in
-            plain PyTorch, and their gates are in memory together.
+        every: rollouts between two records. They are counted by `num_timesteps`, so that resumed
+            training records the same rollouts as uninterrupted training.
+        envs: record only the first `envs` environments; None: all. The core runs over them in plain
+            PyTorch, and the gates of all of them are in memory at once.
         critic: record the critic's own core, too.
         decay: "linear" for the timescale 1 / (1 - f), "exponential" for -1 / log f, see
             `rlgates.timescale`.

@@ -40,13 +40,13 @@ def is_small_image(space: spaces.Space[Any], normalized_image: bool = False) -> 
 
 
 class GridEncoder(BaseFeaturesExtractor):
-    """Features of a small image of a grid world, one pixel a cell.
+    """Features of a small image of a grid world, one pixel per cell.
 
     The pixels are centred, [0, 1] -> [-1, 1], and each cell is embedded by the same linear layer
     and ReLU (a 1 x 1 convolution). The features are a linear layer with ReLU over all cells (what
     is where) and the maximum over the cells (what is anywhere). From the first step of training,
-    the second part tells that a colour is in view, wherever it is. On a CPU native code computes
-    the same with each colour embedded once, if there are at most 64.
+    the second part shows whether a colour is in view, wherever it is. On a CPU, if there are at
+    most 64 colours, native code computes the same and embeds each colour once.
 
     Args:
         observation_space: images (channels, height, width) of uint8, or of numbers from 0 to 1.
@@ -90,7 +90,7 @@ class GridEncoder(BaseFeaturesExtractor):
 
 
 class LinearEncoder(BaseFeaturesExtractor):
-    """A linear layer with ReLU over the flat observation, discrete ones one-hot.
+    """A linear layer with ReLU over the flat observation; discrete ones are one-hot.
 
     It gives every core inputs of the same width, whatever the environment. The parts of a
     dictionary are concatenated in the order of the space.
@@ -119,8 +119,8 @@ class LinearEncoder(BaseFeaturesExtractor):
 class MixedEncoder(BaseFeaturesExtractor):
     """Features of a dictionary of observations, concatenated in the order of the space.
 
-    Like SB3's `CombinedExtractor`, with `GridEncoder` for small images: other images are encoded
-    by NatureCNN, and all else is flattened, discrete observations one-hot.
+    Like SB3's `CombinedExtractor`, with `GridEncoder` for small images. Other images are encoded by
+    NatureCNN; everything else is flattened, discrete observations as one-hot vectors.
 
     Args:
         observation_space: images channels first.

@@ -73,7 +73,7 @@ class PolicyEvaluation(NamedTuple):
         return ("return", "length", *self.metrics)
 
     def estimate(self, name: str) -> Estimate:
-        """Mean and 95 % interval of one of `names`, or of "success"; equal values, equal intervals.
+        """Mean and 95 % interval of one of `names` or "success"; equal values give equal intervals.
 
         Raises:
             ValueError: an unknown name; the message names the nearest.
@@ -118,26 +118,26 @@ def evaluate_policy(
     Each environment of a vectorized one runs a number of episodes that is fixed beforehand, so
     that short episodes do not count more. Recurrent states are carried along and reset where an
     episode starts. Pass separate environments, because they are reset. With a `Monitor`, returns
-    and lengths are those it recorded, before other wrappers changed the rewards; without, returns
-    are of the rewards before a `VecNormalize` scaled them. Set its `training` to False, or its
-    statistics move on.
+    and lengths are those it recorded, before other wrappers changed the rewards; without one,
+    returns sum the rewards before a `VecNormalize` scaled them. Set `training` of a `VecNormalize`
+    to False, or its statistics are updated.
 
     Args:
-        model: of rlgates or sb3-contrib, or any object with their `predict`. A maskable one gets
-            the masks of the environment. Environments of tensors need a model of rlgates.
+        model: of rlgates or sb3-contrib, or any object with the same `predict`. A maskable model
+            gets the masks of the environment. Environments of tensors need a model of rlgates.
         env: a VecEnv, one gymnasium environment, or a batch of tensors from
             `rlgates.envs.torch.make_torch_env`.
         n_eval_episodes: number of episodes, at least 1; each environment runs an equal share, or
             one less.
         deterministic: take the most likely action; else sample it.
         seed: of the environments and of the sampled actions, below 2**64; the global random state
-            is restored afterwards. None does not seed the environments, and uses the global random
-            state.
+            is restored afterwards. With None, the environments are not seeded, and the global
+            random state is used.
 
     Raises:
         ValueError: n_eval_episodes below 1, or a seed out of range.
-        TypeError: a model without `predict`; an env that is none; environments of tensors with
-            another model.
+        TypeError: a model without `predict`; an env that is not an environment; environments of
+            tensors with a model not of rlgates.
     """
     total = check_size("n_eval_episodes", n_eval_episodes)
     check_flag("deterministic", deterministic)

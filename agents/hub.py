@@ -29,7 +29,7 @@ def push_to_hub(
     token: str | None = None,
     api: Any = None,
 ) -> str:
-    """Put an agent and its model card into a repository of the hub, which is made if need be.
+    """Upload an agent and its model card to a repository of the hub, created if it does not exist.
 
         evaluation = evaluate_policy(model, env, seed=7)
         commit = push_to_hub(
@@ -41,18 +41,19 @@ def push_to_hub(
         model: in the safe format, see `RecurrentPPO.save`.
         repo_id: owner and name.
         env_id: of the environment, with its version.
-        seeds: that the agent was trained and chosen with.
-        evaluation: on episodes that were not trained on; the card has its means and intervals.
-        command: that trains the agent again.
-        private: of a new repository.
-        token: of the hub; None for the one that `hf auth login` keeps.
-        api: a `huggingface_hub.HfApi`; None for that of the hub.
+        seeds: with which the agent was trained and selected.
+        evaluation: on episodes that the agent was not trained on; the card shows its means and
+            intervals.
+        command: that reproduces the training.
+        private: whether a new repository is private.
+        token: of the hub; None for the one that `hf auth login` stored.
+        api: a `huggingface_hub.HfApi`; None for the default one.
 
     Returns:
         the commit, which `load_from_hub` takes.
 
     Raises:
-        ValueError: seeds that are none; an agent that is not data.
+        ValueError: no valid seeds; an agent that cannot be written as data.
         ModuleNotFoundError: huggingface_hub is not installed.
     """
     check_seeds(seeds)
@@ -77,14 +78,14 @@ def load_from_hub(
     token: str | None = None,
     api: Any = None,
 ) -> Path:
-    """Download a file of a repository of the hub; it is kept in the cache of huggingface_hub.
+    """Download a file from a repository of the hub into the cache of huggingface_hub.
 
         path = load_from_hub("me/tmaze-ur_lstm", "0123456789abcdef0123456789abcdef01234567")
         model = RecurrentPPO.load(path, safe=True)
 
     Args:
         repo_id: owner and name.
-        revision: a commit, in 40 hexadecimal digits. A branch may hold another agent tomorrow.
+        revision: a commit, as 40 hexadecimal digits; not a branch, whose agent may change.
         filename: in the repository.
         token, api: as in `push_to_hub`.
 

@@ -26,27 +26,27 @@ def convert(
     vec_normalize: str | Path | None = None,
     custom_objects: dict[str, Any] | None = None,
 ) -> Path:
-    """Write an agent that Stable-Baselines3 or sb3-contrib saved in the safe format.
+    """Convert an agent saved by Stable-Baselines3 or sb3-contrib to the safe format.
 
     **This unpickles `source` and `vec_normalize`: code in them runs.** Convert only files that
-    you trust. What is written runs no code when it is loaded.
+    you trust. The converted file runs no code when it is loaded.
 
     Args:
-        source: the zip, also one that is named `.rlgates` by mistake.
+        source: the zip, even if it is named `.rlgates` by mistake.
         target: the file to write; by default, `source` with the suffix `.rlgates`, which replaces
             a zip of that name.
         algorithm: of the agent.
-        vec_normalize: statistics that `VecNormalize.save` wrote, to go into the file.
-        custom_objects: what to put in place of objects that are no data, such as
-            {"clip_range": 0.2} for a schedule that is a function.
+        vec_normalize: a file written by `VecNormalize.save`, whose statistics to include.
+        custom_objects: replacements for objects that are not data, such as {"clip_range": 0.2} for
+            a schedule that is a function.
 
     Returns:
         the file.
 
     Raises:
-        ValueError: `source` is of the safe format already, is no zip, is damaged or holds
-            what cannot be written as data; `vec_normalize` holds something else.
-        TypeError: `algorithm` is no algorithm of rlgates.
+        ValueError: `source` is already in the safe format, is not a zip, is damaged or holds
+            objects that cannot be written as data; `vec_normalize` holds something else.
+        TypeError: `algorithm` is not an algorithm of rlgates.
         FileNotFoundError: a file does not exist.
     """
     given: Any = algorithm
@@ -91,22 +91,22 @@ def _unpickled(path: Path) -> Any:
 
 
 def load_vec_normalize(path: str | Path, env: VecEnv, *, training: bool = True) -> VecNormalize:
-    """`env` with the observations and rewards normalized as they were for a saved agent.
+    """`env` with observations and rewards normalized as they were for a saved agent.
 
         env = load_vec_normalize("agent.rlgates", make_vec_env("CartPole-v1", 8))
         model = RecurrentPPO.load("agent.rlgates", env)
 
-    As it stands it is for further training: every step moves the statistics, and rewards are
-    scaled. For an evaluation, pass `training=False`.
+    By default this is for further training: every step updates the statistics, and rewards are
+    scaled. For evaluation, pass `training=False`.
 
     Args:
-        path: a file of the safe format whose agent had a VecNormalize.
+        path: a file in the safe format whose agent had a VecNormalize.
         env: environments with the observations of the agent.
-        training: False for `training` and `norm_reward` of False, which an evaluation needs; else
-            both are as they were saved.
+        training: False sets `training` and `norm_reward` to False, as an evaluation needs; with
+            True both are as they were saved.
 
     Raises:
-        ValueError: the file is not of the safe format, is damaged, or holds no statistics; they
+        ValueError: the file is not in the safe format, is damaged or holds no statistics, or they
             do not fit `env`.
         FileNotFoundError: the file does not exist.
     """

@@ -102,13 +102,13 @@ class MaskableMultiInputLstmPolicy(MaskableMlpLstmPolicy, MultiInputLstmPolicy):
 
 
 class MaskableRecurrentPPO(RecurrentPPO):
-    """`rlgates.RecurrentPPO` with action masks, by the conventions of sb3-contrib.
+    """`rlgates.RecurrentPPO` with action masks, following the conventions of sb3-contrib.
 
         MaskableRecurrentPPO("MlpLstmPolicy", env, policy_kwargs={"core": "ur_lstm"})
 
-    The environment has a method `action_masks`, which returns whether each action is allowed now
-    (`sb3_contrib.common.wrappers.ActionMasker` adds one). For MultiDiscrete and MultiBinary
-    actions it concatenates the masks of all of them. `predict` takes `action_masks`, and
+    The environment must have a method `action_masks`, which returns whether each action is
+    currently allowed (`sb3_contrib.common.wrappers.ActionMasker` adds one). For MultiDiscrete and
+    MultiBinary actions it concatenates their masks. `predict` takes `action_masks`, and
     `sb3_contrib.common.maskable.evaluation.evaluate_policy` passes them.
 
     Raises:

@@ -69,9 +69,9 @@ def export_onnx(
     several equally similar memory rows are read.
 
     Inputs, all with a batch axis of any size B first:
-        observation: of the policy's observation space, images channels first and uint8, and
-            float32 where the space has floats of any size or the model's VecNormalize normalizes
-            it; for a Dict, one input for each part, by its name.
+        observation: of the policy's observation space: images as channels-first uint8, float32
+            where the space has floats of any size or the model's VecNormalize normalizes it; for a
+            Dict, one input for each part, by its name.
         state: (B, state_size) float32, the `state_out` of the previous step. Ignored where an
             episode starts.
         episode_start: (B,) bool, true where an episode starts.
@@ -85,8 +85,8 @@ def export_onnx(
         action: (B, ...), within the bounds of the action space, as `model.predict` returns it:
             int64 for Discrete, MultiDiscrete and masked MultiBinary, else a float.
         state_out: (B, state_size) float32.
-        value: (B,), with `value=True`. The state of a critic's own core follows the actor's in
-            `state`.
+        value: (B,), with `value=True`. If the critic has its own core, its state follows the
+            actor's in `state`.
         logits: (B, ...), with `logits=True`: the inputs of the softmax or sigmoid.
 
     The file's metadata holds, as JSON: `core`, `core_kwargs`, `state_size`, `actor_state_size`,
@@ -104,10 +104,10 @@ def export_onnx(
         The path.
 
     Raises:
-        TypeError: not a policy of rlgates, or one with a custom distribution, or with its own
-            version of a method that the file does not call; `path` is not that of a file.
-        ValueError: logits of Box actions; `deterministic=False` with gSDE; an old opset; a part of
-            a Dict with the name of another input or of an output.
+        TypeError: not a policy of rlgates, or one with a custom distribution or an overridden
+            method that the file would not call; `path` is not a file path.
+        ValueError: logits of Box actions; `deterministic=False` with gSDE; an opset that is too
+            old; a part of a Dict with the name of another input or of an output.
         FileNotFoundError: the folder does not exist.
         ModuleNotFoundError: onnxscript is not installed.
     """

@@ -44,33 +44,33 @@ class MlpLstmPolicy(SequencePolicy):
     """Recurrent policy with any core, for flat observations.
 
     Args:
-        core: a name from `rlgates.list_cores()`, such as "ur_lstm"; "none" has no memory. A class
-            or factory that is registered (`rlgates.register_core`) stands for its name, which
+        core: a name from `rlgates.list_cores()`, such as "ur_lstm"; "none" has no memory. A
+            registered class or factory (`rlgates.register_core`) stands for its name, which is what
             files store.
-        core_kwargs: options of the core, such as {"input_scale": 4.0}. Dropout and zoneout are
-            off in an agent: an update must compute the same as the rollout.
+        core_kwargs: options of the core, such as {"input_scale": 4.0}. Dropout and zoneout are off
+            in agents, because an update must compute the same as the rollout.
         lstm_hidden_size, n_lstm_layers: units of a layer, and layers of the core. They determine
-            the width of its output, the input of the heads.
+            the width of the core's output, which the heads read.
         shared_lstm: the critic uses the actor's core.
         shared_gradient: what trains a shared core: "actor" (as in sb3-contrib: the critic's
             gradient stops at the core) or "both".
-        amp: "bf16" for matrix products of bfloat16 in encoders, cores and the layers behind them
-            (`torch.autocast`), while weights, states, action logits, values and losses stay
-            float32: faster on GPUs with tensor cores. `predict` and the algorithms of sb3-contrib
+        amp: "bf16" for bfloat16 matrix products in encoders, cores and the layers behind them
+            (`torch.autocast`), which is faster on GPUs with tensor cores; weights, states, action
+            logits, values and losses stay in float32. `predict` and the algorithms of sb3-contrib
             compute in float32.
-        enable_critic_lstm: the critic has its own core. With neither option, the critic has no
-            memory.
-        lstm_kwargs: further options of the core, under the name that sb3-contrib uses. A
-            `dropout` between LSTM layers is accepted with a warning, and off. Of the other
-            arguments of `torch.nn.LSTM` only the defaults are; `bias=False`, for one, is not.
+        enable_critic_lstm: the critic has its own core. With neither this nor `shared_lstm`, the
+            critic has no memory.
+        lstm_kwargs: further options of the core, under the name that sb3-contrib uses. A `dropout`
+            between LSTM layers is accepted with a warning, but stays off. The other arguments of
+            `torch.nn.LSTM` must have their defaults; `bias=False`, for example, is refused.
 
     All other arguments are those of
     `sb3_contrib.common.recurrent.policies.RecurrentActorCriticPolicy`.
 
     Raises:
         ValueError: an unknown core or option (the message names the nearest), a size below 1,
-            `shared_lstm` together with `enable_critic_lstm`; choices that do not start at 0,
-            MultiDiscrete ones of several axes, or observations of a Box without axes.
+            `shared_lstm` together with `enable_critic_lstm`; discrete spaces that do not start at
+            0, MultiDiscrete ones of several axes, or observations of a Box without axes.
     """
 
     default_extractor: ClassVar[type[BaseFeaturesExtractor]] = FlattenExtractor
@@ -196,7 +196,7 @@ class MlpLstmPolicy(SequencePolicy):
         self.action_dist = unchecked(self.action_dist)
 
     def make_features_extractor(self) -> BaseFeaturesExtractor:
-        """As in SB3, with an int as width: for MultiDiscrete observations SB3 has a numpy one."""
+        """As in SB3, with an int as width (SB3's is a NumPy integer for MultiDiscrete)."""
         extractor = super().make_features_extractor()
         if isinstance(extractor, BaseFeaturesExtractor):  # any module with features_dim will do
             extractor._features_dim = int(extractor._features_dim)
@@ -263,8 +263,8 @@ class MlpLstmPolicy(SequencePolicy):
         """As in sb3-contrib; without a `state`, start from the core's initial state.
 
         Raises:
-            TrainingDiverged: a state is not finite, or the weights are not.
-            ValueError: an observation is not finite; a state of another form or number of
+            TrainingDiverged: a state or the weights are not finite.
+            ValueError: an observation that is not finite; a state of another form or number of
                 environments; a pair of observation and info.
         """
         if isinstance(observation, tuple):

@@ -45,48 +45,48 @@ class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[
 
     Takes the arguments of `sb3_contrib.RecurrentPPO` and those below;
     `rlgates.agents.MlpLstmPolicy` and `RMAPolicy` document `policy_kwargs`. Minibatches are whole
-    sequences: of n_steps, as many as are nearest to `batch_size`; if `batch_size` is smaller, of
-    the nearest length that divides n_steps. A warning says so where minibatches are not all of
-    `batch_size` steps. `load` also reads models saved by sb3-contrib: their LSTM becomes
-    `core="lstm"` with equal weights.
+    sequences of n_steps, as many as come nearest to `batch_size`; if `batch_size` is smaller than
+    n_steps, they are sequences of the nearest length that divides n_steps. A warning is given if
+    not all minibatches have `batch_size` steps. `load` also reads models saved by sb3-contrib:
+    their LSTM becomes `core="lstm"` with the same weights.
 
     Args:
         env: as in SB3, or a batch of tensors from `rlgates.envs.torch.make_torch_env`, with which
             a rollout never leaves the device.
         chunk_len: length in steps of the sequences in a minibatch, and so of backpropagation
             through time; a divisor of n_steps and batch_size. None for the longest possible.
-        burn_in: steps before a sequence over which its initial state is recomputed, in every
-            epoch and without gradients (Kapturowski et al. 2019); less than chunk_len.
-        refresh_states: recompute these states over the whole rollout before every epoch but the
-            first.
+        burn_in: number of steps before a sequence over which its initial state is recomputed, in
+            every epoch and without gradients (Kapturowski et al. 2019); less than chunk_len.
+        refresh_states: recompute the initial states over the whole rollout before every epoch but
+            the first.
         kl_stop: end the epochs when the KL divergence exceeds 1.5 target_kl: that of a
             "minibatch", without a gradient step on it, as in SB3; or the mean of an "epoch".
         tvt: as in `rlgates.RecurrentA2C`.
         distributed: train together with the other processes of torch.distributed, each of which
-            makes the agent with the same arguments and its own part of the environments.
-            `batch_size` and `total_timesteps` count the steps of all. The agent is the same as one
-            process with all environments would train, up to the order of sums. It is not saved.
+            creates the agent with the same arguments and its own part of the environments.
+            `batch_size` and `total_timesteps` count the steps of all processes. The agent is the
+            same as one trained by a single process with all environments, up to the order of sums.
+            This setting is not saved.
         compile: run the policy's steps, its evaluation of minibatches, the loss and the steps of
-            environments that are tensors through `torch.compile`; also one of its modes, of which
-            "reduce-overhead" and "max-autotune" record CUDA graphs on a GPU: of whole steps of
-            policy and environments, and of minibatches with their gradients. This takes about
-            half a minute at the start and computes the same up to rounding. When it pays: see the
-            guide "On a GPU". Where torch.compile does not work, as without a C++ compiler, a
-            warning says so and training goes on without.
-        sequences: deprecated, "whole" is the only behaviour.
+            tensor environments through `torch.compile`. True or one of its modes; on a GPU,
+            "reduce-overhead" and "max-autotune" record CUDA graphs of whole steps of policy and
+            environments, and of minibatches with their gradients. This takes about half a minute at
+            the start and computes the same up to rounding. The guide "On a GPU" says when it pays
+            off. Where torch.compile does not work, for example without a C++ compiler, a warning is
+            given and training continues without it.
+        sequences: deprecated; "whole" is the only value.
 
     Raises:
         ValueError: an unknown core or option; a number out of range; a `chunk_len` or `burn_in`
             that does not fit (the message names the nearest that does); with `tvt`, a core without
-            the memory of an RMA, or rollouts that cut episodes. An unknown mode of `compile`, or,
-            while learning, a policy that is not one graph, or waits for the GPU in a CUDA graph.
-            While learning: observations or rewards that are not finite.
-        TrainingDiverged (a ValueError): while learning, gradients that are not finite; the model is
-            then restored as it was before the update. Or actions, values or probabilities that
-            are not.
-        TypeError: a policy class that is not a `SequencePolicy`, or that overrides what only the
-            algorithms of sb3-contrib call; when learning begins, a policy to which such a method
-            or a hook was attached that would never run.
+            the memory of an RMA, or rollouts that cut episodes. An unknown mode of `compile`. While
+            learning: a policy that cannot be compiled into one graph, or that waits for the GPU in
+            a CUDA graph; observations or rewards that are not finite.
+        TrainingDiverged (a ValueError): while learning, gradients that are not finite (the model is
+            then restored to its state before the update), or such actions, values or probabilities.
+        TypeError: a policy class that is not a `SequencePolicy`, or that overrides methods that
+            only the algorithms of sb3-contrib call; when learning begins, a policy with an attached
+            method or hook that would never run.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class RankLost(RuntimeError):
-    """Another process of the group ended, or does not do what this one does."""
+    """Another process of the group ended, or is out of step with this one."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Temporal value transport: rewards for the past steps that a strong memory read looks back at."""
+"""Temporal value transport: rewards for the past steps that a strong memory read refers to."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class TVT:
 
         RecurrentA2C("RMAPolicy", env, n_steps=120, tvt=TVT())
 
-    A strong read of a step long ago is taken as evidence that this step mattered for the present
-    one. Therefore the value of the reading step is added to the rewards of the steps it reads,
-    after a rollout and before its returns are computed. For each head separately:
+    A strong read of a distant step is taken as evidence that this step mattered for the current
+    one. So, after a rollout and before its returns are computed, the value of the reading step is
+    added to the rewards of the steps it reads. For each head separately:
 
     1. The strength of a read is set to 0 if its largest weight is on an empty row, or on a row
        that was written at most `window` steps before.

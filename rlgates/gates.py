@@ -147,7 +147,7 @@ AUXILIARIES: dict[str, Auxiliary] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One named gate: a choice on each axis, its title and paper, and the module that defines it."""
+    """One named gate: a choice on each axis, its title, its paper and its defining module."""
 
     activation: str
     init: Init

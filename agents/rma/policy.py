@@ -36,14 +36,15 @@ class RMAPolicy(MlpLstmPolicy):
     `RMAEncoder` encodes the observation, an `rlgates.cores.RMA` remembers it, and `RMAHeads`
     compute action and value. `RMAReconstruction` trains the core's latent to predict the image,
     the previous action and the previous reward of the step. Its losses, and that of the read
-    strengths, are averages over steps and environments. They are those of the paper with
-    `RecurrentA2C(..., sum_over_time=True)`, as in the presets `A2C_PRESETS["hung2019_rma_..."]`.
+    strengths, are averages over steps and environments. With `RecurrentA2C(...,
+    sum_over_time=True)`, as in the presets `A2C_PRESETS["hung2019_rma_..."]`, they are those of the
+    paper.
 
     Observations are dictionaries: `observation`, a uint8 image; `previous_action`, one-hot;
     `previous_reward`, (1,), neither scaled nor clipped. Any other part is encoded but not
     reconstructed. Actions are discrete.
 
-    Train it with the algorithms of rlgates: those of sb3-contrib can roll it out, but ignore its
+    Train it with the algorithms of rlgates: those of sb3-contrib can run it, but ignore its
     auxiliary losses. Nearly all weights of the decoders, and of the encoder of small images, grow
     with height times width: 131 million for 84 x 84 x 3, fewer with smaller `channels`.
 
@@ -57,8 +58,8 @@ class RMAPolicy(MlpLstmPolicy):
         gradient_limit: the largest absolute gradient of a logit or value, see `RMAHeads`.
         reconstruction: False for the paper's LSTM+Mem agent, without decoders.
         channels, image_weight, action_weight, reward_weight, strength_weight, strength_hinge: of
-            `RMAReconstruction`. The last two are those of the read strengths, which are kept low
-            without reconstruction, too.
+            `RMAReconstruction`. The last two are for the read strengths, which are kept low even
+            without reconstruction.
         use_sde, optimizer_class, optimizer_kwargs: as in SB3.
 
     The defaults are those of the authors' code (google-deepmind/deepmind-research, tvt).

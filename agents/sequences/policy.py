@@ -1,8 +1,8 @@
 """A recurrent policy over sequences (T, B) with flat states and episode starts inside.
 
 `rlgates.RecurrentPPO` and `rlgates.RecurrentA2C` call these methods. The methods of sb3-contrib,
-which take pairs of states and concatenated sequences, remain available to its algorithms; a
-subclass that overrides them is refused by those of rlgates, which would pass over them.
+which take pairs of states and concatenated sequences, remain available to its algorithms; the
+algorithms of rlgates refuse a subclass that overrides them, since they would not call them.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class SequencePolicy(RecurrentActorCriticPolicy):
     """The methods of a policy on whole sequences; `MlpLstmPolicy` builds its modules.
 
     Attributes:
-        takes_masks: whether it is made for masks of the actions, which not every algorithm gives.
+        takes_masks: whether it supports action masks, which not every algorithm provides.
     """
 
     takes_masks: ClassVar[bool] = False
@@ -217,7 +217,7 @@ class SequencePolicy(RecurrentActorCriticPolicy):
     def extract_features(  # type: ignore[override]
         self, obs: Observations, features_extractor: BaseFeaturesExtractor | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """As in SB3, without asking NumPy in every call which observations are images."""
+        """As in SB3, without checking in every call which observations are images."""
         if not self.share_features_extractor:
             x = self.preprocess(obs)
             return self.pi_features_extractor(x), self.vf_features_extractor(x)
@@ -265,7 +265,7 @@ class SequencePolicy(RecurrentActorCriticPolicy):
         return Latents(pi, vf, core.states, core.features, core.outputs)
 
     def autocast(self) -> AbstractContextManager[object]:
-        """The context of `amp`; casts of weights are made in it, and forgotten with it."""
+        """The context of `amp`; casts of weights are cached while it is active."""
         if self.amp is None:
             return nullcontext()
         return torch.autocast(self.device.type, torch.bfloat16)
@@ -341,7 +341,7 @@ class SequencePolicy(RecurrentActorCriticPolicy):
         """One step of B environments; `episode_starts` is (B,) bool.
 
         With `ranks`, the B environments are those of this rank, and random numbers are drawn for
-        those of all.
+        the environments of all ranks.
         """
         starts = episode_starts.unsqueeze(0)
         distribution, values, core = self._step(observations, states, starts, action_masks)
@@ -387,8 +387,8 @@ class SequencePolicy(RecurrentActorCriticPolicy):
     def native_heads(self, *methods: str) -> Heads | None:
         """The layers behind the cores, if native code may run them; None if it may not.
 
-        It may not where a subclass or an instance has its own version of one of the methods that
-        run them, or of others that are named.
+        It may not where a subclass or an instance overrides one of the methods that run them, or
+        one of the named ones.
         """
         if torch.compiler.is_compiling() or self.amp is not None:
             return None
@@ -398,12 +398,12 @@ class SequencePolicy(RecurrentActorCriticPolicy):
         return heads if heads is not None and kernels.supports_heads(heads) else None
 
     def runs_as_defined(self, *methods: str) -> bool:
-        """Whether neither a subclass nor this instance has its own version of these methods."""
+        """Whether neither a subclass nor this instance overrides these methods."""
         own, kind = vars(self), type(self)
         return all(name not in own and getattr(kind, name) is _METHODS[name] for name in methods)
 
     def value(self, observations: Observations, states: States, episode_starts: Tensor) -> Tensor:
-        """Values (B,) before one step; runs only the critic where it has a core of its own."""
+        """Values (B,) before one step; runs only the critic if it has its own core."""
         if self.lstm_critic is None or overridden(self, *LATENT_METHODS, "values_of"):
             return self.values_of(self.latents(observations, states, episode_starts.unsqueeze(0)))
         # ActorCriticPolicy.extract_features would compute the features of actor and critic.
@@ -420,9 +420,10 @@ class SequencePolicy(RecurrentActorCriticPolicy):
     def get_distribution(  # type: ignore[override]
         self, obs: Observations, lstm_states: StatePair, episode_starts: Tensor
     ) -> tuple[Distribution, tuple[Tensor, ...]]:
-        """As in sb3-contrib; where a user has written what `latents` does, by that.
+        """As in sb3-contrib; uses a user's override of what `latents` does, if there is one.
 
-        A core of the critic then starts from its initial state, because `predict` keeps none.
+        The critic's own core then starts from its initial state, because `predict` keeps no state
+        for it.
         """
         if not overridden(self, *LATENT_METHODS, "distribution"):
             return super().get_distribution(obs, lstm_states, episode_starts)  # type: ignore[arg-type]
@@ -464,8 +465,8 @@ class SequencePolicy(RecurrentActorCriticPolicy):
     def auxiliary_losses(self, observations: Observations, latents: Latents) -> dict[str, Tensor]:
         """Further losses by name: scalars that are added to the loss and logged.
 
-        Override it in a policy with further training objectives. It runs for every minibatch, so it
-        should compute nothing but losses.
+        Override this in a policy with further training objectives. It runs for every minibatch, so
+        it should compute nothing but losses.
 
         Each loss is an average over the steps and sequences of a minibatch, like the losses of
         the algorithms: `RecurrentA2C(..., sum_over_time=True)` multiplies all of them by n_steps.
@@ -480,8 +481,8 @@ class SequencePolicy(RecurrentActorCriticPolicy):
         """Save the policy alone, in a format of `RecurrentPPO.save`.
 
         Raises:
-            ValueError: format "safe", and the policy holds what cannot be written as data; format
-                "sb3" with the suffix `.rlgates`.
+            ValueError: format "safe" for a policy that holds something that cannot be written as
+                data; format "sb3" with the suffix `.rlgates`.
         """
         if archive.chosen_format(path, format) == "sb3":
             super().save(path)
@@ -495,11 +496,11 @@ class SequencePolicy(RecurrentActorCriticPolicy):
 
     @classmethod
     def load(cls, path: Any, device: Any = "auto", *, safe: bool = False) -> Any:
-        """As in SB3, for both formats: those of SB3 run code, see `RecurrentPPO.load`.
+        """As in SB3, for both formats; SB3's format runs code: see `RecurrentPPO.load`.
 
         Raises:
-            ValueError: a file of the safe format that is damaged or holds no policy of this
-                class; any other file with `safe=True`, or a name that ends in `.rlgates`.
+            ValueError: a file in the safe format that is damaged or holds no policy of this class;
+                any other file with `safe=True` or a name that ends in `.rlgates`.
         """
         with archive.opened(path, safe) as (found, file):
             if file is None:

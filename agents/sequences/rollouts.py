@@ -417,7 +417,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
             pool_statistics(self.env, self.ranks)
 
     def set_random_seed(self, seed: int | None = None) -> None:
-        """As in SB3; the environments of each rank get seeds of their own."""
+        """As in SB3; the environments of each rank get their own seeds."""
         if seed is not None:
             check_size("seed", seed, minimum=0, maximum=2**32 - 1)
         super().set_random_seed(seed)
@@ -880,12 +880,12 @@ class SequenceRollouts(OnPolicyAlgorithm):
         """Save the agent.
 
         The default is SB3's zip, which sb3-contrib, RL Baselines3 Zoo and SB3's callbacks read and
-        write, and which takes any schedule or class of your own, so that no training ends with an
-        agent that cannot be saved. It holds pickles, which run code when they are loaded. The
-        safe format, that of the suffix `.rlgates`, is what to share: weights, optimizer, settings
-        and progress as data alone, and the statistics of a VecNormalize, for
-        `rlgates.agents.load_vec_normalize`. It holds no path: give `tensorboard_log` to `load`.
-        Both continue training bit for bit alike.
+        write. It takes any custom schedule or class, so that no training ends with an agent that
+        cannot be saved. It contains pickles, which run code when they are loaded. To share agents,
+        use the safe format (suffix `.rlgates`): weights, optimizer, settings and progress as data
+        only, and the statistics of a VecNormalize, for `rlgates.agents.load_vec_normalize`. It
+        stores no path: pass `tensorboard_log` to `load`. Training continues from either format bit
+        for bit alike.
 
         Args:
             path: a file or stream; `.zip` or `.rlgates` is added to a name without a suffix.
@@ -894,9 +894,9 @@ class SequenceRollouts(OnPolicyAlgorithm):
             format: "sb3" or "safe"; None for "safe" if `path` ends in `.rlgates`, else "sb3".
 
         Raises:
-            ValueError: the agent holds what cannot be written as data, such as a schedule that is
-                a function, or a policy class of your own: the message names it. Format "sb3" with
-                the suffix `.rlgates`.
+            ValueError: the agent holds something that cannot be written as data, such as a schedule
+                that is a function or a custom policy class (the message names it). Format "sb3"
+                with the suffix `.rlgates`.
         """
         if archive.chosen_format(path, format) == "sb3":
             super().save(path, exclude, include)
@@ -912,20 +912,20 @@ class SequenceRollouts(OnPolicyAlgorithm):
 
     @classmethod
     def load(cls, path: Any, *args: Any, safe: bool = False, **kwargs: Any) -> Any:
-        """As in SB3, for both formats of `save`, which the content tells apart.
+        """As in SB3, for both formats of `save`, recognized by the file's content.
 
-        A file of the safe format runs no code, and neither does any file with `safe=True` or a
-        name that ends in `.rlgates`. SB3's zips run the code that is pickled in them: load only
-        those you trust. They stay the default because this class stands in for that of
-        sb3-contrib, whose models, `EvalCallback` and Zoo write nothing else; for files of others,
-        say `safe=True`.
+        A file in the safe format runs no code, and neither does any file with `safe=True` or a name
+        that ends in `.rlgates`. SB3's zips run the code that is pickled in them: load only those
+        you trust. They are accepted by default because this class replaces that of sb3-contrib, and
+        sb3-contrib, `EvalCallback` and the Zoo write nothing else; for files from others, pass
+        `safe=True`.
 
         Args:
             path, args, kwargs: as in SB3.
-            safe: refuse files that are not of the safe format.
+            safe: refuse files that are not in the safe format.
 
         Raises:
-            TypeError: an argument has a name that the model has no attribute of.
+            TypeError: an argument whose name is not an attribute of the model.
             ValueError: the file is damaged, holds no model of this class, or is not of the safe
                 format.
             FileNotFoundError: the file does not exist.

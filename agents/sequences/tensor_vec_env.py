@@ -142,7 +142,7 @@ class TensorVecEnv(VecEnv):
         return observations.movedim(-1, 1) if None in self._image_keys else observations
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """`render_mode`, or a setting of the environments, once for each index."""
