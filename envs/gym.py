@@ -23,7 +23,7 @@ __getattr__ = renamed(__name__, {"TaskEnv": "GymEnv"})
 
 
 class GymEnv(gymnasium.Env[Any, Any]):
-    """One environment; `gymnasium.make(env_id, ...)` makes it.
+    """One environment; `gymnasium.make(env_id, ...)` creates it.
 
     It equals environment `env_index` of a `BatchedEnv` with the same settings and seed, bit for
     bit.
@@ -34,7 +34,7 @@ class GymEnv(gymnasium.Env[Any, Any]):
     Args:
         env_id: for example "rlgates/PassiveMatch-v0".
         render_mode: None, "rgb_array" or "human".
-        env_index: number of the environment among those of a seed, at least 0.
+        env_index: number of the environment among those with the same seed, at least 0.
         settings: of the game, with `preset` and those of `View`.
 
     Raises:
@@ -96,9 +96,9 @@ class GymEnv(gymnasium.Env[Any, Any]):
 
         Args:
             seed: in [0, 2**64).
-            options: values for parameters of this episode, by name; `reveal=True` reports all
-                of them in the info as `parameters`, in the form that options take (and the same
-                as `choices`, the old name of this key).
+            options: values for parameters of this episode, by name; `reveal=True` reports all of
+                them in the info as `parameters`, in the form that options take (also as `choices`,
+                the old name of this key).
 
         Raises:
             ValueError: an unknown option, or a value out of range. TypeError: of the wrong type.

@@ -34,8 +34,8 @@ def register_env(game: _Game) -> _Game:
         `game`.
 
     Raises:
-        ValueError: an id that is none ("<namespace>/<Name>-v<number>"), or that another game has.
-        TypeError: `game` is no such class.
+        ValueError: an id not of the form "<namespace>/<Name>-v<number>", or that another game has.
+        TypeError: `game` is not such a class.
     """
     given: Any = game
     if not (isinstance(given, type) and issubclass(given, EnvSpec) and is_dataclass(given)):
@@ -73,8 +73,8 @@ def find_adapter(env_id: Any) -> tuple[str, dict[str, Any]] | None:
     """The single environment of another package that has this id: id and settings of its adapter.
 
     Args:
-        env_id: of an adapter; or of MiniGrid's memory tasks or a level of POPGym, as they
-            register it, which then has their rules.
+        env_id: of an adapter, or the id under which MiniGrid registers a memory task or POPGym a
+            level, which then has their rules.
 
     Returns:
         None where no adapter has such an id.
@@ -91,7 +91,7 @@ def known_env_ids() -> tuple[str, ...]:
 
 
 def make_env_spec(env_id: str, *, preset: str | None = None, **settings: Any) -> EnvSpec:
-    """The definition of the environment `env_id`, with `settings` in place of its defaults.
+    """The definition of the environment `env_id`, with `settings` overriding its defaults.
 
     Args:
         env_id: for example "rlgates/PassiveMatch-v0".

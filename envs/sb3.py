@@ -35,17 +35,16 @@ def make_vec_env(
 ) -> VecEnv:
     """`n_envs` environments `env_id` with `settings`, stepped together as one `VecEnv`.
 
-    Those of MiniGrid and POPGym, which are no batches, are stepped one after the other in a
+    Those of MiniGrid and POPGym, which are not batched, are stepped one after the other in a
     `DummyVecEnv`, each in a `Monitor`; environment k has the seed `seed + first_index + k`.
 
-    An id that MiniGrid or POPGym registers is played by that package, as the adapter shows it, and
-    never by the batched game of the same rules, which has other random numbers and in part other
-    spaces. "popgym-RepeatFirstEasy-v0" is "rlgates/popgym-RepeatFirstEasy-v0".
+    An id registered by MiniGrid or POPGym is always played by that package, through its adapter,
+    and never by the batched game with the same rules, which has other random numbers and partly
+    other spaces. "popgym-RepeatFirstEasy-v0" is "rlgates/popgym-RepeatFirstEasy-v0".
     "MiniGrid-MemoryS7-v0" is "rlgates/MiniGridMemoryS7-v0" with MiniGrid's own settings,
-    `view_size=7` and `all_actions=True`: from the fork, this view shows the object of the room at
-    sizes 7 and 9, where the task needs no memory. The batched games are
-    "rlgates/RepeatFirst-v0" with `preset="easy"` and "rlgates/MiniGridMemory-v0" with
-    `preset="S7"`.
+    `view_size=7` and `all_actions=True`; at sizes 7 and 9 this view shows the object of the room
+    from the fork, so the task needs no memory. The batched games are "rlgates/RepeatFirst-v0" with
+    `preset="easy"` and "rlgates/MiniGridMemory-v0" with `preset="S7"`.
 
     Args:
         env_id: for example "rlgates/PassiveMatch-v0"; also "MiniGrid-MemoryS7-v0" and the other
@@ -109,7 +108,7 @@ class BatchedVecEnv(VecEnv):
         self._start_time = time.time()
 
     def seed(self, seed: int | None = None) -> list[int | None]:
-        """Let the next reset start the episodes number 0 of `seed`; None takes a random seed."""
+        """Let the next reset start episode 0 of `seed` everywhere; None takes a random seed."""
         self._next_seed = random_seed() if seed is None else check_seed(seed)
         return [self._next_seed] * self.num_envs
 
@@ -167,14 +166,14 @@ class BatchedVecEnv(VecEnv):
         self._infos = [{} if info else info for info in self._infos]
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: nothing is held open."""
 
     def get_images(self) -> list[Array]:
         """One image of each environment, uint8 (height, width, 3)."""
         return render_batch(self.env.spec, self.env.state, self._rewards.tolist())
 
     def get_state(self) -> dict[str, Array]:
-        """All that decides the future of the environments; see `BatchedEnv.get_state`."""
+        """Everything that determines the future of the environments; see `BatchedEnv.get_state`."""
         return self.env.get_state()
 
     def set_state(self, saved: dict[str, Array]) -> Any:

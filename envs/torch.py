@@ -73,21 +73,21 @@ class TorchEnv(BatchedEnv):
 
     @property
     def can_step_in_place(self) -> bool:
-        """Whether a step never looks at numbers, which a GPU would have to be waited for."""
+        """Whether a step never reads values, for which it would have to wait for a GPU."""
         return not self._looks
 
     @property
     def may_end(self) -> bool:
-        """Whether an episode may end in the next step: such steps have other operations."""
+        """Whether an episode may end in the next step: such steps consist of other operations."""
         return self._length is None or self._clock + 1 == self._length
 
     def step_in_place(
         self, actions: Any, may_end: bool
     ) -> tuple[TensorObservation, Tensor, Tensor, dict[str, Tensor]]:
-        """As `step`, but the state stays in the same tensors, and the clock stands: see `tick`.
+        """As `step`, but the state stays in the same tensors and the clock stands still: see `tick`.
 
-        That is what a CUDA graph can hold: one of steps in which an episode may end, and one of
-        the others.
+        A CUDA graph can record that: one for steps in which an episode may end, and one for the
+        others.
 
         Returns:
             observation, reward and terminated as from `step`; and, with `may_end`,
@@ -115,9 +115,10 @@ class TorchEnv(BatchedEnv):
         self._clock = 0 if ended else self._clock + 1
 
     def make_variables_static(self) -> None:
-        """Put the state into tensors of its own, always the same ones, for `step_in_place`.
+        """Move the state into tensors that never change, for `step_in_place`.
 
-        It sets the clock, which an interrupted step may have left behind, and so waits for a GPU.
+        This also sets the clock, which an interrupted step may have left behind, and so waits for a
+        GPU.
         """
         if self._length is not None:
             self._clock = int(self.state["t"][0])

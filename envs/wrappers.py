@@ -1,8 +1,8 @@
 """Wrappers for agents with memory, for any gymnasium environment.
 
 Three of them add entries to the observation, which becomes a `spaces.Dict`; an observation that
-was not a dictionary is its entry "observation". For all else use Gymnasium's wrappers, such as
-`FlattenObservation`, `FrameStackObservation` and `TimeLimit`.
+was not a dictionary is its entry "observation". For everything else use Gymnasium's wrappers, such
+as `FlattenObservation`, `FrameStackObservation` and `TimeLimit`.
 
 | entry | by | values |
 |-------|----|--------|
@@ -37,11 +37,11 @@ _ABSENT = object()
 class PreviousActionReward(gymnasium.Wrapper[Entries, Any, Any, Any], RecordConstructorArgs):
     """Adds the previous action and reward to the observation.
 
-    "previous_action" is the one-hot of a `Discrete` action, the one-hots of a `MultiDiscrete`
-    one after the other, and the flattened numbers of a `Box` or `MultiBinary`, all within [0, 1]
-    or the bounds of the box (and 0): `Box(0, 1, (n,), float32)`. "previous_reward" is the reward
-    as the wrapped environment gave it, `Box(-inf, inf, (1,), float32)`: to show it scaled, put
-    `ScaleReward` inside. Both are 0 in the first observation of an episode.
+    "previous_action" is the one-hot of a `Discrete` action, the concatenated one-hots of a
+    `MultiDiscrete` one, or the flattened numbers of a `Box` or `MultiBinary`, all within [0, 1] or
+    the bounds of the box (and 0): `Box(0, 1, (n,), float32)`. "previous_reward" is the reward as
+    the wrapped environment gave it, `Box(-inf, inf, (1,), float32)`: to show it scaled, put
+    `ScaleReward` inside this wrapper. Both are 0 in the first observation of an episode.
 
     Args:
         env: the environment.
@@ -49,7 +49,7 @@ class PreviousActionReward(gymnasium.Wrapper[Entries, Any, Any, Any], RecordCons
         reward: add the reward.
 
     Raises:
-        ValueError: neither is to be added, the observation has such an entry already, or the
+        ValueError: neither is to be added, the observation already has such an entry, or the
             actions cannot be flattened. TypeError: `action` or `reward` is not a bool.
     """
 
@@ -91,16 +91,16 @@ class PreviousActionReward(gymnasium.Wrapper[Entries, Any, Any, Any], RecordCons
 
 
 class ShowTime(gymnasium.Wrapper[Entries, Any, Any, Any], RecordConstructorArgs):
-    """Adds "time", how many of `max_steps` steps have passed: `Box(0, 1, (1,), float32)`.
+    """Adds "time", the share of `max_steps` steps that has passed: `Box(0, 1, (1,), float32)`.
 
     Args:
         env: the environment.
-        max_steps: when the time reaches 1, where it stays; None: the time limit of the
+        max_steps: the step at which the time reaches 1, where it stays; None: the time limit of the
             environment's spec, or else `env.unwrapped.max_episode_length`.
 
     Raises:
-        ValueError: `max_steps` is below 1, or None where the length is unknown, or
-            the observation has such an entry already. TypeError: `max_steps` is no integer.
+        ValueError: `max_steps` is below 1, or None where the length is unknown, or the observation
+            already has such an entry. TypeError: `max_steps` is not an integer.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], max_steps: int | None = None) -> None:
@@ -143,7 +143,7 @@ class ShowPhase(gymnasium.ObservationWrapper[Entries, Any, Any], RecordConstruct
             `env.unwrapped.phase`, the index of the current one.
 
     Raises:
-        ValueError: the environment has no phases, or such an entry already.
+        ValueError: the environment has no phases, or its observation already has such an entry.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -167,9 +167,9 @@ class ShowPhase(gymnasium.ObservationWrapper[Entries, Any, Any], RecordConstruct
 class ScaleFrames(gymnasium.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
     """Images, uint8 in [0, 255], as float32 in [0, 1]: x / 255.
 
-    Stable-Baselines3 does so by itself, and treats a scaled image as a vector. Use this with
-    other libraries, or where its `MultiInputPolicy` would pass an image below 36 x 36 pixels to a
-    network that cannot read it.
+    Stable-Baselines3 does this itself, and treats a scaled image as a vector. Use this with other
+    libraries, or where its `MultiInputPolicy` would pass an image below 36 x 36 pixels to a network
+    that cannot read it.
 
     Args:
         env: its observation, or the entry "observation" of it, is a `Box` of uint8 in [0, 255].

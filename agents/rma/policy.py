@@ -36,9 +36,8 @@ class RMAPolicy(MlpLstmPolicy):
     `RMAEncoder` encodes the observation, an `rlgates.cores.RMA` remembers it, and `RMAHeads`
     compute action and value. `RMAReconstruction` trains the core's latent to predict the image,
     the previous action and the previous reward of the step. Its losses, and that of the read
-    strengths, are averages over steps and environments. With `RecurrentA2C(...,
-    sum_over_time=True)`, as in the presets `A2C_PRESETS["hung2019_rma_..."]`, they are those of the
-    paper.
+    strengths, are averages over steps and environments. They are those of the paper if
+    `sum_over_time=True`, as in the presets `A2C_PRESETS["hung2019_rma_..."]`.
 
     Observations are dictionaries: `observation`, a uint8 image; `previous_action`, one-hot;
     `previous_reward`, (1,), neither scaled nor clipped. Any other part is encoded but not

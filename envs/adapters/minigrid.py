@@ -58,8 +58,8 @@ class MiniGridMemory(gymnasium.Env[NDArray[Any], np.int64]):
     """MiniGrid Memory, `rlgates/MiniGridMemoryS7-v0` and the other sizes.
 
     ## Description
-    The game of `rlgates.envs.MiniGridMemory`, whose docstring describes it, by MiniGrid itself:
-    with its random numbers and its images, one environment at a time.
+    The game of `rlgates.envs.MiniGridMemory`, whose docstring describes it, played by MiniGrid
+    itself, with its random numbers and images, one environment at a time.
 
     ## Actions
     `Discrete(3)`; with `all_actions` `Discrete(7)`, the other four of which do nothing here.
@@ -74,8 +74,8 @@ class MiniGridMemory(gymnasium.Env[NDArray[Any], np.int64]):
     ## Observations
     `"symbolic"`: `Box(0, 10, (view_size, view_size, 3), uint8)`, indexed [column, row, channel]
     from the far left cell of the view; the player is at [view_size // 2, view_size - 1], looks
-    towards row 0, and is not drawn. SB3 takes these codes for numbers, as it should, and not
-    for an image, since their bound is not 255.
+    towards row 0, and is not drawn. SB3 treats these codes as numbers, as it should, not as an
+    image, since their bound is not 255.
 
     | channel | codes |
     |---------|-------|
@@ -83,9 +83,9 @@ class MiniGridMemory(gymnasium.Env[NDArray[Any], np.int64]):
     | 1, colour | 1 green (objects), 5 grey (walls), 0 elsewhere |
     | 2, state | 0 |
 
-    `"objects"`: `Box(0, 1, (view_size, view_size, 5), float32)`, the same cells with the object's
-    code alone, one-hot: unseen, empty, wall, key, ball. A network learns from it much sooner
-    than from codes, of which those of key and ball are neighbours.
+    `"objects"`: `Box(0, 1, (view_size, view_size, 5), float32)`, the same cells with only the
+    object's code, one-hot: unseen, empty, wall, key, ball. A network learns much sooner from this
+    than from codes, since those of key and ball are adjacent.
 
     `"rgb"`: `Box(0, 255, (view_size * tile_size, view_size * tile_size, 3), uint8)`, the same
     cells as an image, indexed [row, column, channel], with the player drawn and the seen cells
@@ -96,13 +96,13 @@ class MiniGridMemory(gymnasium.Env[NDArray[Any], np.int64]):
     `is_success`, in the info of the last step: the right end was reached.
 
     ## Start
-    Facing right, in the middle row, column uniform in [1, h]: with the small view the room's
-    object is behind the player (column 1 shows it at once), and must be looked for. A reset takes
-    no options.
+    Facing right, in the middle row, column uniform in [1, h]: with the small view the room's object
+    is behind the player, who must look for it (except in column 1, where it is visible at once). A
+    reset takes no options.
 
     ## End
     `terminated` at either end of the fork; `truncated` after `max_steps` actions without that.
-    The limit is many times what is needed, and tells nothing of the object.
+    The limit is many times what is needed, and reveals nothing about the object.
 
     ## Arguments
     | name | default | meaning |
@@ -116,7 +116,7 @@ class MiniGridMemory(gymnasium.Env[NDArray[Any], np.int64]):
     | `max_steps` | None | time limit, at least 1; None: 5 * size ** 2; also scales the reward |
     | `render_mode` | None | "rgb_array" or "human": the whole map |
 
-    By its id it takes the settings of `rlgates.envs.View` as well.
+    Created by its id, it also takes the settings of `rlgates.envs.View`.
 
     ## Version history
     * v0: first version.
@@ -191,7 +191,7 @@ class MiniGridMemory(gymnasium.Env[NDArray[Any], np.int64]):
         """Start an episode, with a new generator if there is a `seed`.
 
         Raises:
-            ValueError: `options` has any; there are none.
+            ValueError: `options` is not empty.
         """
         for name in options or {}:
             raise unknown_choice("reset option", name, ())
@@ -248,7 +248,7 @@ class MiniGridMemory(gymnasium.Env[NDArray[Any], np.int64]):
 # The settings and their defaults, and the render modes, are read from what gymnasium calls.
 @wraps(MiniGridMemory, assigned=("metadata",), updated=())
 def make_minigrid(**settings: Any) -> gymnasium.Env[Any, Any]:
-    """A `MiniGridMemory`, seen as the settings of `View` say.
+    """A `MiniGridMemory`, with the settings of `View` applied.
 
     Args:
         settings: of `MiniGridMemory` and of `View`.
@@ -266,7 +266,7 @@ class OneHotCells(gymnasium.ObservationWrapper[NDArray[np.float32], Any, Any]):
     """The view of any environment of MiniGrid as one-hot cells, without mission and direction.
 
     `Box(0, 1, (view, view, 20), float32)`: 11 channels for the object, 6 for the colour and 3 for
-    the state of a cell. MiniGrid's own codes say that a key is nearly a ball.
+    the state of a cell. By MiniGrid's own codes a key is almost a ball.
 
     Args:
         env: of MiniGrid.

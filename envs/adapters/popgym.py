@@ -1,4 +1,4 @@
-"""The environments of POPGym, as the agents take them."""
+"""The environments of POPGym, adapted to the agents."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def make_popgym(name: str, **settings: Any) -> gymnasium.Env[Any, Any]:
     Args:
         name: of `NAMES`, the names of POPGym's classes: "RepeatFirstEasy", or "RepeatFirst" for
             one with settings.
-        settings: of the game, in `SETTINGS`, of which the levels Easy, Medium and Hard take none;
-            and those of `View`.
+        settings: of the game, in `SETTINGS` (none for the levels Easy, Medium and Hard), and those
+            of `View`.
 
     Returns:
         A `POPGym`, in wrappers if settings of `View` are given.
@@ -104,7 +104,7 @@ def make_popgym(name: str, **settings: Any) -> gymnasium.Env[Any, Any]:
 
 
 class POPGym(gymnasium.Env[Any, Any]):
-    """An environment of POPGym, with spaces that Stable-Baselines3 takes.
+    """An environment of POPGym, with spaces that Stable-Baselines3 supports.
 
     ## Description
     The game is that of POPGym, in `game`. Only its observations are passed on, not its hidden
@@ -135,9 +135,9 @@ class POPGym(gymnasium.Env[Any, Any]):
     ## Sources and differences
     Morad et al., "POPGym: Benchmarking Partially Observable Reinforcement Learning", 2023;
     github.com/proroklab/popgym, version 1.0.7. A seed gives the same episodes as there. Its
-    baselines add the previous action and a mark of the first step to every observation; here
-    that is left to the wrapper. Left as it is: the first observation of VelocityOnlyCartPole
-    shows the positions, not the velocities.
+    baselines add the previous action and a mark of the first step to every observation; here that
+    is left to the wrapper. One oddity is kept: the first observation of VelocityOnlyCartPole shows
+    the positions, not the velocities.
 
     Args:
         game: the environment, with any observation space that can be flattened to numbers.
@@ -168,7 +168,7 @@ class POPGym(gymnasium.Env[Any, Any]):
 
     @property
     def actions_can_keep_the_cue(self) -> bool:
-        """Whether the last action can stand for memory: a player then names the cue again."""
+        """Whether the last action can replace memory: a player then just names the cue again."""
         return type(self.game).__name__.startswith("RepeatFirst")
 
     @property

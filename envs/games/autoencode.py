@@ -23,8 +23,8 @@ class Autoencode(EnvSpec):
     """Autoencode, `rlgates/Autoencode-v0`.
 
     ## Description
-    Decks of 52 cards are shuffled together and shown one by one. Then their suits are to be named
-    in the opposite order: first that of the card shown last, at the end that of the first card.
+    Decks of 52 cards are shuffled together and shown one by one. Then the player must name their
+    suits in reverse order: first that of the last card, finally that of the first card.
 
     ## Actions
     `Discrete(4)`: the suit named, numbered as in `RepeatFirst`. While cards are shown, actions
@@ -67,8 +67,8 @@ class Autoencode(EnvSpec):
     ## Sources and differences
     Morad et al., "POPGym: Benchmarking partially observable reinforcement learning", 2023;
     github.com/proroklab/popgym, version 1.0.7, envs/autoencode.py. Different here: the observation
-    is a `MultiDiscrete` instead of a `Tuple`, which Stable-Baselines3 does not take; everything
-    random follows from the seed. As there, the mark already is 0 when the last card is shown.
+    is a `MultiDiscrete` instead of a `Tuple`, which Stable-Baselines3 does not support; everything
+    random follows from the seed. As there, entry 0 is already 0 when the last card is shown.
 
     Raises:
         ValueError: a setting out of range. TypeError: a setting of the wrong type.

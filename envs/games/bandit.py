@@ -24,27 +24,27 @@ class MultiarmedBandit(EnvSpec):
     """Multi-Armed Bandit, `rlgates/MultiarmedBandit-v0`.
 
     ## Description
-    Every bandit pays with a chance of its own, uniform in [0, 1) and unknown to the player, which
-    stays the same for the episode. Every action plays one of them.
+    Each bandit pays with its own probability, uniform in [0, 1), unknown to the player and constant
+    throughout the episode. Every action plays one of them.
 
     ## Actions
     `Discrete(num_bandits)`: the bandit played.
 
     ## Observations
-    `Discrete(2)`, int64: whether the bandit just played has paid; 0 at the start. Which one it was
+    `Discrete(2)`, int64: whether the bandit just played paid; 0 at the start. Which one was played
     is not shown: add it with `add_previous_action=True`.
 
     ## Rewards
-    1 / episode_length if the bandit pays, else -1 / episode_length: a bandit of chance p brings
-    2 p - 1 over an episode.
+    1 / episode_length if the bandit pays, else -1 / episode_length: playing a bandit with
+    probability p brings 2 p - 1 over an episode, on average.
 
     The numbers to report are in the info of the last step: `accuracy`, the share of actions that
-    played the bandit of the highest chance (float32), and `is_success`: the last action did.
+    played the bandit with the highest probability (float32), and `is_success`: the last action did.
 
     ## Start
-    `reset(options=...)` overrides parameters of the episode: `chances`, of the bandits, and
-    `draws`, numbers in [0, 1], one for each step: the bandit pays if its draw is below its chance.
-    `reveal=True` reports both in the info of the reset.
+    `reset(options=...)` overrides parameters of the episode: `chances`, the probabilities of the
+    bandits, and `draws`, numbers in [0, 1], one for each step: the bandit pays if the draw is below
+    its probability. `reveal=True` reports both in the info of the reset.
 
     ## End
     `terminated` after exactly episode_length actions. The length is part of the game: `truncated`
@@ -64,9 +64,9 @@ class MultiarmedBandit(EnvSpec):
 
     ## Sources and differences
     Morad et al., "POPGym: Benchmarking partially observable reinforcement learning", 2023;
-    github.com/proroklab/popgym, version 1.0.7, envs/multiarmed_bandit.py. There the infos hold the
-    chances, and the episode ends by `truncated`. Different here: it ends by `terminated`, the
-    infos hold no answers, and everything random follows from the seed.
+    github.com/proroklab/popgym, version 1.0.7, envs/multiarmed_bandit.py. There the infos contain
+    the probabilities, and the episode ends by `truncated`. Different here: it ends by `terminated`,
+    the infos contain no answers, and everything random follows from the seed.
 
     Raises:
         ValueError: a setting out of range. TypeError: a setting of the wrong type.
@@ -164,9 +164,9 @@ class MultiarmedBandit(EnvSpec):
 
 
 class BanditMemoryPlayer:
-    """A good player with memory: Thompson's sampling, from a uniform prior of each chance.
+    """A good player with memory: Thompson sampling, with a uniform prior for each bandit.
 
-    No player is known to be the best; this one is close (Chapelle and Li 2011).
+    No player is known to be optimal; this one is close (Chapelle and Li 2011).
 
     Args:
         num_bandits: of the game.
@@ -190,7 +190,7 @@ class BanditMemoryPlayer:
 
 
 class BanditReactivePlayer(Player):
-    """The floor of the bandits: plays the first. All bandits are alike to who remembers none."""
+    """The floor of the bandits: plays the first. Without memory all bandits look alike."""
 
     def act(self, observations: Array, episode_starts: Array) -> Array:
         return np.zeros(len(observations), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Battleship: sink the ships on a board, told of each shot whether it hit."""
+"""Battleship: sink the ships on a board, seeing only whether each shot hit."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ class Battleship(EnvSpec):
     """Battleship, `rlgates/Battleship-v0`.
 
     ## Description
-    Ships lie on a square board, along rows or columns. Every action shoots at a square and is
-    told whether it hit a ship there for the first time; the board itself is never shown. The
-    episode is won when every square of a ship was hit.
+    Ships lie on a square board, along rows or columns. Every action shoots at a square, and the
+    observation tells whether it hit a ship there for the first time; the board itself is never
+    shown. The episode is won when every square of every ship has been hit.
 
     ## Actions
     `MultiDiscrete([board_size, board_size])`: the row and the column of the square.
 
     ## Observations
-    `Discrete(2)`, int64: 1 if the last shot hit, else 0; 0 at the start. Where it went is not
+    `Discrete(2)`, int64: 1 if the last shot hit, else 0; 0 at the start. Where the shot went is not
     shown: add it with `add_previous_action=True`.
 
     ## Rewards
     With S squares of ships and Q squares in all: 1 / S for a hit, else -1 / (Q - S), also for a
-    square that was hit before. Hits alone bring 1; shooting at every square once about 0.
+    square that was hit before. Only hits bring 1 in all; shooting once at every square about 0.
 
     The numbers to report are in the info of the last step: `is_success`, all ships are sunk, and
     `accuracy`, the share of their squares that were hit (float32).
 
     ## Start
-    Ships are placed one after the other, uniformly among the places, a square and one of four
-    directions, where they fit on the board and touch no square of another; neighbours are allowed.
+    Ships are placed one after the other, uniformly among the places (a square and one of four
+    directions) where they fit on the board without overlapping another ship; they may touch.
     `reset(options=...)` overrides parameters of the episode: `board`, 1 on the squares of ships,
     else 0, row by row; `reveal=True` reports it in the info of the reset.
 
@@ -74,7 +74,7 @@ class Battleship(EnvSpec):
     | `board_size` | 10 | rows and columns of the board, 2 to 100 |
     | `ship_sizes` | (2, 3, 3, 4) | squares of each ship, at most `board_size` |
 
-    Ships are refused unless each surely finds a place, however those before it lie.
+    Ships are refused unless each is sure to fit, wherever those before it lie.
 
     Presets: `easy` (8 by 8), `medium` (10) and `hard` (12), the published levels.
 
@@ -239,7 +239,7 @@ def _places(size: int, length: int) -> Array:
 
 
 class BattleshipMemoryPlayer:
-    """A good player with memory: never shoots at a square twice, and goes on beside a hit.
+    """A good player with memory: never shoots at a square twice, and continues next to a hit.
 
     Args:
         board_size: of the game.
@@ -267,7 +267,7 @@ class BattleshipMemoryPlayer:
 
 
 class BattleshipReactivePlayer:
-    """A player without memory: shoots at any square, at random.
+    """A player without memory: shoots at a random square.
 
     Args:
         board_size: of the game.

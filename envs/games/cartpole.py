@@ -44,8 +44,9 @@ class StatelessCartPole(EnvSpec):
     the angle of the pole in radians, 0 upright.
 
     ## Rewards
-    1 / max_steps in every step, the last one included: an episode of the greatest length brings 1.
-    The number to report is `is_success` in the info of the last step: the pole stood to the end.
+    1 / max_steps in every step, including the last: an episode of maximum length brings 1.
+    The number to report is `is_success` in the info of the last step: the pole was still up at the
+        end.
 
     ## Start
     Position, velocity, angle and angular velocity are uniform in [-0.05, 0.05].
@@ -71,9 +72,9 @@ class StatelessCartPole(EnvSpec):
     Barto, Sutton and Anderson, "Neuronlike adaptive elements that can solve difficult learning
     control problems", 1983; Morad et al., "POPGym: Benchmarking partially observable reinforcement
     learning", 2023; github.com/proroklab/popgym, version 1.0.7, envs/position_only_cartpole.py
-    (the paper's Stateless Cartpole). Different here: an episode of the greatest length ends by
-    `terminated`, there by `truncated`; everything random follows from the seed. Sine and cosine
-    are the same on every device, and differ from those of a C library by less than 1e-15.
+    (the paper's Stateless Cartpole). Different here: an episode of maximum length ends by
+    `terminated`, there by `truncated`; everything random follows from the seed. Sine and cosine are
+    the same on every device, and differ from those of a C library by less than 1e-15.
 
     Raises:
         ValueError: a setting out of range. TypeError: a setting of the wrong type.
@@ -309,7 +310,7 @@ class CartPoleFilterPlayer:
 
 
 class CartPoleReactivePlayer(Player):
-    """The floor of Stateless Cart-Pole: pushes to the side to which the pole leans."""
+    """The floor of Stateless Cart-Pole: pushes towards the side to which the pole leans."""
 
     def act(self, observations: Array, episode_starts: Array) -> Array:
         return (observations[:, 1] > 0).astype(np.int64)

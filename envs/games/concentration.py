@@ -29,8 +29,8 @@ class Concentration(EnvSpec):
     """Concentration, `rlgates/Concentration-v0`.
 
     ## Description
-    Some decks of 52 cards lie face down. Every action turns up one card. Every second one that
-    is turned up is compared with the one before: if both are of one kind, they stay face up, else
+    Some decks of 52 cards lie face down. Every action turns up one card. Every second card turned
+    up is compared with the one before: if both are of the same kind, they stay face up; otherwise
     both are turned down again after they were seen.
 
     ## Actions
@@ -38,14 +38,14 @@ class Concentration(EnvSpec):
 
     ## Observations
     `MultiDiscrete([kinds + 1] * N)`, int64: the kind of the card at each place, or `kinds` where
-    it lies face down. There are 2 colours or 13 ranks. Both cards of a try that failed are still
-    visible right after it. Which card was turned up last is not shown: POPGym's agents get it, as
-    `add_previous_action=True` does.
+    it lies face down. There are 2 colours or 13 ranks. Both cards of a failed try are still visible
+    right after it. Which card was turned up last is not shown; POPGym's agents see it, as
+    `add_previous_action=True` would add it.
 
     ## Rewards
     With L the length of the longest episode: 2 / N for a match; -2 / L for two cards that do not
-    match, or the same card twice; -1 / L or -2 / L (the second card of a try) for a card that stays
-    up already, which ends the try; 0 for the first card of a try.
+    match, or the same card twice; -1 / L or -2 / L (the second card of a try) for a card that is
+    already up for good, which ends the try; 0 for the first card of a try.
 
     The numbers to report are in the info of the last step: `accuracy`, the share of cards that
     stay up (float32), and `is_success`: all do.
@@ -74,9 +74,9 @@ class Concentration(EnvSpec):
     ## Sources and differences
     Morad et al., "POPGym: Benchmarking partially observable reinforcement learning", 2023;
     github.com/proroklab/popgym, version 1.0.7, envs/concentration.py. Its `deck_type` is `mark`
-    here. L is as there, where its formula is meant for N pairs instead of N cards. There the
-    episode ends by `truncated` after L actions; here by `terminated`, and everything random
-    follows from the seed.
+    here. L is as there, though its formula is meant for N pairs, not N cards. There the episode
+    ends by `truncated` after L actions; here by `terminated`, and everything random follows from
+    the seed.
 
     Raises:
         ValueError: a setting out of range. TypeError: a setting of the wrong type.
@@ -217,8 +217,8 @@ class Concentration(EnvSpec):
 class ConcentrationMemoryPlayer:
     """A good player with memory: never forgets a card.
 
-    It takes a pair that it knows, else turns up a card that it has not seen, and then the one that
-    matches it if it knows that, else another unseen one.
+    It takes a pair that it knows. Otherwise it turns up an unseen card, and then the matching card
+    if it knows where that is, else another unseen one.
 
     Args:
         num_cards, kinds: of the game.
@@ -268,7 +268,7 @@ class ConcentrationMemoryPlayer:
 
 
 class ConcentrationReactivePlayer:
-    """A player without memory: turns up any card that lies face down, at random.
+    """A player without memory: turns up a random card that lies face down.
 
     Args:
         kinds: of cards in the game.

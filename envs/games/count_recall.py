@@ -25,9 +25,9 @@ class CountRecall(EnvSpec):
     """Count Recall, `rlgates/CountRecall-v0`.
 
     ## Description
-    Cards are dealt one by one from some decks of 52, each beside a card of a second pile of as
-    many decks, the *query*. Every action is a number, and is right if as many cards of the kind
-    of the query have been dealt so far, the visible one included.
+    Cards are dealt one by one from some decks of 52, each next to a card from a second pile of as
+    many decks, the *query*. Every action is a number, and is right if that many cards of the
+    query's kind have been dealt so far, including the visible one.
 
     ## Actions
     `Discrete(n + 1)`: the count, from 0 to n, the number of cards of each kind.
@@ -67,7 +67,7 @@ class CountRecall(EnvSpec):
     ## Sources and differences
     Morad et al., "POPGym: Benchmarking partially observable reinforcement learning", 2023;
     github.com/proroklab/popgym, version 1.0.7, envs/count_recall.py. Its `deck_type` is `mark`
-    here; its `error_clamp`, which that version does not read, is left out. There the infos hold
+    here; its `error_clamp`, which that version does not read, is left out. There the infos contain
     the counts, which are the answers; here they do not. Everything random follows from the seed.
 
     Raises:
@@ -201,7 +201,7 @@ class CountRecallMemoryPlayer:
 
 
 class CountRecallReactivePlayer(Player):
-    """The floor of Count Recall: the count that is right most often, seeing two cards alone.
+    """The floor of Count Recall: the count most often right, given only the two visible cards.
 
     Args:
         num_cards: of the game, N.

@@ -26,8 +26,8 @@ class HigherLower(EnvSpec):
 
     ## Description
     Decks of 52 cards are shuffled together and dealt one by one. Every action guesses whether the
-    next card has a higher or a lower rank than the visible one. Who counts the cards knows which
-    are left.
+    next card has a higher or a lower rank than the visible one. A player that counts the cards
+    knows which are left.
 
     ## Actions
     `Discrete(2)`:
@@ -42,7 +42,7 @@ class HigherLower(EnvSpec):
 
     ## Rewards
     With N cards in all, the reward of an action is 1 / N if it is right, -1 / N if it is wrong,
-    and 0 if both cards have the same rank. No player is always right: what is left is chance.
+    and 0 if both cards have the same rank. No player is always right, since the order is random.
 
     The numbers to report are in the info of the last step: `accuracy`, the share of right
     guesses among those that were right or wrong (float32), and `is_success`: none was wrong, which
@@ -156,7 +156,7 @@ class HigherLower(EnvSpec):
 
 
 class HigherLowerMemoryPlayer:
-    """The ceiling of Higher Lower: counts the cards, and guesses what more of the rest are.
+    """The ceiling of Higher Lower: counts the cards, and guesses the side with more cards left.
 
     Args:
         num_decks: of the game.
@@ -178,7 +178,7 @@ class HigherLowerMemoryPlayer:
 
 
 class HigherLowerReactivePlayer(Player):
-    """The floor of Higher Lower: guesses higher below the middle rank, and lower from it on."""
+    """The floor of Higher Lower: guesses higher below the middle rank, and lower from there on."""
 
     def act(self, observations: Array, episode_starts: Array) -> Array:
         return np.where(observations < RANKS // 2, HIGHER, LOWER)

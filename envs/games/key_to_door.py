@@ -58,12 +58,11 @@ class KeyToDoor(PhasedEnvSpec):
     """Key-To-Door, `rlgates/KeyToDoor-v0`.
 
     ## Description
-    An episode has three phases, each on a board of 7 x 11 cells of its own. *Explore*: two
-    rooms joined by a gap, with a key in the upper and the player in the lower one. *Distractor*:
-    a room with apples. *Reward*: a small room with a door, which opens only with the key.
-    Fetching the key is not rewarded at once, so the game tests long-term credit assignment. It
-    needs no memory: always fetching the key and trying the door reaches the ceiling. No timer,
-    phase or inventory is shown.
+    An episode has three phases, each on its own board of 7 x 11 cells. *Explore*: two rooms joined
+    by a gap, with a key in the upper and the player in the lower one. *Distractor*: a room with
+    apples. *Reward*: a small room with a door, which opens only with the key. Fetching the key is
+    not rewarded at once, so the game tests long-term credit assignment. It needs no memory: always
+    fetching the key and trying the door reaches the ceiling. No timer, phase or inventory is shown.
 
     ## Actions
     `Discrete(4)`: 0 north (up), 1 south (down), 2 west (left), 3 east (right). A move against a
@@ -213,11 +212,11 @@ class KeyToDoor(PhasedEnvSpec):
 
 
 class KeyToDoorPlayer(Player):
-    """The ceiling of Key-To-Door: fetches the key within 8 steps, and opens the door within 2.
+    """The ceiling of Key-To-Door: fetches the key in at most 8 steps, and opens the door in 2.
 
     It has no memory: Key-To-Door requires learning that the key is worth fetching. It goes to the
-    key if that is visible and the way is free, else to the middle of the room and north, through
-    the gap and finally through the door.
+    key if that is visible and the way is free; otherwise to the middle of the room and north,
+    through the gap and finally through the door.
     """
 
     def act(self, observations: Array, episode_starts: Array) -> Array:

@@ -172,12 +172,12 @@ class PassiveMatch(VisualMatch):
     """Passive Visual Match, `rlgates/PassiveMatch-v0`.
 
     ## Description
-    An episode has three phases, each on a board of 7 x 11 cells of its own. *Explore*: the
-    player is walled in and cannot move; one of the eight walls around it, chosen uniformly, is
-    painted with the colour to remember, the cue. *Distractor*: a room with apples. *Reward*: a
-    hall with one pad of each colour; the first pad that the player steps on is its choice, and
-    all pads disappear. Only memory reveals which pad is right; no timer or phase is shown.
-    The cue is uniform over the colours, and the cells of the apples are sampled for each episode.
+    An episode has three phases, each on its own board of 7 x 11 cells. *Explore*: the player is
+    walled in and cannot move; one of the eight walls around it, chosen uniformly, is painted with
+    the colour to remember, the cue. *Distractor*: a room with apples. *Reward*: a hall with one pad
+    of each colour; the first pad that the player steps on is its choice, and all pads disappear.
+    Only memory reveals which pad is right; no timer or phase is shown. The cue is uniform over the
+    colours, and the cells of the apples are sampled for each episode.
 
     ## Actions
     `Discrete(4)`. A move against a wall has no effect; there is no no-op.
@@ -209,7 +209,7 @@ class PassiveMatch(VisualMatch):
     is replaced by the first image of the next phase.
 
     The number to report is `last_phase_reward`, in the info of the last step with `is_success`
-    (the right pad was the first one touched): apples can swamp the return. By default a perfect
+    (the right pad was the first one touched); the return may be mostly apples. By default a perfect
     memory gets 10, a player that always touches some pad 10/3 and uniformly random moves 0.5.
 
     ## Start
@@ -239,19 +239,19 @@ class PassiveMatch(VisualMatch):
     | `shuffle_pads` | "episode" | pad colours are sampled each "episode", or once per "env" |
     | `crop` | 5 | side of the view: 5, 7, 9 or 11; None: the whole board |
 
-    The releases have three rules for what an apple pays: `("constant", r)`, always the number r;
-    `("episode", low, high)`, one of the two for the whole episode, by coin flip; and
-    `("pickup", low, high)`, uniform between the two for each apple taken. A number and a pair stand
-    for the first two. With the third the draws can be overridden as `apple_draws`, numbers from 0
-    (low) to 1 (high) for each distractor step.
+    The releases have three rules for the reward of an apple: `("constant", r)`, always the number
+    r; `("episode", low, high)`, one of the two for the whole episode, by coin flip; and `("pickup",
+    low, high)`, uniform between the two for each apple taken. A number and a pair stand for the
+    first two. With the third, the random numbers can be overridden as `apple_draws`, from 0 (low)
+    to 1 (high), one for each distractor step.
 
     Presets: `short` (the defaults), `long` (75 / 450 / 75 steps), each alone or with apples
     that pay 1 (`short_small`, `long_small`) or 5 (`short_large`, `long_large`); `released`, the
     released games: 10 apples that pay 1 or 10, pads sampled once per environment; `memory_rl`,
     that of Memory-RL: 15 / 60 / 15 steps, 10 apples that pay 1, the right pad 5, pads as there.
 
-    Pads sampled once per environment reveal nothing: the cue is sampled for each episode all the
-    same, so that going to one place always is right in 1 of `num_colors` episodes.
+    Pads sampled once per environment reveal nothing: the cue is still sampled for each episode, so
+    always going to the same pad is right in 1 of `num_colors` episodes.
 
     ## Version history
     * v0: first version.
@@ -319,7 +319,7 @@ class ActiveMatch(VisualMatch):
     reward_steps actions, or at the choice with `end_on_choice`; `truncated` is never true.
 
     ## Arguments
-    Those of `PassiveMatch`, and its presets but `memory_rl`.
+    Those of `PassiveMatch`, and its presets except `memory_rl`.
 
     ## Version history
     * v0: first version.
@@ -378,7 +378,7 @@ class MatchMemoryPlayer:
 
     Args:
         explore: False for random moves instead of the tour. In Active Match that is perfect memory
-            without exploration, which finds the cue with probability 0.619 only.
+            without exploration, which finds the cue only with probability 0.619.
         guess: None, or a control that ignores the cue: the "remembered" colour is sampled from
             this many. If it did better than chance, later images or the order of the pads
             would leak the answer.
@@ -455,7 +455,7 @@ class MatchMemoryPlayer:
 
 
 class MatchReactivePlayer(Player):
-    """The floor of both Match games: a choice by a rule on the current image alone.
+    """The floor of both Match games: a rule on the current image alone.
 
     Goes north until a wall stops it, then west. In the reward hall that leads onto the middle
     pad, or along the top wall onto the western one if there are only two. Nothing in the hall

@@ -63,8 +63,8 @@ class MemoryChain(EnvSpec):
     | 2 ... | -1, 1 | the context: -1 for a bit 0, 1 for a bit 1; else 0 | 0 and 1 |
 
     The first two observations are equal, because the published environment observes before it
-    counts. So the context is last shown L - 1 steps before the answer, and memory is needed from
-    L = 2 on. The last observation, at t = L + 1, follows the answer and shows neither.
+    counts the step. So the context is last shown L - 1 steps before the answer, and memory is
+    needed from L = 2 on. The last observation, at t = L + 1, follows the answer and shows neither.
 
     ## Rewards
     The reward is 1 if the answer is the bit asked for, else -1; all other actions get 0. A perfect
@@ -213,8 +213,8 @@ class MemoryChain(EnvSpec):
 class ChainMemoryPlayer:
     """The ceiling of Memory Chain: return 1, success 1.
 
-    Remembers the context, and at every step answers the bit of the query entry, which is 0 before
-    the query.
+    Remembers the context, and at every step answers the bit at the query's index, which is 0 before
+    the query is shown.
     """
 
     def reset(self, num_envs: int, seed: int | None = None) -> None:

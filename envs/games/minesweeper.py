@@ -45,8 +45,8 @@ class MineSweeper(EnvSpec):
     | open already | -0.5 / (F - 2) |
     | a mine | -0.5 - 1 / F |
 
-    A game that is won in F actions brings 1. The numbers to report are in the info of the last
-    step: `is_success`, all free squares are open, and `accuracy`, their share (float32).
+    A game won in F actions brings 1. The numbers to report are in the info of the last step:
+    `is_success`, all free squares are open, and `accuracy`, their share (float32).
 
     ## Start
     With no square open. `reset(options=...)` overrides parameters of the episode: `mines`, the
@@ -71,8 +71,8 @@ class MineSweeper(EnvSpec):
     ## Sources and differences
     Morad et al., "POPGym: Benchmarking partially observable reinforcement learning", 2023;
     github.com/proroklab/popgym, version 1.0.7, envs/minesweeper.py. As there, the number counts the
-    square itself, which matters on a mine alone. There an episode that is neither won nor lost
-    ends by `truncated`; here by `terminated`, and everything random follows from the seed.
+    square itself, which matters only on a mine. There an episode that is neither won nor lost ends
+    by `truncated`; here by `terminated`, and everything random follows from the seed.
 
     Raises:
         ValueError: a setting out of range. TypeError: a setting of the wrong type.
@@ -202,9 +202,9 @@ def neighbours(size: int) -> Array:
 
 
 class MineSweeperMemoryPlayer:
-    """A good player with memory: remembers every number, and opens what is safe for sure.
+    """A good player with memory: remembers every number, and opens squares that are certainly safe.
 
-    Where nothing is, it opens the square with the smallest estimate of its chance of a mine.
+    If there is none, it opens the square with the smallest estimated probability of a mine.
 
     Args:
         size, num_mines: of the game.
@@ -254,7 +254,7 @@ class MineSweeperMemoryPlayer:
 
 
 class MineSweeperReactivePlayer:
-    """A player without memory: opens any square, at random.
+    """A player without memory: opens a random square.
 
     Args:
         size: of the game.

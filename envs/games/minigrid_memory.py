@@ -1,4 +1,4 @@
-"""MiniGrid Memory in batches: go to the object at the fork that is the one of the room."""
+"""MiniGrid Memory in batches: go to the object at the fork that was in the room."""
 
 from __future__ import annotations
 
@@ -61,20 +61,20 @@ class MiniGridMemory(EnvSpec):
     """MiniGrid Memory, `rlgates/MiniGridMemory-v0`.
 
     ## Description
-    A room, a hallway that leads out of it to the right, and a fork at its end. In the room lies
-    an object, a key or a ball; at the two ends of the fork lie a key and a ball. The player must
-    go to the end whose object is the one in the room. Both objects and their order at the fork
-    are fair coin flips of each episode; all objects are green.
+    A room, a hallway that leads out of it to the right, and a fork at its end. The room contains an
+    object, a key or a ball; the two ends of the fork have a key and a ball. The player must go to
+    the end whose object is the one in the room. Both objects and their order at the fork are fair
+    coin flips of each episode; all objects are green.
 
     The room has 3 x 3 free cells, its object in the upper left one. Columns count from 1 at the
     left end of the middle row, in which the player starts; the hallway ends in column h = size
     - 3 and the fork is column h + 1, with the objects two cells above and below the middle row.
     With `random_length` h is uniform in [4, size - 3].
 
-    By default the player sees 3 x 3 cells, itself in the middle of the nearest row. From column
-    4 on no turn shows it the object of the room, and every way to the fork goes forward through
-    column h, where all episodes look the same: no rule that knows the present observation alone,
-    drawn or not, succeeds in more than 1/2 of the episodes. A view of h + 1 cells or more shows
+    By default the player sees 3 x 3 cells, itself in the middle of the nearest row. From column 4
+    on, no turn shows it the object of the room, and every way to the fork goes forward through
+    column h, where all episodes look the same: no rule that knows only the current observation,
+    random or not, succeeds in more than 1/2 of the episodes. A view of h + 1 cells or more shows
     the object from the fork: MiniGrid's own view of 7 needs no memory at sizes 7 and 9.
 
     ## Actions
@@ -94,7 +94,7 @@ class MiniGridMemory(EnvSpec):
     hide what is behind them.
 
     `"symbolic"`: `Box(0, 10, (view_size, view_size, 3), uint8)`, the same cells as MiniGrid's
-    codes. SB3 takes them for numbers, and not for an image, since their bound is not 255.
+    codes. SB3 treats them as numbers, not as an image, since their bound is not 255.
 
     | channel | codes |
     |---------|-------|
@@ -102,23 +102,23 @@ class MiniGridMemory(EnvSpec):
     | 1, colour | 1 green (objects), 5 grey (walls), 0 elsewhere |
     | 2, state | 0 |
 
-    A network learns from the former much sooner than from codes, of which those of key and ball
-    are neighbours.
+    A network learns much sooner from "objects" than from these codes, since those of key and ball
+    are adjacent.
 
     ## Rewards
     1 - 0.9 * steps / max_steps at the right end, 0 otherwise. The number to report is
     `is_success`, in the info of the last step: the right end was reached.
 
     ## Start
-    Facing right, in the middle row, column uniform in [1, h]: with the small view the room's
-    object is behind the player (column 1 shows it at once), and must be looked for.
-    `reset(options=...)` overrides parameters of the episode: `object` and `top`, the objects of
-    the room and of the upper end of the fork, 0 for a key and 1 for a ball; `hallway_end`, h;
-    `start`, the column (h, if it is larger). `reveal=True` reports them in the info of the reset.
+    Facing right, in the middle row, column uniform in [1, h]: with the small view the room's object
+    is behind the player, who must look for it (except in column 1, where it is visible at once).
+    `reset(options=...)` overrides parameters of the episode: `object` and `top`, the objects of the
+    room and of the upper end of the fork, 0 for a key and 1 for a ball; `hallway_end`, h; `start`,
+    the column (h, if it is larger). `reveal=True` reports them in the info of the reset.
 
     ## End
-    `terminated` at either end of the fork, and after `max_steps` actions without that. The
-    limit is many times what is needed, and tells nothing of the object.
+    `terminated` at either end of the fork, and after `max_steps` actions without that. The limit is
+    many times what is needed, and reveals nothing about the object.
 
     ## Arguments
     | name | default | meaning |
@@ -457,7 +457,7 @@ def _things(view: Array) -> list[int]:
 class MiniGridReactivePlayer(_EpisodePlayer):
     """The floor with views of 3 cells: success 1/2.
 
-    Goes ahead, and where it cannot, turns to either side.
+    Goes forward, and where it cannot, turns to a random side.
     """
 
     def rule(self, view: Array) -> _Moves:

@@ -32,8 +32,8 @@ class StatelessPendulum(EnvSpec):
     """Stateless Pendulum, `rlgates/StatelessPendulum-v0`.
 
     ## Description
-    A pendulum is to be swung up and held upright by a torque that is too weak to lift it at once.
-    The dynamics are those of gymnasium's Pendulum-v1; the angular velocity is not shown.
+    The player must swing a pendulum up and hold it upright, with a torque too weak to lift it
+    directly. The dynamics are those of gymnasium's Pendulum-v1; the angular velocity is not shown.
 
     ## Actions
     `Box(-2, 2, (1,), float32)`: the torque in N m, for 0.05 s; what is beyond is clipped.
@@ -237,10 +237,10 @@ class NoisyStatelessPendulum(StatelessPendulum):
 
 
 class PendulumMemoryPlayer:
-    """A good player with memory: follows the motion; pumps energy, then holds.
+    """A good player with memory: estimates the motion; pumps energy, then holds.
 
-    It follows angle and velocity by the dynamics and corrects them by what it sees, as an extended
-    Kalman filter does.
+    It predicts angle and velocity from the dynamics and corrects them by the observations, as an
+    extended Kalman filter does.
 
     Args:
         noise_sigma: of the game.
@@ -288,7 +288,7 @@ class PendulumMemoryPlayer:
 
 
 class PendulumReactivePlayer(Player):
-    """The floor of Stateless Pendulum: pushes towards upright, with all its force."""
+    """The floor of Stateless Pendulum: pushes towards upright, with full torque."""
 
     def act(self, observations: Array, episode_starts: Array) -> Array:
         return (-_MAX_TORQUE * np.sign(observations[:, 1:])).astype(np.float32)

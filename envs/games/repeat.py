@@ -172,8 +172,8 @@ class RepeatFirst(Repeat):
     ## Rewards
     With N cards in all, the reward of an action is 1 / (N - 1) if it is right, else -1 / (N - 1).
     That holds for the first action too, with the first card still visible; no action follows
-    the last card. A perfect memory gets 1, guesses -0.5 on average. Without memory the best is
-    to name the visible card: right at once, and later in (N / 4 - 1) of (N - 1) cases. With
+    the last card. A perfect memory gets 1, guesses -0.5 on average. Without memory it is best to
+    name the visible card: right at once, and later in (N / 4 - 1) of (N - 1) cases. With
     `add_previous_action` no memory is needed: naming the first card and then repeating the last
     action gets 1.
 
@@ -204,7 +204,7 @@ class RepeatFirst(Repeat):
     github.com/proroklab/popgym, version 1.0.7, envs/repeat_first.py and core/deck.py. The release
     ends by `terminated` as here; other revisions of it say `truncated`. Different here:
     everything random follows from the seed. (Their description mentions a mark on the first card,
-    which their observations do not have either.)
+    but their observations do not have it either.)
 
     Raises:
         ValueError: a setting out of range. TypeError: a setting of the wrong type.
@@ -249,12 +249,12 @@ class RepeatPrevious(Repeat):
     ## Rewards
     With N cards in all, the reward of an action that counts is 1 / (N - k) if it is right,
     else -1 / (N - k); the first k - 1 get 0, and no action follows the last card. A
-    perfect memory gets 1, guesses -0.5 on average. Without memory the best, with k above 1, is
-    to name some suit that is not visible: right in (N / 4) of (N - 1) cases.
+    perfect memory gets 1, guesses -0.5 on average. Without memory and with k above 1, it is best to
+    name a suit that is not visible: right in (N / 4) of (N - 1) cases.
 
     `chance` is the probability that uniform guesses are all right, 1/4 to the power of N - k; the
     best rule on the visible card does slightly better. With k = 1, where that card is the answer,
-    it is 1.
+    `chance` is 1.
 
     The numbers to report are in the info of the last step: `accuracy`, the share of right
     answers among those that count (float32, 1/4 for guesses), and `is_success`: all were right.
@@ -281,10 +281,10 @@ class RepeatPrevious(Repeat):
 
     ## Sources and differences
     Morad et al., "POPGym: Benchmarking partially observable reinforcement learning", 2023;
-    github.com/proroklab/popgym, version 1.0.7, envs/repeat_previous.py and core/deck.py. Its
-    words "k steps ago" mean k - 1 steps before the visible card, as here. The release ends by
-    `terminated` as here; other revisions of it say `truncated`. Different here: k = 0, which there
-    asks for the first card, is refused; and everything random follows from the seed.
+    github.com/proroklab/popgym, version 1.0.7, envs/repeat_previous.py and core/deck.py. There "k
+    steps ago" means k - 1 steps before the visible card, as here. The release ends by `terminated`
+    as here; other revisions of it say `truncated`. Different here: k = 0, which there asks for the
+    first card, is refused; and everything random follows from the seed.
 
     Raises:
         ValueError: a setting out of range. TypeError: a setting of the wrong type.

@@ -223,10 +223,10 @@ class PassiveTMaze(TMaze):
 
     ## Rewards
     The last action gets `goal_reward` if the player then stands in the arm with the goal, else 0.
-    Every earlier action gets `penalty` if the player is then further left than one who
-    always went right (after t actions x < t, counted from the oracle), and `distract_reward` if
-    it is then at the oracle. By default a perfect memory gets 1, always the same arm 0.5, and a
-    player that never leaves the oracle -1.
+    Every earlier action gets `penalty` if the player is then further left than one that always went
+    right (x < t after t actions, counted from the oracle), and `distract_reward` if it is then at
+    the oracle. By default a perfect memory gets 1, a player that always takes the same arm 0.5, and
+    one that never leaves the oracle -1.
 
     The number to report is `is_success` in the info of the last step: the player ended in the
     right arm. Without memory no player succeeds in more than half of the episodes.
@@ -256,10 +256,10 @@ class PassiveTMaze(TMaze):
     ## Sources and differences
     Ni et al., "When do Transformers shine in RL? Decoupling memory from credit assignment",
     2023; github.com/twni2016/Memory-RL, `TMazeClassicPassive` with the penalty of its
-    configuration. After Bakker, "Reinforcement learning with long short-term memory", 2001, where
-    being late is not penalized (`penalty=0`). Different here: everything random follows
-    from the seed. Left out: the options of the base class that show the position, the
-    time (`View` can add it) or the goal.
+    configuration. Based on Bakker, "Reinforcement learning with long short-term memory", 2001,
+    where being late is not penalized (`penalty=0`). Different here: everything random follows from
+    the seed. Left out: the options of the base class that show the position, the time (`View` can
+    add it) or the goal.
 
     Raises:
         ValueError: a setting out of range. TypeError: a setting of the wrong type.
@@ -283,8 +283,8 @@ class ActiveTMaze(TMaze):
     A corridor ends on the right in a junction with an upper and a lower arm, and on the left in
     the *oracle*. The player starts between the two, must go left first, where the first
     observation shows which arm has the goal, and then right to the junction. All other cells of the
-    corridor look the same. There is just enough time for this way and one turn. The goal is up or
-    down by coin flip.
+    corridor look the same. There is just enough time for this and one turn. The goal is up or down
+    by coin flip.
 
     ## Actions
     As in `PassiveTMaze`: `Discrete(4)`, right, up, left, down.
@@ -301,10 +301,10 @@ class ActiveTMaze(TMaze):
 
     ## Rewards
     The last action gets `goal_reward` if the player then stands in the arm with the goal, else 0.
-    Every earlier action gets `penalty` if the player is then further left than the
-    straight way by the oracle allows (after t actions x < t - oracle_length, counted from the
-    oracle), and `distract_reward` if it is then at the oracle. By default a perfect memory gets
-    1, and a player that never sees the oracle and takes an arm at random 0.5.
+    Every earlier action gets `penalty` if the player is then further left than the shortest way via
+    the oracle allows (x < t - oracle_length after t actions, counted from the oracle), and
+    `distract_reward` if it is then at the oracle. By default a perfect memory gets 1, and a player
+    that never sees the oracle and takes a random arm 0.5.
 
     The number to report is `is_success` in the info of the last step: the player ended in the
     right arm, together with `saw_goal`: it visited the oracle. Without memory no player succeeds
