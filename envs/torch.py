@@ -84,7 +84,7 @@ class TorchEnv(BatchedEnv):
     def step_in_place(
         self, actions: Any, may_end: bool
     ) -> tuple[TensorObservation, Tensor, Tensor, dict[str, Tensor]]:
-        """As `step`, but the state stays in the same tensors and the clock stands still: see `tick`.
+        """As `step`, but the state stays in the same tensors and the clock stops: see `tick`.
 
         A CUDA graph can record that: one for steps in which an episode may end, and one for the
         others.

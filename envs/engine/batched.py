@@ -134,8 +134,8 @@ class BatchedEnv:
 
         Returns:
             First observations, and info: with `reveal` it has `parameters`, (num_envs, ...)
-            arrays by name, in the form that options take (and the same as `choices`, the old
-            name of this key).
+            arrays by name, in the form that options take (also as `choices`, the old name of this
+            key).
 
         Raises:
             ValueError: an unknown option, or a value out of range. TypeError: of the wrong type.
@@ -169,8 +169,7 @@ class BatchedEnv:
             `info["finished"]` (num_envs,) marks the episodes that ended. If any did, info also
             has, for all environments and valid in the finished ones, `final_obs` (the last
             observation), `episode_return`, `episode_length` and the metrics of the spec. On a
-            GPU, where looking would synchronize, info has them whenever an episode may have
-            ended.
+            GPU, where checking would synchronize, info has them whenever an episode may have ended.
 
         Raises:
             ResetNeeded: before the first reset. TypeError, ValueError: unusable actions.

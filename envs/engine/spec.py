@@ -48,7 +48,7 @@ class Player(Protocol):
 class EnvSpec(ABC):
     """A batched environment, as settings and pure functions of arrays. One subclass per game.
 
-    (`gymnasium.envs.registration.EnvSpec` is another thing: an id and its entry point.)
+    (`gymnasium.envs.registration.EnvSpec` is something else: an id and its entry point.)
 
     A subclass is a frozen dataclass whose fields are its settings. Its functions take and return
     arrays of one kind, NumPy or torch, on one device, and never branch on their values. Everything
@@ -69,7 +69,7 @@ class EnvSpec(ABC):
 
     @property
     def actions_can_keep_the_cue(self) -> bool:
-        """Whether actions are so free that repeating the last one keeps the cue.
+        """Whether a player can keep the cue by repeating its last action.
 
         With `add_previous_action`, such a game needs no memory.
         """
@@ -161,7 +161,7 @@ class EnvSpec(ABC):
     def observe(self, state: State) -> Observation:
         """Observations: `observation_space` with a leading batch axis.
 
-        In arrays that are no part of `state`: the caller may change them.
+        The arrays are not part of `state`: the caller may change them.
         """
 
     @abstractmethod

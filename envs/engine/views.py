@@ -69,21 +69,20 @@ class View(EnvSpec):
     | `reward_scale` | 1.0 | factor on rewards and return, but not on metrics |
 
     In Repeat First and Memory Chain `add_previous_action` makes memory superfluous: a player
-    without any names the cue at once and then repeats its last action, which succeeds always. A
-    view of them warns of that. `time` and `previous_reward` hold nothing of a cue.
+    without memory can name the cue at once and then repeat its last action, which always succeeds.
+    A view of them warns about this. `time` and `previous_reward` reveal nothing about a cue.
 
-    Policies of Stable-Baselines3 and rlgates: `CnnLstmPolicy` takes uint8 images, which it divides
-    by 255; `MlpLstmPolicy` takes numbers, and flattens images; any `add_...` needs
-    `MultiInputLstmPolicy`, which treats uint8 entries like `CnnLstmPolicy`. `scale_frames` is for
-    other libraries: no policy treats float32 as an image, so `CnnLstmPolicy` refuses it and the
-    others flatten it.
+    In Stable-Baselines3 and rlgates, `CnnLstmPolicy` takes uint8 images, which it divides by 255;
+    `MlpLstmPolicy` takes numbers, and flattens images; any `add_...` needs `MultiInputLstmPolicy`,
+    which treats uint8 entries like `CnnLstmPolicy`. `scale_frames` is for other libraries: no
+    policy treats float32 as an image, so `CnnLstmPolicy` refuses it and the others flatten it.
 
     Warns:
         UserWarning: `add_previous_action` makes memory superfluous.
 
     Raises:
-        ValueError: the spec has no phases, or no images, or is a view itself, or the scale is 0,
-            not finite or above 1e30 in magnitude. TypeError: a setting of the wrong type.
+        ValueError: the spec has no phases or no images, or is itself a view, or the scale is 0, not
+            finite or above 1e30 in magnitude. TypeError: a setting of the wrong type.
     """
 
     spec: EnvSpec

@@ -45,8 +45,7 @@ class StatelessCartPole(EnvSpec):
 
     ## Rewards
     1 / max_steps in every step, including the last: an episode of maximum length brings 1.
-    The number to report is `is_success` in the info of the last step: the pole was still up at the
-        end.
+    The number to report is `is_success` in the info of the last step: the pole stayed up.
 
     ## Start
     Position, velocity, angle and angular velocity are uniform in [-0.05, 0.05].

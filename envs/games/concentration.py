@@ -39,8 +39,8 @@ class Concentration(EnvSpec):
     ## Observations
     `MultiDiscrete([kinds + 1] * N)`, int64: the kind of the card at each place, or `kinds` where
     it lies face down. There are 2 colours or 13 ranks. Both cards of a failed try are still visible
-    right after it. Which card was turned up last is not shown; POPGym's agents see it, as
-    `add_previous_action=True` would add it.
+    right after it. Which card was turned up last is not shown; POPGym's agents get it, as with
+    `add_previous_action=True`.
 
     ## Rewards
     With L the length of the longest episode: 2 / N for a match; -2 / L for two cards that do not

@@ -239,11 +239,11 @@ class PassiveMatch(VisualMatch):
     | `shuffle_pads` | "episode" | pad colours are sampled each "episode", or once per "env" |
     | `crop` | 5 | side of the view: 5, 7, 9 or 11; None: the whole board |
 
-    The releases have three rules for the reward of an apple: `("constant", r)`, always the number
-    r; `("episode", low, high)`, one of the two for the whole episode, by coin flip; and `("pickup",
-    low, high)`, uniform between the two for each apple taken. A number and a pair stand for the
-    first two. With the third, the random numbers can be overridden as `apple_draws`, from 0 (low)
-    to 1 (high), one for each distractor step.
+    The releases have three rules for the reward of an apple: `("constant", r)`, always r;
+    `("episode", low, high)`, one of the two for the whole episode, by coin flip; `("pickup", low,
+    high)`, uniform between the two for each apple taken. A number and a pair stand for the first
+    two. With the third, the random numbers can be overridden as `apple_draws`, from 0 (low) to 1
+    (high), one for each distractor step.
 
     Presets: `short` (the defaults), `long` (75 / 450 / 75 steps), each alone or with apples
     that pay 1 (`short_small`, `long_small`) or 5 (`short_large`, `long_large`); `released`, the

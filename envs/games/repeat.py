@@ -281,8 +281,8 @@ class RepeatPrevious(Repeat):
 
     ## Sources and differences
     Morad et al., "POPGym: Benchmarking partially observable reinforcement learning", 2023;
-    github.com/proroklab/popgym, version 1.0.7, envs/repeat_previous.py and core/deck.py. There "k
-    steps ago" means k - 1 steps before the visible card, as here. The release ends by `terminated`
+    github.com/proroklab/popgym, version 1.0.7, envs/repeat_previous.py and core/deck.py. "k steps
+    ago" there means k - 1 steps before the visible card, as here. The release ends by `terminated`
     as here; other revisions of it say `truncated`. Different here: k = 0, which there asks for the
     first card, is refused; and everything random follows from the seed.
 
