@@ -1,4 +1,4 @@
-"""What is measured, as plain data: the settings of `rlgates bench`."""
+"""The settings of `rlgates bench`, as plain data."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ GPU_PARTS = ("correct", "speed", "ways", "end_to_end", "environments", "learning
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig:
-    """Time the cores against `torch.nn`, their plain loop and others, in interleaved pairs.
+    """Time the cores against `torch.nn`, plain loops and other libraries, in interleaved pairs.
 
-    All cores take hours; results are merged, so a few `--cores` at a time will do.
+    All cores take hours. Results are merged, so you can time a few `--cores` at a time.
     """
 
     cores: tuple[str, ...] = ()
@@ -33,11 +33,12 @@ class BenchConfig:
     threads: tuple[int, ...] = (1, 2)
     """Numbers of CPU threads; each case is timed with each of them."""
     device: Literal["cpu", "cuda"] = "cpu"
-    """Device; threads do not matter on a GPU."""
+    """Device; on a GPU `threads` has no effect."""
     pairs: int = 15
-    """Timed pairs of a core and each of its rivals; the median of their ratios counts."""
+    """Timed pairs of a core and each of its rivals; the median of their ratios is reported."""
     seconds: float = 20.0
-    """Time limit of the pairs with one rival: fewer are made, or none if one run takes longer."""
+    """Time limit of the pairs with one rival, after which no more are timed; none if one run takes
+    longer."""
     others: tuple[str, ...] = (
         "torchrl-pad",
         "torchrl-python",
@@ -48,9 +49,9 @@ class BenchConfig:
     )
     """LSTMs of other libraries, if installed: name-backend."""
     results: str = "experiments/results"
-    """Folder of `core_speed.json` and its tables; cases that are not timed stay."""
+    """Folder of `core_speed.json` and its tables; results of cases not timed are kept."""
     quick: bool = False
-    """A few small cases in a minute, written to runs/quick."""
+    """Time a few small cases, in a minute, and write to runs/quick."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,17 +64,17 @@ class LoopBenchConfig:
         "nru/lstm:tied=True",
         "janet/lstm:tied=True",
     )
-    """Pairs of cores, core/than, with options as in lstm:tied=True."""
+    """Pairs of cores to compare, separated by a slash, with options as in lstm:tied=True."""
     hidden_sizes: tuple[int, ...] = (64, 512)
-    """Units of both."""
+    """Units of both cores."""
     pairs: int = 201
-    """Timed pairs of a run of each; the median of their ratios counts."""
+    """Timed pairs of runs; the median of their ratios is reported."""
     seconds: float = 60.0
-    """Time limit of a pair of cores: fewer runs are made."""
+    """Time limit of a pair of cores, after which no more runs are timed."""
     results: str = "experiments/results"
-    """Folder of `loop_speed.csv` and its table; pairs that are not timed stay."""
+    """Folder of `loop_speed.csv` and its table; results of pairs not timed are kept."""
     quick: bool = False
-    """A few runs, written to runs/quick."""
+    """Time a few runs, and write to runs/quick."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,15 +82,15 @@ class GrowthConfig:
     """Time how the cost of a forward and backward pass grows with steps, batch size and units."""
 
     rounds: int = 7
-    """Measurements of each point, all layers in turn; their median counts."""
+    """Measurements of each point, all layers in turn; their median is reported."""
     threads: int = 1
     """CPU threads."""
     seconds: float = 10.0
-    """A layer that takes longer for one run is not timed at larger sizes."""
+    """A layer that needs more than this for one run is not timed at larger sizes."""
     results: str = "experiments/results"
     """Folder of `core_growth.json` and the figure."""
     quick: bool = False
-    """Small sizes only, in a minute, written to runs/quick."""
+    """Time only small sizes, in a minute, and write to runs/quick."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,15 +102,15 @@ class PPOBenchConfig:
     core: str = "lstm"
     """Core of the rlgates agent; sb3-contrib only has the LSTM."""
     iterations: int = 15
-    """Timed iterations of each agent, a rollout and its updates, after one of warm-up."""
+    """Timed iterations of each agent (a rollout and its updates), after one for warm-up."""
     threads: int = 2
     """CPU threads."""
     seed: int = 0
     """Seed of all agents and environments."""
     results: str = "experiments/results"
-    """Folder of `ppo_speed.json` and its table; environments that are not timed stay."""
+    """Folder of `ppo_speed.json` and its table; results of environments not timed are kept."""
     quick: bool = False
-    """Two iterations of one epoch, in a minute, written to runs/quick."""
+    """Time two iterations of one epoch, in a minute, and write to runs/quick."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,12 +120,12 @@ class EnvBenchConfig:
     envs: tuple[str, ...] = tuple(ENVS)
     """Environments to time."""
     cases: tuple[str, ...] = ("native:64", "native:1024", "sb3:64")
-    """front_end:num_envs; the front ends are native, sb3, torch and cuda; original is the game of
-    popgym or minigrid in gymnasium's `SyncVectorEnv`, for those that come from there."""
+    """front_end:num_envs. The front ends are native, sb3, torch and cuda; original is the game of
+    popgym or minigrid itself, in gymnasium's `SyncVectorEnv`."""
     repeats: int = 15
-    """Measurements of at least an episode; their median counts."""
+    """Measurements of at least one episode; their median is reported."""
     results: str = "experiments/results"
-    """Folder of `env_speed.csv`; rows that are not timed stay."""
+    """Folder of `env_speed.csv`; results of environments not timed are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,27 +133,28 @@ class GpuBenchConfig:
     """Check the cores on a GPU, time them against cuDNN, and time agents and environments."""
 
     parts: tuple[str, ...] = tuple(part for part in GPU_PARTS if part != "learning")
-    """Parts to make. correct: errors of the cores; speed: the cores and cuDNN; ways: one launch of
-    a kernel for all steps or several a step; end_to_end: whole iterations of PPO; environments;
-    learning: agents until they remember. The last is not made by default, as it takes all the time
-    that the others leave: make it alone, with five minutes or more."""
+    """Parts to run. correct: errors of the cores; speed: the cores and cuDNN; ways: one kernel
+    launch for all steps or several per step; end_to_end: whole iterations of PPO; environments;
+    learning: agents until they remember. The last does not run by default, as it takes all the time
+    that the others leave: run it alone, with five minutes or more."""
     cores: tuple[str, ...] = ()
-    """Cores to check, and those that learn; by default all, and ur_lstm and lstm."""
+    """Cores to check and to train; by default all are checked, and ur_lstm and lstm are trained."""
     quick: bool = False
-    """Fewer cores and sizes, but for learning."""
+    """Fewer cores and sizes, except for learning."""
     minutes: float | None = None
-    """No further measurement begins after this time, at which learning ends; None: ten, or one if
+    """No further measurement starts after this time, and learning ends then; None: ten, or one with
     quick."""
     device: str = "cuda"
     """"cuda", or "cpu": tiny sizes, to test the benchmark itself."""
     num_envs: int = 512
     """Environments of each agent that learns; not on the CPU."""
     distractor_steps: int = 90
-    """Steps over which it has to remember; not on the CPU."""
+    """Steps over which each agent has to remember; not on the CPU."""
     jobs: int = 5
-    """Agents that learn at a time, each in its own process: one alone leaves gaps on a GPU."""
+    """Agents that learn at the same time, each in its own process: one alone leaves a GPU idle at
+    times."""
     results: str = "experiments/results"
-    """Folder of `gpu_bench.json`, its table and its figure, which are replaced."""
+    """Folder of `gpu_bench.json`, its table and its figure, which are overwritten."""
     folder: str = "runs/gpu_bench"
     """Folder of the event files of the agents that learn, for TensorBoard."""
 
@@ -162,14 +164,14 @@ class TaskBenchConfig:
     """Time the batches of the supervised tasks, and the updates on them."""
 
     tasks: tuple[str, ...] = tuple(SUPERVISED)
-    """Tasks to time, with the settings of their laptop tier; those without data are skipped."""
+    """Tasks to time, with the settings of the laptop tier; those without data are skipped."""
     core: str = "lstm"
     """Memory core; a fast one shows best whether data are the bottleneck."""
     data_dir: str | None = None
     """Folder of the data sets, with a folder for each; None: RLGATES_DATA."""
     updates: int = 30
-    """Timed updates; their median counts."""
+    """Timed updates; their median is reported."""
     seconds: float = 20.0
-    """No further update of a task begins after this time."""
+    """No further update of a task starts after this time."""
     results: str = "experiments/results"
-    """Folder of `task_speed.csv` and its table; tasks that are not timed stay."""
+    """Folder of `task_speed.csv` and its table; results of tasks not timed are kept."""

@@ -66,7 +66,7 @@ def read_config_file(path: Path) -> RunConfig:
         raise FileNotFoundError(f"there is no file {path}{hint}.")
     if path.suffix == ".json":
         if path.name != "manifest.json":
-            raise ValueError(f"the only .json is a run's manifest.json, got {str(path)!r}.")
+            raise ValueError(f"a .json config must be a run's manifest.json, got {str(path)!r}.")
         run, seed = read_config(path.parent)
         for module in read_modules(path.parent):  # they register its core
             import_here(module)

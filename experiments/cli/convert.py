@@ -21,15 +21,15 @@ def convert(
     """Convert an agent saved by Stable-Baselines3 or sb3-contrib to the safe format.
 
     This unpickles the file: CODE IN IT RUNS. Do it once, with files that you trust, and not as a
-    privileged user. What is written runs no code when it is loaded.
+    privileged user. The converted file runs no code when it is loaded.
 
     Args:
         file: the zip.
         to: the file to write; by default the same name ending in .rlgates, which overwrites a zip
             that already has that name.
         algo: algorithm of the agent.
-        vec_normalize: statistics that VecNormalize.save wrote, which are unpickled too.
-        trust: run the code in the files. Nothing is read without it.
+        vec_normalize: file written by VecNormalize.save, which is unpickled too.
+        trust: run the code in the files. Without this, nothing is read.
     """
     from rlgates.agents import MaskableRecurrentPPO, RecurrentA2C, RecurrentPPO
     from rlgates.agents import convert as convert_agent

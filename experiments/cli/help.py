@@ -32,7 +32,7 @@ USAGE: Mapping[str, tuple[str, Mapping[str, str]]] = {
         "Train an agent in any environment of gymnasium, one run for each seed.",
         {
             "--preset NAME": "Default settings, which the other options override.",
-            "--config FILE": "The same from a .toml (rlgates init) or a run's manifest.json.",
+            "--config FILE": "Settings from a .toml (rlgates init) or a run's manifest.json.",
         },
     ),
     "demo": ("Train `ur_lstm` on Passive Match for at most ten minutes.", {}),

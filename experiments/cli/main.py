@@ -48,7 +48,7 @@ from rlgates.registry import CORES, core_names
 PresetName = Annotated[str, tyro.conf.arg(metavar="{" + ",".join(train_commands.ALL_PRESETS) + "}")]
 ConfigFile = Annotated[Path | None, tyro.conf.arg(name="config")]
 DESCRIPTION = (
-    "Memory cores for agents: train them, compare them, draw the curves. "
+    "Memory cores for agents: train them, compare them, plot the results. "
     "`rlgates --version` prints the version."
 )
 NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
@@ -104,8 +104,8 @@ def _main(words: list[str]) -> int:
         raise
     except UnknownCore as error:
         print(
-            f"rlgates: error: {error.brief} `rlgates cores` lists them; one of your own has the "
-            "module that registers it in front, as in my_module:my_core.",
+            f"rlgates: error: {error.brief} `rlgates cores` lists them; for your own core, put the "
+            "module that registers it in front: my_module:my_core.",
             file=sys.stderr,
         )
         return WRONG
@@ -146,7 +146,7 @@ def _current_option(word: str) -> str:
     name, equals, value = word.partition("=")
     option = name.replace("_", "-")
     if option == "--checkpoint-every":
-        raise ValueError("--checkpoint-every is gone: use --checkpoint-minutes, a time.")
+        raise ValueError("--checkpoint-every was removed: use --checkpoint-minutes, a time.")
     if option not in RENAMED_OPTIONS:
         return word
     print(f"rlgates: warning: {name} is now {RENAMED_OPTIONS[option]}", file=sys.stderr)
@@ -193,7 +193,7 @@ def _task_base(words: Sequence[str]) -> TaskConfig:
         return tier_base(words)
     config = read_config_file(Path(file)) if file.endswith(".json") else None
     if not isinstance(config, TaskConfig):
-        raise ValueError(f"{file} is no manifest.json of a run of `rlgates task`.")
+        raise ValueError(f"{file} is not the manifest.json of a run of `rlgates task`.")
     return config
 
 
@@ -211,7 +211,8 @@ def make_commands(words: Sequence[str]) -> dict[str, Command]:
 
         Args:
             preset: default settings, which the other options override.
-            file: the same from a .toml (`rlgates init` writes one) or a run's manifest.json.
+            file: default settings from a .toml (`rlgates init` writes one) or a run's
+                manifest.json.
         """
         train_commands.find_preset(preset)
         return train_commands.train(base, config)
@@ -225,7 +226,7 @@ def make_commands(words: Sequence[str]) -> dict[str, Command]:
         """Train `ur_lstm` on Passive Match for at most ten minutes.
 
         Args:
-            smoke: only check in seconds that everything runs; nothing is learned.
+            smoke: only check, in seconds, that everything runs; nothing is learned.
         """
         return _demo(demo_base, config, learn=not smoke)
 
@@ -240,7 +241,7 @@ def make_commands(words: Sequence[str]) -> dict[str, Command]:
         file: ConfigFile = None,
         list: bool = False,
     ) -> int:
-        """Train a core on a supervised task, and compare it with published figures.
+        """Train a core on a supervised task, and compare it with published results.
 
         The same command continues a stopped run.
 
@@ -249,7 +250,7 @@ def make_commands(words: Sequence[str]) -> dict[str, Command]:
             tier: default settings: smoke takes seconds, laptop minutes, full is as published.
             protocol: the protocol of one paper, such as "adding-gato-750"; None: the first.
             data_dir: folder of the data sets, with a folder for each; RLGATES_DATA by default.
-            file: the settings of a run, from its manifest.json, in place of a tier.
+            file: a run's manifest.json, whose settings replace those of the tier.
             list: list the tasks with their settings and metrics.
         """
         from rlgates.experiments.configs.protocols import describe_protocol
@@ -296,11 +297,12 @@ def _demo(base: AgentConfig, config: AgentConfig, learn: bool) -> int:
         return code
     worst = min(result.result.success for result in results if result.result)
     if worst >= SUCCESS_THRESHOLD:
-        print(f"The goal, {SUCCESS_THRESHOLD:.2f}, is reached: the agent remembers.")
+        print(f"The agent reached the goal of {SUCCESS_THRESHOLD:.2f}: it remembers.")
         return FINISHED
     print(
-        f"The goal, {SUCCESS_THRESHOLD:.2f}, was not reached: {worst:.2f}. Some seeds need longer; "
-        f"try `{command('rlgates')} demo --seeds 2`, or more --max-minutes in another --folder."
+        f"The agent reached {worst:.2f}, not the goal of {SUCCESS_THRESHOLD:.2f}. Some seeds need "
+        f"longer; try `{command('rlgates')} demo --seeds 2`, or more --max-minutes in another "
+        "--folder."
     )
     return FAILED
 
@@ -368,8 +370,8 @@ def _play(
     The window shows the observation of the agent. R starts the next episode, Q or Esc quits.
 
     Args:
-        env: environment id, such as rlgates/PassiveMatch-v0; one of your own has the module that
-            registers it in front, as in my_module:me/Env-v0.
+        env: environment id, such as rlgates/PassiveMatch-v0; for your own environment, put the
+            module that registers it in front: my_module:me/Env-v0.
         env_settings: settings of the environment.
         preset: published settings of the environment, which env-settings override.
         seed: seed of the first episode; random by default.

@@ -23,12 +23,12 @@ def sweep(
 ) -> int:
     """Make the missing runs of a study, and write its tables and figures.
 
-    It can be interrupted at any time: the same command resumes, and no finished run is repeated.
+    You can interrupt it at any time: the same command resumes, and no finished run is repeated.
 
     Args:
         study: name of a study, or a Python file that defines STUDY.
         data_dir: folder of the data sets, with a folder for each; RLGATES_DATA by default.
-        list: list the studies with their number of runs in tier laptop, and their sources.
+        list: list the studies with their number of runs in the laptop tier, and their sources.
     """
     from rlgates.experiments.studies import STUDIES
     from rlgates.experiments.sweep.sweep import run_sweep
@@ -78,12 +78,12 @@ def tune(
 
 
 def figures(results: Path = Path("experiments/results"), readme: Path = Path("README.md")) -> int:
-    """Write all tables and figures again from the CSV files of the results.
+    """Regenerate all tables and figures from the CSV files of the results.
 
     Args:
         results: folder of the CSV files.
-        readme: Markdown file whose marked tables are updated, as are those of the pages in docs/
-            beside it, if they exist.
+        readme: Markdown file whose marked tables are updated, with those of the pages in docs/
+            next to it, if they exist.
     """
     from rlgates.experiments.report.outputs import redraw
 

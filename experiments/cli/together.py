@@ -41,7 +41,7 @@ def process_group(device: str) -> Iterator[None]:
         backend, index = "nccl", int(os.environ.get("LOCAL_RANK", "0"))
         if index >= torch.cuda.device_count():
             raise ValueError(
-                f"each process needs a GPU of its own: there are {torch.cuda.device_count()}, and "
+                f"each process needs its own GPU: there are {torch.cuda.device_count()}, and "
                 f"this is process {index + 1} of this machine."
             )
         torch.cuda.set_device(index)

@@ -55,7 +55,7 @@ def train_base(words: Sequence[str]) -> TrainConfig:
             raise ValueError("--config and --preset exclude each other: choose one.")
         read = read_config_file(Path(known.config))
         if not isinstance(read, AgentConfig | GymConfig):
-            raise ValueError(f"{known.config} is of a run of `rlgates task`, not of `train`.")
+            raise ValueError(f"{known.config} belongs to a run of `rlgates task`, not of `train`.")
         base = read
     env_id = known.env or base.env
     if _fit(base, env_id):
@@ -73,7 +73,7 @@ def _fit(config: TrainConfig, env_id: str) -> bool:
 def _misfit(source: str, config: TrainConfig, env_id: str) -> ValueError:
     """The error for settings of another kind of environment."""
     return ValueError(
-        f"{source} is for {config.env}, and {env_id} has other settings: "
+        f"{source} is for {config.env}, but {env_id} has other settings: "
         f"`rlgates train --env {env_id} --help` shows them."
     )
 
@@ -91,7 +91,7 @@ def check_options(words: Sequence[str], base: TrainConfig) -> None:
         name = option.removeprefix("--").removeprefix("no-").replace("-", "_")
         if option.startswith("--") and name in foreign:
             raise ValueError(
-                f"{option} is for {envs} alone: `rlgates train --env ID --help-all` lists the "
+                f"{option} is only for {envs}: `rlgates train --env ID --help-all` lists the "
                 "options for an environment."
             )
 
@@ -138,13 +138,13 @@ def init(
 
     Args:
         file: the TOML to write.
-        env: environment id, any of gymnasium; that of the preset by default.
+        env: any environment id of gymnasium; that of the preset by default.
         preset: settings to start from.
     """
     if file.suffix != ".toml":
         raise ValueError(f"a config is a .toml, got {str(file)!r}.")
     if file.exists():
-        raise ValueError(f"{file} exists already: remove it, or choose another name.")
+        raise ValueError(f"{file} already exists: remove it, or choose another name.")
     config = find_preset(preset or "default")
     if env is not None and env != config.env:
         if preset is not None and not _fit(config, env):
@@ -172,8 +172,8 @@ def evaluate(
         run: run folder, such as runs/CartPole-v1-ppo-ur_lstm/seed-0.
         episodes: number of episodes.
         best: take the agent of the best evaluation during training, not the last one.
-        seed: of the episodes; None: those of the evaluation at the end of the run.
-        deterministic: take the likeliest actions; None: as in the run's evaluations.
+        seed: of the episodes; None: the episodes of the run's final evaluation.
+        deterministic: take the most likely actions; None: as in the run's evaluations.
     """
     from rlgates.experiments.runs.load import load_run
 
@@ -215,7 +215,7 @@ def export(
         run: run folder, such as runs/CartPole-v1-ppo-ur_lstm/seed-0.
         out: the file; model.onnx in the run folder by default.
         best: take the agent of the best evaluation during training, not the last one.
-        deterministic: take the likeliest actions; else sample them from the input `noise`.
+        deterministic: take the most likely actions; else sample them from the input `noise`.
     """
     from rlgates.agents import export_onnx
     from rlgates.experiments.runs.load import load_run
@@ -228,5 +228,5 @@ def export(
     except ImportError as error:
         raise ValueError(str(error)) from error
     if (statistics := loaded.file.with_suffix(".json")).exists():
-        print(f"its observations are clip((x - mean) / sqrt(var + epsilon)) with {statistics}")
+        print(f"it expects observations clip((x - mean) / sqrt(var + epsilon)) with {statistics}")
     return FINISHED

@@ -42,24 +42,25 @@ class AgentConfig(RunConfig):
     env: str = "rlgates/PassiveMatch-v0"
     """Environment id."""
     env_settings: Pairs = field(default_factory=lambda: match(30))
-    """Settings of the environment, in place of those of the preset; NAME= removes one."""
+    """Settings of the environment, overriding those of the preset; NAME= removes one."""
     core_options: Pairs = field(default_factory=lambda: {"input_scale": 8.0})
-    """Options of the core, in place of those of the preset that it takes; NAME= removes one."""
+    """Options of the core, overriding those of the preset; NAME= removes one."""
     critic: Literal["shared", "separate", "none"] = "shared"
     """What the critic reads: the actor's core (which both train), its own, or no memory."""
     net_arch: tuple[int, ...] = (64,)
     """Hidden layers between the core and the action, and between the core and the value."""
 
     total_steps: int = 10_000_000
-    """Budget; whole rollouts are made until it is reached."""
+    """Number of steps to train for, rounded up to whole rollouts."""
     stop_success: float | None = None
-    """Training also ends when this share of the last `window` episodes succeeded."""
+    """Training also ends when this share of the last `window` episodes succeeded; None: it does
+    not."""
     window: int = 500
-    """Training episodes over which the reported means are taken."""
+    """Number of training episodes over which reported means are taken."""
 
     algo: Literal["ppo", "a2c"] = "ppo"
-    """RecurrentPPO, or RecurrentA2C with Adam, which makes one update
-    of each rollout: `n_epochs`, `n_minibatches` and `clip_range` have no effect then."""
+    """RecurrentPPO, or RecurrentA2C with Adam. The latter makes one update per rollout, so
+    `n_epochs`, `n_minibatches` and `clip_range` have no effect."""
     n_envs: int = 128
     """Environments that are stepped together."""
     n_steps: int | None = None
@@ -67,7 +68,7 @@ class AgentConfig(RunConfig):
     n_epochs: int = 4
     """Passes over a rollout, in PPO."""
     n_minibatches: int = 4
-    """Parts of a rollout, each of them one update, in PPO."""
+    """Minibatches of a rollout, in PPO; each is one update."""
     learning_rate: float = 2e-3
     """Learning rate of Adam."""
     linear_schedule: bool = False
@@ -77,8 +78,8 @@ class AgentConfig(RunConfig):
     gae_lambda: float = 0.95
     """Trade-off of bias and variance in the advantages."""
     normalize_advantage: bool = True
-    """Whether the advantages of a minibatch are normalized. Once all episodes succeed, they are
-    noise, which that makes large."""
+    """Whether the advantages of a minibatch are normalized. Once all episodes succeed, advantages
+    are noise, which normalizing makes large."""
     clip_range: float = 0.2
     """Clipping of the policy ratio in PPO."""
     ent_coef: float = 0.2
@@ -88,16 +89,16 @@ class AgentConfig(RunConfig):
     max_grad_norm: float = 0.5
     """Gradients are clipped to this norm."""
     reward_scale: float = 0.1
-    """Factor on the rewards that the agent learns from; reports are in the env's own unit."""
+    """Factor on the rewards that the agent learns from; reported returns are unscaled."""
 
     eval_every: int | None = 500_000
     """Steps between evaluations during training; None: only at the end."""
     eval_episodes: int = 200
-    """Fresh episodes of an evaluation during training."""
+    """Number of fresh episodes in each evaluation during training."""
     final_episodes: int = 1_000
-    """Fresh episodes of the evaluation at the end."""
+    """Number of fresh episodes in the final evaluation."""
     eval_deterministic: bool = True
-    """Evaluate the likeliest actions; else they are sampled, as in training."""
+    """Take the most likely action in evaluations; else sample it, as in training."""
 
     @property
     def title(self) -> str:

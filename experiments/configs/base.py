@@ -110,10 +110,10 @@ class RunConfig:
     stop_field: ClassVar[str] = ""
 
     core: str = "ur_lstm"
-    """Memory core; `rlgates cores` lists them. One of your own has the module that registers it in
-    front, as in my_module:my_core."""
+    """Memory core; `rlgates cores` lists them. For your own core, put the module that registers it
+    in front: my_module:my_core."""
     core_options: Pairs = field(default_factory=dict)
-    """Options of the core, in place of those of the preset or tier; NAME= removes one."""
+    """Options of the core, overriding those of the preset or tier; NAME= removes one."""
     hidden_size: int = 64
     """Units of a layer of the core."""
     learning_rate: float = 1e-3
@@ -124,17 +124,17 @@ class RunConfig:
     seeds: tuple[int, ...] = bookkeeping((0,))
     """One run for each seed."""
     jobs: int = bookkeeping(1)
-    """Runs at a time, each in its own process."""
+    """Number of runs at the same time, each in its own process."""
     max_minutes: float | None = bookkeeping(None)
-    """Training also ends after this many minutes; None: no limit."""
+    """Time limit of training in minutes; None: no limit."""
     checkpoint_minutes: float = bookkeeping(2.0)
     """Minutes between checkpoints; 0: one after every update."""
     folder: str = bookkeeping("runs")
-    """Folder below which the runs have theirs."""
+    """Parent of the run folders."""
     threads: int = bookkeeping(1)
     """CPU threads of each run."""
     device: Literal["cpu", "cuda", "auto"] = "cpu"
-    """Device to train on; "auto" is a GPU where there is one."""
+    """Device to train on; "auto" is a GPU if there is one."""
 
     @property
     @abstractmethod

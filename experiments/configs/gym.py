@@ -80,20 +80,20 @@ class GymConfig(RunConfig):
     env_settings: Pairs = field(default_factory=dict)
     """Keyword arguments of the environment."""
     env_title: str = bookkeeping("")
-    """What tables call the environment; by default its name and settings."""
+    """Name of the environment in tables; by default its id and settings."""
     observation_indices: tuple[int, ...] = ()
-    """Indices of the observation that the agent gets; all by default."""
+    """Indices of the parts of the observation that the agent gets; all by default."""
     wrappers: tuple[str, ...] | None = None
     """Wrappers from the inside out: minigrid, grayscale, resize=84, stack=4, previous (action and
     reward), time, flatten; None: chosen for the observations."""
     normalize: bool = False
-    """Whether observations and rewards are normalized by their running mean and variance."""
+    """Normalize observations and rewards by their running mean and variance."""
     algo: Literal["ppo", "a2c", "sb3-contrib"] = "ppo"
-    """RecurrentPPO or RecurrentA2C of rlgates, or RecurrentPPO of sb3-contrib, whose core is
+    """RecurrentPPO or RecurrentA2C of rlgates, or RecurrentPPO of sb3-contrib, whose only core is
     `torch.nn.LSTM`: "lstm" with forget_bias=0.0."""
     algo_kwargs: Pairs = field(default_factory=dict)
-    """Further arguments of the algorithm, such as chunk_len=32 or use_sde=True; tvt has those of
-    `TVT`, as tvt={"threshold": 2.0}."""
+    """Further arguments of the algorithm, such as chunk_len=32 or use_sde=True; those of `TVT` are
+    given as tvt={"threshold": 2.0}."""
     policy: str | None = None
     """Policy, such as MlpLstmPolicy; None: chosen for the observations."""
     policy_kwargs: Pairs = field(default_factory=dict)
@@ -107,9 +107,9 @@ class GymConfig(RunConfig):
     """Whether the initial weights of layers are orthogonal."""
 
     total_steps: int = 100_000
-    """Budget; whole rollouts are made until it is reached."""
+    """Number of steps to train for, rounded up to whole rollouts."""
     n_envs: int = 8
-    """Copies of the environment."""
+    """Number of copies of the environment."""
     n_steps: int = 128
     """Steps of a rollout in each copy."""
     batch_size: int = 256
@@ -136,21 +136,21 @@ class GymConfig(RunConfig):
     eval_every: int | Literal["epoch"] | None = 20_000
     """Steps between evaluations during training; None: only at the end."""
     eval_episodes: int = 20
-    """Fresh episodes of an evaluation during training."""
+    """Number of fresh episodes in each evaluation during training."""
     final_episodes: int = 100
-    """Fresh episodes of the evaluation at the end."""
+    """Number of fresh episodes in the final evaluation."""
     eval_deterministic: bool = True
-    """Evaluate the likeliest actions; else they are sampled, as in training."""
+    """Take the most likely action in evaluations; else sample it, as in training."""
     vec_env: Literal["dummy", "subproc"] = bookkeeping("dummy")
-    """Whether the environments run one after the other, or each in its own process."""
+    """Run the environments one after the other (dummy), or each in its own process (subproc)."""
     success_return: float = bookkeeping(1.0)
-    """Mean return of an evaluation that counts as learned."""
+    """Mean return from which an evaluation counts as learned."""
     best_return: float = bookkeeping(1.0)
     """The best possible return, 100 % in figures."""
     worst_return: float = bookkeeping(0.0)
     """The return of an agent that does nothing useful, 0 % in figures."""
     published: str = bookkeeping("")
-    """A published return and where it is from, which tables show beside ours."""
+    """A published return and its source, which tables show beside ours."""
 
     @property
     def title(self) -> str:

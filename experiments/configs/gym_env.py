@@ -96,9 +96,9 @@ def _stack(env: Env, frames: int) -> Env:
 
 WRAPPERS: dict[str, Wrapper] = {
     "minigrid": Wrapper("cells of MiniGrid one-hot, without mission and direction", OneHotCells),
-    "grayscale": Wrapper("images in grey", _grayscale),
-    "resize": Wrapper("images with sides of so many pixels", _resize, number=True),
-    "stack": Wrapper("the last so many observations together", _stack, number=True),
+    "grayscale": Wrapper("grayscale images", _grayscale),
+    "resize": Wrapper("images resized to this many pixels per side", _resize, number=True),
+    "stack": Wrapper("this many last observations, stacked", _stack, number=True),
     "previous": Wrapper("with the previous action and reward", PreviousActionReward),
     "time": Wrapper("with the share of the episode that has passed", ShowTime),
     "flatten": Wrapper("all parts flattened to one vector", FlattenObservation),

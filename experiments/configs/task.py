@@ -51,7 +51,7 @@ class TaskConfig(RunConfig):
     task: tyro.conf.Suppress[str] = "copy"
     """The task; its settings are below."""
     task_settings: Pairs = field(default_factory=lambda: {"delay": 100})
-    """Settings of the task, in place of those of the tier; NAME= removes one."""
+    """Settings of the task, overriding those of the tier; NAME= removes one."""
 
     num_layers: int = 1
     """Layers of the core."""
@@ -60,24 +60,25 @@ class TaskConfig(RunConfig):
     decoder_size: int | None = None
     """Width of the ReLU layer before the affine decoder; None: there is none."""
     tied: bool = False
-    """The embeddings are the weights of the decoder, too."""
+    """Whether the decoder shares its weights with the embeddings."""
     input_dropout: float = 0.0
     """Dropout of the input of the core."""
     output_dropout: float = 0.0
     """Dropout of the input of the affine decoder."""
 
     updates: int | None = 2_000
-    """Budget in updates; each is one batch, the same ones for every core. None: `epochs` alone."""
+    """Budget in updates of one batch each, the same batches for every core; None: `epochs` alone
+    counts."""
     epochs: int | None = None
-    """Budget in passes over the training sequences; the smaller of the two counts."""
+    """Budget in passes over the training sequences; the smaller of the two budgets counts."""
     patience: int | None = None
     """Training ends after this many evaluations without improvement; None: no limit."""
     stop_loss: float | None = None
-    """Training also ends when the loss on held-out sequences is below; None: it does not."""
+    """Training also ends when the loss on held-out sequences is below this; None: it does not."""
     batch_size: int = 32
-    """Sequences of a batch."""
+    """Sequences in a batch."""
     optimizer: OptimizerName = "adam"
-    """Optimizer, as torch.optim has it."""
+    """Optimizer of torch.optim."""
     learning_rate: float = 4e-3
     """Learning rate at the start; constant unless one of the next options changes it."""
     decay_at: tuple[int, ...] = ()
@@ -85,37 +86,38 @@ class TaskConfig(RunConfig):
     decay_factor: float = 0.2
     """See `decay_at`."""
     halve_block: int | None = None
-    """The rate is halved when the training loss over a block of so many sequences is above that
-    of the block before; None: never."""
+    """The rate is halved when the training loss over a block of this many sequences is above that
+    of the previous block; None: never."""
     weight_decay: float = 0.0
     """Weight decay of the optimizer."""
     momentum: float = 0.0
     """Momentum of sgd and rmsprop."""
     max_grad_norm: float | None = 1.0
-    """Gradients are clipped to this norm; None: they are not."""
+    """Gradients are clipped to this norm; None: no clipping."""
 
     eval_every: int | Literal["epoch"] | None = 100
     """Updates between evaluations during training; "epoch": one after each epoch; None: only
     before the first update and at the end."""
     eval_sequences: int = 256
-    """Sequences of an evaluation, for tasks that generate them (at most their `held_out`); none
-    of them is trained on."""
+    """Sequences in an evaluation, for tasks that generate them (at most their `held_out`); they are
+    not trained on."""
     eval_batches: int | None = None
-    """Most batches of an evaluation and of the test, for the other tasks; None: all of them."""
+    """Maximum number of batches in an evaluation and the test, for the other tasks; None: all."""
     auxiliary: Literal["none", "reconstruct", "predict"] = "none"
-    """A second network must tell the inputs before ("reconstruct") or after ("predict") a random
-    step from the state there, and its loss is added (Trinh et al. 2018: r-LSTM and p-LSTM)."""
+    """Auxiliary loss: a second network predicts, from the state at a random step, the inputs before
+    it ("reconstruct") or after it ("predict") (Trinh et al. 2018: r-LSTM and p-LSTM)."""
     auxiliary_steps: int = 100
-    """Inputs that it must tell."""
+    """Number of inputs that the second network predicts."""
     auxiliary_updates: int = 0
-    """Updates at the start on that loss alone; they count as others do, without patience."""
+    """Updates at the start on the auxiliary loss alone; they count towards the budget, but not for
+    patience."""
     gate_rows: int = bookkeeping(8)
-    """Sequences on which forget gates are recorded at evaluations; 0: they are not."""
+    """Sequences on which forget gates are recorded at evaluations; 0: none are recorded."""
 
     amp: Literal["none", "bf16", "fp16"] = "none"
     """Mixed precision; fp16 needs a GPU."""
     folder: str = bookkeeping("runs/supervised")
-    """Folder below which the runs have theirs."""
+    """Parent of the run folders."""
 
     @property
     def title(self) -> str:

@@ -21,12 +21,12 @@ class SweepConfig:
     tasks: tuple[str, ...] = ()
     """Tasks or environments, by title or the beginning of a title; all by default."""
     cores: tuple[str, ...] = ()
-    """Memory cores to compare; those of the study by default. One of your own has the module that
-    registers it in front, as in my_module:my_core."""
+    """Memory cores to compare; those of the study by default. For your own core, put the module
+    that registers it in front: my_module:my_core."""
     seeds: tuple[int, ...] = ()
     """One run for each task, core and seed; those of the study by default."""
     jobs: int | None = None
-    """Runs at a time; None: as many as the CPU cores allow."""
+    """Number of runs at the same time; None: as many as the CPU cores allow."""
     backend: BackendName = "local"
     """local: processes on this machine; submitit: a SLURM job array, or local processes where
     there is no SLURM; ray: a Ray cluster, by default one started on this machine."""

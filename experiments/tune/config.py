@@ -16,10 +16,10 @@ class TuneConfig:
     instead of in `results`."""
     task: str = ""
     """A task or environment of the study, by the beginning of its title; may be left out if the
-    study has one only."""
+    study has only one."""
     cores: tuple[str, ...] = ()
-    """Memory cores to tune, one search each; those of the study by default. One of your own
-    has the module that registers it in front, as in my_module:my_core."""
+    """Memory cores to tune, one search each; those of the study by default. For your own core, put
+    the module that registers it in front: my_module:my_core."""
     parameters: tuple[str, ...] = ()
     """Parameters to search, by their names in the study's space, such as learning_rate or
     rru.dropout; all by default."""
@@ -31,7 +31,7 @@ class TuneConfig:
     sampler_seed: int = 0
     """Seed of the sampler; with one job, the same seed gives the same trials."""
     jobs: int = 1
-    """Runs at a time, each in its own process."""
+    """Number of runs at the same time, each in its own process."""
     device: str | None = None
     """"cpu", "cuda" or "auto"; None: that of the study."""
     results: str = "experiments/results"

@@ -299,7 +299,7 @@ def test_numbers_as_people_read_them() -> None:
 
 def test_renamed_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["train", "--checkpoint-every", "3"]) == 2
-    assert "--checkpoint-every is gone: use --checkpoint-minutes" in capsys.readouterr().err
+    assert "--checkpoint-every was removed: use --checkpoint-minutes" in capsys.readouterr().err
     assert cli.main(["task", "copy", "--save_minutes=-3"]) == 2
     printed = capsys.readouterr().err
     assert "--save_minutes is now --checkpoint-minutes" in printed

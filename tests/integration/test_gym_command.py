@@ -364,8 +364,8 @@ def test_a_core_with_its_module_in_front(
         assert "no_module cannot be imported" in capsys.readouterr().err
     assert main(["train", "--core", "zzz"]) == 2
     assert capsys.readouterr().err == (
-        "rlgates: error: unknown core 'zzz'. `rlgates cores` lists them; one of your own has "
-        "the module that registers it in front, as in my_module:my_core.\n"
+        "rlgates: error: unknown core 'zzz'. `rlgates cores` lists them; for your own core, put "
+        "the module that registers it in front: my_module:my_core.\n"
     )
 
 
@@ -441,7 +441,7 @@ def test_a_file_of_a_few_lines_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
         ("init --env CartPole-v1 --preset demo", "the preset 'demo' is for"),
         (
             "train --preset tmaze --env CartPole-v1",
-            "the preset 'tmaze' is for rlgates/PassiveTMaze-v0, and CartPole-v1 has other settings",
+            "the preset 'tmaze' is for rlgates/PassiveTMaze-v0, but CartPole-v1 has other settings",
         ),
         (
             "train --env rlgates/PassiveMatch-v0 --preset cartpole_novel",
@@ -450,11 +450,11 @@ def test_a_file_of_a_few_lines_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
         ("train --config good.toml --env CartPole-v1", "good.toml is for rlgates/PassiveMatch-v0"),
         (
             "train --env CartPole-v1 --n-minibatches 5",
-            "--n-minibatches is for the environments of rlgates alone",
+            "--n-minibatches is only for the environments of rlgates",
         ),
-        ("train --batch-size=5", "--batch-size is for environments of other packages alone"),
-        ("train --no-normalize", "--no-normalize is for environments of other packages alone"),
-        ("init bad.toml", "bad.toml exists already"),
+        ("train --batch-size=5", "--batch-size is only for environments of other packages"),
+        ("train --no-normalize", "--no-normalize is only for environments of other packages"),
+        ("init bad.toml", "bad.toml already exists"),
         ("eval .", ". holds no run"),
         ("export .", ". holds no run"),
         ("film .", ". holds no run"),
