@@ -27,10 +27,11 @@ def write_game_parity(source: Path, table: Path) -> None:
         )
     heads = ("game", "levels", "steps compared", "differing", "largest difference")
     note = (
-        "\nObservation, reward and end of each step beside those of popgym 1.0.7 and minigrid 3.2, "
-        "with the same samples and actions, random ones and those of a player that gets far. "
-        "Libraries round a sine in different ways, and a pole or a pendulum multiplies its last "
-        "digit. `pytest tests/unit/envs --game-parity experiments/results/game_parity.csv`.\n"
+        "\nObservation, reward and end of each step compared with popgym 1.0.7 and minigrid 3.2, "
+        "with the same samples and actions: random actions, and those of a player that gets far "
+        "into the game. Libraries round a sine in different ways, and the dynamics of a pole or a "
+        "pendulum amplify its last digit. `pytest tests/unit/envs --game-parity "
+        "experiments/results/game_parity.csv`.\n"
     )
     write_atomically(table, (markdown(heads, lines) + note).encode())
 
@@ -47,10 +48,10 @@ def write_public_parity(source: Path, table: Path) -> None:
         )
         for row in read_frame(source).itertuples()
     ]
-    heads = ("core", "public implementation", "precision", "largest difference", "note on it")
+    heads = ("core", "public implementation", "precision", "largest difference", "note")
     note = (
         "\nOutputs of a few steps from a zero state, with the same random weights and inputs; in "
-        "float32 where the public code rounds to it. What is not installed is left out. "
-        "`pytest tests/parity --public-parity experiments/results/public_parity.csv`.\n"
+        "float32 where the public code rounds to it. Packages that were not installed are left "
+        "out. `pytest tests/parity --public-parity experiments/results/public_parity.csv`.\n"
     )
     write_atomically(table, (markdown(heads, lines) + note).encode())

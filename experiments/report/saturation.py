@@ -65,8 +65,8 @@ def slope_table(flow: Mapping[str, Curve]) -> str:
         lines.append((TITLES.get(gate, gate), cells[0], f"{slope(curve):.3f}", cells[1]))
     return markdown(("gate", "published law", "slope", "slope of the law"), lines) + (
         "\nSlope of log(1 - f) over log time, by least squares over the last two of eight "
-        "decades of gradient flow, for a state that is to last 10 steps (n); nothing in it is "
-        "random. `rlgates analyse saturation`.\n"
+        "decades of gradient flow, for a state that must last n = 10 steps; no randomness is "
+        "involved. `rlgates analyse saturation`.\n"
     )
 
 

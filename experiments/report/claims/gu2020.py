@@ -167,7 +167,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "figure 3",
-        "Of the gates that solve Copy, ordered refine ones are sooner than ordered ones.",
+        "Of the gates that solve Copy, ordered refine gates do so sooner than ordered gates.",
         _sooner("or_lstm", "o_lstm", COPY),
         _COPY,
     ),
@@ -237,8 +237,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "figure 7",
-        "On Active Match UR gates alone get above chance: not the chrono, ordered master or plain "
-        "ones.",
+        "On Active Match only UR gates get above chance, not chrono, ordered master or plain ones.",
         All(
             (
                 Above(_active("ur_lstm"), CHANCE),
@@ -250,13 +249,13 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "figure 8",
-        "With small apples on the way UR gates are sooner on Active Match, in an LSTM and in RMA.",
+        "With small apples on the way, UR gates learn Active Match sooner, in an LSTM and in RMA.",
         All(tuple(_ur_sooner("match_small_apples", ACTIVE, core) for core in ("lstm", "rma"))),
         _APPLES,
     ),
     Claim(
         "figure 10",
-        "With large apples UR gates are sooner on Active Match, in an LSTM and in a DNC.",
+        "With large apples UR gates learn Active Match sooner, in an LSTM and in a DNC.",
         All(tuple(_ur_sooner("match_large_apples", ACTIVE, core) for core in ("lstm", "dnc"))),
         Setting(_MATCH, _ACTIVE.ours),
     ),
@@ -269,7 +268,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "figure 11",
-        "On the addition task of Learning to Execute uniform gates alone are best.",
+        "On the addition task of Learning to Execute, uniform gates without refinement are best.",
         better_than(_programs("addition", "u_lstm"), "lstm", "c_lstm", "om_lstm", "ur_lstm"),
         _PROGRAMS,
         controls=_BEGUN,

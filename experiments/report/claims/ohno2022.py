@@ -97,13 +97,14 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "figure 8",
-        "Of the four the fast gate gets near 1 in the fewest updates with RMSprop and Adam, too.",
+        "With RMSprop and Adam, too, the fast gate gets near 1 in the fewest updates of the four.",
         Fastest(("RMSprop", "Adam"), _FOUR, 1e-3),
         _TOY,
     ),
     Claim(
         "figure 3",
-        "A fast gate learns Adding sooner than a refine gate, and that sooner than a sigmoid.",
+        "A fast gate learns Adding sooner than a refine gate, and a refine gate sooner than a "
+        "sigmoid.",
         All((sooner_than(_adding("f_lstm"), "r_lstm"), sooner_than(_adding("r_lstm"), "lstm"))),
         _ADDING,
     ),
@@ -123,7 +124,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "figure 4",
-        "On Copy the fast gate is sooner than refine, sigmoid and chrono gates, and JANET.",
+        "The fast gate learns Copy sooner than refine, sigmoid and chrono gates, and JANET.",
         sooner_than(_copy("f_lstm"), "r_lstm", "lstm", "c_lstm", "janet"),
         _COPY,
     ),
@@ -155,13 +156,13 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "section 6.1, figure 5",
-        "The timescales of chrono gates change less than those of a sigmoid, not at all.",
+        "The timescales of chrono gates change less than those of a sigmoid: not at all.",
         Moves(_timescales("lstm"), _timescales("c_lstm"), "change"),
         _GROWTH,
     ),
     Claim(
         "appendix D",
-        "Iterating the fast gate learns sooner still, Adding as well as Copy.",
+        "The iterated fast gate learns both Adding and Copy sooner still.",
         All(
             tuple(
                 sooner_than(RunGroup("tied_copy", title, "ff_lstm"), "f_lstm")
@@ -172,7 +173,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "table 2",
-        "On pixels the fast gate is better than a sigmoid, and that than softsign.",
+        "On pixels the fast gate is better than a sigmoid, and a sigmoid better than softsign.",
         All((_pixels("f_lstm", "lstm"), _pixels("lstm", "s_lstm"))),
         _SMNIST,
     ),
@@ -192,7 +193,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "table 2",
-        "A refine gate takes half as long again as a fast gate, or more.",
+        "A refine gate takes at least 1.5 times as long as a fast gate.",
         Cost("r_lstm", "f_lstm", least=1.5),
         Setting(
             f"{_COSTS.paper}; 1.34 times as long with as many parameters, in table 3", _COSTS.ours
@@ -230,7 +231,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "table 4",
-        "Iterating the fast gate is no better on pixels.",
+        "The iterated fast gate is no better on pixels.",
         _pixels("f_lstm", "ff_lstm", margin=-0.01),
         _CIFAR,
     ),

@@ -130,13 +130,13 @@ GATO: tuple[Claim, ...] = (
     ),
     Claim(
         "figure 2",
-        "At 750 steps GATO is sooner than the GRU.",
+        "At 750 steps GATO learns Adding sooner than the GRU.",
         sooner_than(_adding_torch("gato", 750), "gru"),
         _GATO_ADDING,
     ),
     Claim(
         "appendix A",
-        "Without the sum that s carries Adding is not learned at all.",
+        "Without the sum that s carries, Adding is not learned at all.",
         All(
             tuple(
                 Solves(_adding("gato", 200, variant), never=True)
@@ -235,7 +235,7 @@ ZAKOVSKIS: tuple[Claim, ...] = (
     ),
     Claim(
         "table 2",
-        "One scalar for all units in place of Z does harm (0.05 there).",
+        "One scalar for all units instead of Z does harm (0.05 there).",
         Better(_nottingham(), _nottingham("one scalar Z"), "test"),
         _NOTTINGHAM,
     ),

@@ -254,7 +254,7 @@ class Better(RunTest):
     def compare(self, rows: Sequence[pd.DataFrame]) -> tuple[Ruling, str]:
         seeds = set(rows[0]["seed"]) & set(rows[1]["seed"])
         if not seeds:
-            return OPEN, "no seed of both"
+            return OPEN, "no seed in common"
         rows = [runs[runs["seed"].isin(seeds)] for runs in rows]
         scores, reference = map(self._figures, rows)
         names = self.where.core, _name(self.where, self.than)

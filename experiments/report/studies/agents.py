@@ -78,23 +78,23 @@ def _table(rows: pd.DataFrame) -> str:
         *["best in training"] * known,
         f"steps to {SUCCESS_THRESHOLD}",
         "parameters",
-        "time a run",
+        "time per run",
     )
     lines = [
         [f"`{core}`", *_cells(group, known)] for core, group in rows.groupby("core", sort=False)
     ]
     best = (
-        "Best in training: the same mean, of the highest share of training episodes, from which a "
-        "run may fall again. "
+        "Best in training: the same mean, of each run's highest success rate in training, from "
+        "which it may fall again. "
     ) * known
     stop = first["stop_success"]
     early = f"; a run ends sooner when {float(stop):.0%} succeed" if stop else ""
     note = (
-        f"Success on {int(first['episodes']):,} fresh episodes a seed: {over}. "
-        f"{best}Steps of training until {SUCCESS_THRESHOLD:.0%} of the last training episodes "
-        "succeeded: median, and how many seeds got there. Parameters: of the core. Budget "
+        f"Success on {int(first['episodes']):,} fresh episodes per seed: {over}. "
+        f"{best}Training steps until {SUCCESS_THRESHOLD:.0%} of the last training episodes "
+        "succeeded: median, and how many seeds got there. Parameters: of the core. Budget: "
         f"{steps_text(float(first['budget']))} steps{early}. Time: median, with "
-        f"{first['threads']} thread a run; {total_time(rows)}. "
+        f"{first['threads']} thread per run; {total_time(rows)}. "
         f"{provenance(rows)}.\n"
     )
     return markdown(heads, lines) + "\n" + note

@@ -57,10 +57,10 @@ SHARE = "return, as a share of the game's range"
 FEWEST = 3  # memories of a ranking beside the first
 SEEDS = 5  # of both memories, below which no p can be small
 _GAINED = (
-    "Share gained: mean over games of the score, 0 for a game's worst return and 1 for its best, "
-    "less that of the run with the same seed; p: how often chance alone would give a difference "
-    "this large, over all exchanges of signs, two-sided and not corrected for the number of "
-    "memories; at least 0.062 with five seeds, 0.002 with ten. "
+    "Share gained: mean over games of the score (0 for a game's worst return, 1 for its best), "
+    f"minus that of the `{BASE}` run with the same seed; p: how often chance alone would give a "
+    "difference this large (two-sided, exact over all sign flips, not corrected for the number of "
+    "memories); at least 0.062 with five seeds, 0.002 with ten. "
 )
 ALWAYS_SHOWN = (BASE, "gru", "none")
 MOST_SHOWN = 13  # memories in colour; more lines in one panel cannot be told apart
@@ -240,7 +240,7 @@ def _overall(ranking: Ranking, rows: pd.DataFrame, costs: pd.DataFrame) -> str:
     titles, memories = ranking
     gains = _gains(memories)
     heads = ["memory", "return at the end", *[f"share gained over `{BASE}`"] * bool(gains)]
-    heads += ["MMER", "first in", "parameters", "state", "CPU time of 1 M steps"]
+    heads += ["MMER", "first in", "parameters", "state", "CPU time per 1 M steps"]
     seeds_of = {one.core: one.by_seed.keys() for one in memories}
     runs = rows[rows["title"].isin(titles)]
     pairs = zip(runs["core"], runs["seed"], strict=True)
@@ -271,14 +271,15 @@ def _overall(ranking: Ranking, rows: pd.DataFrame, costs: pd.DataFrame) -> str:
     timed = f"of {provenance(costs)}" if len(costs) else "of these runs"
     note = (
         f"\nMean over {len(titles)} game{'s' * (len(titles) > 1)} ({games}), "
-        + (f"{seeds} or as many as there are" if of_ranking["seed"].nunique() > 1 else "one seed")
-        + f", {steps} steps a run. Return at the end: of "
+        + (f"{seeds} (or those available)" if of_ranking["seed"].nunique() > 1 else "one seed")
+        + f", {steps} steps per run. Return at the end: of "
         f"{rows.iloc[0]['episodes']} fresh episodes with sampled actions, with a 95 % bootstrap "
-        "interval over seeds (few seeds: the interval is narrow). "
+        "interval over seeds (too narrow with few seeds). "
         f"{_GAINED if gains else ''}MMER: the best mean return of an evaluation, in training or at "
-        "the end (POPGym's: of the training episodes of 65,536 steps); it flatters runs that fall "
-        "again, and games in which few episodes pay. First in: games in which no return at the end "
-        f"is higher, to two decimals. State: numbers that an agent carries.{_diverged(of_ranking)} "
+        "the end (POPGym's: of the training episodes of 65,536 steps); it flatters runs that get "
+        "worse again, and games where few episodes are rewarded. First in: number of games in "
+        "which no memory has a higher return at the end, to two decimals. State: size of the "
+        f"recurrent state.{_diverged(of_ranking)} "
         f"CPU time: one thread, evaluations included, {timed}. {provenance(of_ranking)}.\n"
     )
     return markdown(heads, lines) + note
@@ -329,8 +330,8 @@ def _diverged(rows: pd.DataFrame) -> str:
     if not words:
         return ""
     return (
-        " Diverged, and counted with what they had then, or, where the agent could no longer act, "
-        f"with the worst return: {'; '.join(words)}."
+        " Diverged, and counted with their return at that point or, if the agent could no longer "
+        f"act, with the worst return: {'; '.join(words)}."
     )
 
 
@@ -349,7 +350,7 @@ def _by_game(rows: pd.DataFrame) -> str:
 
     lines = [[f"`{core}`", *(cell(title, core) for title in titles)] for core in cores]
     heads = ["memory", *map(title_words, titles)]
-    note = "\nReturn at the end / MMER, means over seeds; bold: no return at the end is higher.\n"
+    note = "\nReturn at the end / MMER, means over seeds; bold: highest return at the end.\n"
     return markdown(heads, lines) + note
 
 
@@ -373,8 +374,8 @@ def _published(rows: pd.DataFrame) -> Iterator[str]:
             for title, core in known
         ]
         yield markdown(heads, lines) + (
-            "\nPublished: Morad et al. 2023, table 3: 15 M steps, 256 units. Ours have fewer of "
-            "both; see the budget above.\n"
+            "\nPublished: Morad et al. 2023, table 3, with 15 M steps and 256 units. Ours have "
+            "fewer of both; see the budget above.\n"
         )
 
 

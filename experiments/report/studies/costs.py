@@ -107,9 +107,9 @@ def write_cost_table(tasks: Sequence[TaskCosts], rows: pd.DataFrame, path: Path)
     """Write a table per task, the best score first, with the cores on the fronts marked."""
     note = (
         "Score: median loss on held-out sequences, or interquartile mean of the success, over "
-        "seeds. Best for: no other core is as good for less of it, among those that go a twentieth "
-        "of the way from no memory to a perfect one. Times are medians, and hang on how busy the "
-        f"machine was. {provenance(rows)}.\n"
+        "seeds. Best for: costs for which no cheaper core is as good, among cores at least a "
+        "twentieth of the way from no memory to a perfect one. Times are medians, and depend on "
+        f"how busy the machine was. {provenance(rows)}.\n"
     )
     write_atomically(path, "\n".join([*map(_table, tasks), note]).encode())
 

@@ -152,7 +152,7 @@ def heat_tables(results: Path, name: str, rows: pd.DataFrame) -> str:
     for title, maps in heat_maps_by_task(results, name, rows).items():
         metric = rows.loc[rows["title"] == title, "metric"].iloc[0]
         heads = (
-            *(title_words(title), "lowest loss", "updates to it", "rate", "size"),
+            *(title_words(title), "lowest loss", "after updates", "rate", "size"),
             *(f"{metric} on test", "diverged", "missing"),
         )
         lines = []
@@ -166,7 +166,7 @@ def heat_tables(results: Path, name: str, rows: pd.DataFrame) -> str:
     over = "median over " * (rows["seed"].nunique() > 1) + seeds_text(rows)
     note = (
         f"The lowest loss on held-out sequences during a run, {over}, at the best rate and size of "
-        f"each core, and what was reached on test there; all are in `{name}.csv`. "
+        f"each core, and the test metric there; all runs are in `{name}.csv`. "
         f"{total_time(rows)}. {provenance(rows)}."
     )
     return "\n".join([*parts, f"{note}\n"])

@@ -98,10 +98,10 @@ def stretched_note(tests: pd.DataFrame, rows: pd.DataFrame) -> str:
         f"{float(floor):.2f} on {title_words(title)}" for title, floor in floors.items()
     )
     return (
-        f"Trained at ×1, tested at the other lengths with nothing adapted, on "
-        f"{' or '.join(f'{count:,}' for count in counts)} fresh episodes or sequences a seed and "
+        f"Trained at ×1 and tested at the other lengths without any adaptation, on "
+        f"{' or '.join(f'{count:,}' for count in counts)} fresh episodes or sequences per seed and "
         "length: share of episodes that succeed, or of answers that are right; an answer that is "
-        f"no finite number is wrong. {_over_seeds(tests)}. Without memory {without}. "
+        f"not finite counts as wrong. {_over_seeds(tests)}. Without memory: {without}. "
         f"{provenance(rows)}."
     )
 
@@ -139,9 +139,9 @@ def env_length_scores(rows: pd.DataFrame) -> LengthScores | None:
 
 def env_length_note(floor: float | None, rows: pd.DataFrame) -> str:
     """Say how the success over lengths of environments was measured."""
-    without = "" if floor is None else f" Without memory {floor:.2f}."
+    without = "" if floor is None else f" Without memory: {floor:.2f}."
     return (
-        f"Success on {int(rows['episodes'].iloc[0]):,} fresh episodes a seed. "
+        f"Success on {int(rows['episodes'].iloc[0]):,} fresh episodes per seed. "
         f"{_over_seeds(rows)}.{without} {provenance(rows)}."
     )
 
@@ -154,10 +154,7 @@ def _over_seeds(rows: pd.DataFrame) -> str:
     seeds = seeds_text(rows)
     if rows["seed"].nunique() == 1:
         return seeds.capitalize()
-    return (
-        f"Interquartile mean over {seeds}, or as many as there are, with its 95 % bootstrap "
-        "interval"
-    )
+    return f"Interquartile mean over {seeds} (or those available), with its 95 % bootstrap interval"
 
 
 def length_tables(panels: Sequence[LengthScores]) -> str:

@@ -56,15 +56,15 @@ def over_games_table(rows: pd.DataFrame) -> str:
         lines.append([f"`{core}`", f"{by_game[core].mean():.3f}", *cells])
     seeds = ", ".join(f"{level} {_num_seeds(rows, level)}" for level in levels)
     note = (
-        f"\nMean over {len(games)} games and their {len(levels)} levels, which count equally, of "
-        "the return at the end: 0 for a game's worst and 1 for its best, mean over seeds (of "
-        f"them: {seeds}). Less `{BASE}`: with a 95 % bootstrap interval over games. "
-        "p: how often chance alone would give a difference this large, over all exchanges of the "
-        "two memories in a game, two-sided. q: the same where all memories of the table are "
-        "compared (Benjamini and Hochberg 1995). Better, worse: in how many of the "
-        f"{len(scores)} the share differs by more than {NOTABLE:g}, some of them by chance.\n"
+        f"\nMean over {len(games)} games and their {len(levels)} levels, equally weighted, of the "
+        "return at the end (0 for a game's worst, 1 for its best), itself the mean over seeds "
+        f"(number of seeds: {seeds}). Minus `{BASE}`: with a 95 % bootstrap interval over games. "
+        "p: how often chance alone would give a difference this large (two-sided, over all swaps "
+        "of the two memories within games). q: p corrected for all memories in the table "
+        f"(Benjamini and Hochberg 1995). Better, worse: in how many of the {len(scores)} games and "
+        f"levels the share differs by more than {NOTABLE:g}, some of them by chance.\n"
     )
-    heads = ["memory", "share of the range", f"less `{BASE}`", "p", "q", "better", "worse"]
+    heads = ["memory", "share of the range", f"minus `{BASE}`", "p", "q", "better", "worse"]
     return markdown(heads, lines) + note
 
 
@@ -103,16 +103,16 @@ def shared_games_table(rows: pd.DataFrame) -> str:
         lines.append([f"`{core}`", *counts, f"{ours:.3f}", f"{theirs:.3f}", *cells])
     if not lines:
         return ""
-    title = f"Memories that have not played all games: against `{BASE}` on the games they share\n\n"
+    title = f"Memories without runs in all games, against `{BASE}` on the games that both have\n\n"
     note = (
-        "\nShare of the range: of the return at the end, 0 for a game's worst and 1 for its best, "
-        f"mean over seeds, over the levels that the memory shares with `{BASE}`, and over games, "
-        "which count equally. It is no ranking: each memory has games of its own. With fewer than "
-        f"{MIN_GAMES} games, of which no p can be below 0.05, the difference alone is given; else "
-        "its 95 % bootstrap interval over games and p: how often chance alone would give a "
-        "difference this large, over all exchanges of the two memories in a game, two-sided.\n"
+        "\nShare of the range: return at the end (0 for a game's worst, 1 for its best), mean over "
+        f"seeds, over the levels that the memory shares with `{BASE}`, and over games, equally "
+        "weighted. This is not a ranking: each memory has different games. With fewer than "
+        f"{MIN_GAMES} games, where no p can be below 0.05, only the difference is given; otherwise "
+        "also its 95 % bootstrap interval over games and p: how often chance alone would give a "
+        "difference this large (two-sided, over all swaps of the two memories within games).\n"
     )
-    heads = ["memory", "games", "levels of them", "share of the range", f"of `{BASE}`"]
+    heads = ["memory", "games", "their levels", "share of the range", f"of `{BASE}`"]
     return title + markdown([*heads, "difference", "p"], lines) + note
 
 

@@ -52,13 +52,14 @@ def paired_tables(rows: pd.DataFrame) -> str:
         return ""
     note = (
         f"Better: how often a run of the core is better than one of `{BASE}`, ties counted as a "
-        "half. Gain: mean difference of runs with the same seed, above 0 where the core is the "
-        "better one; runs that diverged have none, and are the worst. Steps: mean up to the budget "
-        "until the goal was reached; of runs that never got there no more is known than that they "
-        "took longer. In brackets: 95 % bootstrap intervals over seeds. They are too narrow where "
-        "seeds are few, and p decides: how often chance alone would set the cores as far apart, "
-        "over all exchanges of runs, or of signs of the gains, two-sided; with five seeds of each "
-        f"at least 0.008 and 0.062, with ten 1.1e-05 and 0.002. {provenance(rows)}.\n"
+        "half. Gain: mean difference of runs with the same seed, above 0 where the core is better; "
+        "runs that diverged have no gain, and rank last. Steps: mean number until the goal was "
+        "reached, cut off at the budget: runs that never reached it would only take longer. "
+        "In brackets: 95 % bootstrap intervals over seeds. They are too narrow with "
+        "few seeds; rely on p: how often chance alone would set the cores this far apart "
+        "(two-sided, over all permutations of runs or sign flips of gains). With five seeds of "
+        "each core, p is at least 0.008 and 0.062; with ten, 1.1e-05 and 0.002. "
+        f"{provenance(rows)}.\n"
     )
     return "\n".join(tables) + "\n" + note
 

@@ -52,7 +52,7 @@ def return_table(rows: pd.DataFrame) -> str:
     known = bool((rows["best"] != "").any())  # not of runs without curves
     heads = ["environment", "agent", "return at the end", *["best"] * known]
     heads += ["plain mean", "published"] * bool(published)
-    heads += ["learned", "first there", "CPU time a run"]
+    heads += ["learned", "first there", "CPU time per run"]
     lines = []
     for (title, agent), group in rows.groupby(["title", LABEL], sort=False):
         ends = returns_of(group)
@@ -71,8 +71,7 @@ def return_table(rows: pd.DataFrame) -> str:
     over = seeds_text(rows)
     if rows["seed"].nunique() > 1:
         over = (
-            f"interquartile mean over {over}, or as many as there are, with its 95 % bootstrap "
-            "interval"
+            f"interquartile mean over {over} (or those available), with its 95 % bootstrap interval"
         )
     goals = [f"{goal:g}" for goal in numbers(rows.drop_duplicates("title"), "success_return")]
     goal = goals[0] if len({*goals}) == 1 else ", ".join(goals)
@@ -80,9 +79,9 @@ def return_table(rows: pd.DataFrame) -> str:
     note = (
         f"\nMean return of {episodes} fresh episodes in the last evaluation: "
         f"{over}; {'best: that of the best evaluation; ' * known}learned: how "
-        f"many were at {goal} or above at the end, environment by environment. First there: "
-        "median of the steps at which an evaluation first reached it, and how many did. CPU time: "
-        "median, one thread a run, evaluations included. "
+        f"many runs were at {goal} or above at the end, environment by environment. First there: "
+        "median number of steps at which an evaluation first reached it, and how many runs did. "
+        "CPU time: median, one thread per run, evaluations included. "
         f"{provenance(rows)}.\n"
     )
     return markdown(heads, lines) + note

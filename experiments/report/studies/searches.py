@@ -72,8 +72,8 @@ def _table(rows: pd.DataFrame) -> str:
     committed = rows[rows["commit"] != ""]
     note = (
         f"The best {BEST} trials of each search by {first['aim']} ({first['better']} is better, "
-        f"{mean}): {', '.join(counts)}. They were chosen by these very scores; how good the "
-        "settings are, runs on other seeds tell. "
+        f"{mean}): {', '.join(counts)}. They were selected by these scores, so only runs on other "
+        "seeds tell how good the settings are. "
         f"{provenance(rows if committed.empty else committed)}.\n"
     )
     return markdown(heads, lines) + "\n" + note

@@ -88,7 +88,7 @@ def overview(rows: pd.DataFrame) -> str:
     """Format one table of many tasks, each with one core."""
     groups = [group for _, group in rows.groupby("title", sort=False)]
     usual = statistics.mode(rows[LABEL])
-    heads = ("task", "budget", "loss before", "loss", "on test", "published", "time a run")
+    heads = ("task", "budget", "loss before", "loss", "on test", "published", "time per run")
     lines = []
     for group in groups:
         first = group.iloc[0]
@@ -97,13 +97,13 @@ def overview(rows: pd.DataFrame) -> str:
             *(title_words(first["title"]) + core, _budget(first)),
             *(_cell(column, group) for column in ("loss before", "loss")),
             f"{first['metric']} {_cell(' on test', group)}",
-            *(_cell(column, group) for column in ("published", "time a run")),
+            *(_cell(column, group) for column in ("published", "time per run")),
         )
         lines.append(cells)
     note = (
-        f"\n`{usual}` where no other core is named, seed {', '.join(rows['seed'].unique())}: loss "
-        "on sequences that were not trained on, before and after, and the task's metric on the "
-        "test set. Published: with the papers' own sizes and budgets. "
+        f"\n`{usual}` unless another core is named, seed {', '.join(rows['seed'].unique())}: loss "
+        "on held-out sequences, before and after training, and the task's metric on the test set. "
+        "Published: with the papers' own sizes and budgets. "
         f"{total_time(rows)}. {provenance(rows)}.\n"
     )
     return markdown(heads, lines) + note
@@ -127,7 +127,7 @@ def _columns(rows: pd.DataFrame) -> list[str]:
     if metric != "loss" and first["epochs"]:
         columns.append(f"{metric} on test")
         columns += ["published"] * _has_any(rows, "published")
-    return [*columns, "diverged", "parameters", "time a run"]
+    return [*columns, "diverged", "parameters", "time per run"]
 
 
 def _cell(column: str, rows: pd.DataFrame) -> str:
@@ -186,13 +186,13 @@ def _solved_updates(rows: pd.DataFrame) -> np.ndarray:
 def _note(rows: pd.DataFrame) -> str:
     """Say how the runs were made."""
     first, seeds, many = rows.iloc[0], seeds_text(rows), rows["seed"].nunique() > 1
-    over = f"median over {seeds}, or as many as there are" if many else seeds
+    over = f"median over {seeds} or those available" if many else seeds
     sooner = (rows["ended"] == "patience").sum()
     budgets = _distinct(_budget(row) for _, row in rows.iterrows())
     parts = [
-        f"Loss on sequences that were not trained on, after {'at most ' * bool(sooner)}"
-        f"{budgets}, {_distinct(rows['batch_size'])} sequences at a "
-        f"time ({over})"
+        f"Loss on held-out sequences after {'at most ' * bool(sooner)}"
+        f"{budgets}, {_distinct(rows['batch_size'])} sequences per batch "
+        f"({over})"
     ]
     if first["baseline"]:
         parts[0] += f"; without memory {float(first['baseline']):.4f} at best"
@@ -200,11 +200,11 @@ def _note(rows: pd.DataFrame) -> str:
         parts.append(f"{sooner} of {len(rows)} runs stopped early, without further improvement")
     if stop := _stop_loss(rows):
         parts.append(
-            f"Solved: a loss below {float(stop):.4g}, which ends a run; the median "
-            "number of updates of those that got there"
+            f"Solved: a loss below {float(stop):.4g}, which ends a run; after: the median "
+            "number of updates of runs that got there"
         )
     if many and any(column.endswith(" on test") for column in _columns(rows)):
-        parts.append("In brackets: from the lowest to the highest of the seeds")
+        parts.append("In brackets: lowest and highest seed")
     if first["epochs"] and _has_any(rows, "published"):
         parts.append("Published: with the papers' own sizes and budgets")
     optimizers = _distinct(OPTIMIZERS.get(name, name) for name in rows["optimizer"])

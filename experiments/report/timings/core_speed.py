@@ -22,9 +22,9 @@ COLUMNS = 3  # of panels
 FULL_PAIRS = 15  # fewer are mentioned
 RIVALS = {
     "nn.LSTM": "`torch.nn.LSTM` of the same hidden size",
-    "equal": "`torch.nn.LSTM` of as many parameters",
+    "equal": "`torch.nn.LSTM` with as many parameters",
     "nn.GRU": "`torch.nn.GRU` of the same hidden size",
-    "public": "a public implementation of as many parameters",
+    "public": "a public implementation with as many parameters",
     "plain": "the plain loop of the same core",
 }
 TICKS = (0.01, 0.1, 1, 10)
@@ -139,17 +139,18 @@ def write_speed_tables(content: Mapping[str, Any], full: Path, short: Path) -> N
 
 
 SHORT_NOTE = (
-    "Above 1 is faster. The cores take episode starts inside the sequence, `torch.nn` has none. "
-    "Medians over interleaved pairs, of which there may be one or two where a run takes seconds: "
+    "Above 1 is faster. The cores handle episode starts inside the sequence, `torch.nn` does not. "
+    "Medians over interleaved pairs, perhaps only one or two where a run takes seconds: "
     "`core_speed.md` says how many."
 )
 FULL_NOTE = (
     "Speed relative to the rival, above 1 is faster: the median over interleaved pairs in one "
-    "process with its 95 % interval (order statistics), and in brackets how many pairs if fewer "
-    f"than {FULL_PAIRS}. Columns are (T, B, inputs, units): forward and backward pass with the "
+    "process with its 95 % interval (order statistics), and in brackets the number of pairs if "
+    f"below {FULL_PAIRS}. Columns are (T, B, inputs, units): forward and backward pass with the "
     "gradients of inputs and weights, float32; one step is without gradients. The cores and "
-    "torchrl take episode starts inside the sequence, `torch.nn`, FlashRNN and the public "
-    "implementations have none. What was left out would take so long, or so much memory."
+    "torchrl handle episode starts inside the sequence; `torch.nn`, FlashRNN and the public "
+    "implementations do not. Cases that would take as long, or as much memory, as a cell says were "
+    "not timed."
 )
 
 

@@ -99,7 +99,7 @@ def _agents(content: dict[str, Any]) -> Iterator[str]:
         for entry in content.get("end_to_end", [])
     ]
     heads = (
-        *("compile", "precision", "minibatches", "million steps a second", "rollout", "update"),
+        *("compile", "precision", "minibatches", "million steps per second", "rollout", "update"),
         "MiB",
         "first iteration after",
     )
@@ -113,7 +113,7 @@ def _environments(content: dict[str, Any]) -> Iterator[str]:
         for entry in content.get("environments", [])
     ]
     if lines:
-        yield markdown(("environment", "at a time", "million steps a second"), lines)
+        yield markdown(("environment", "at a time", "million steps per second"), lines)
 
 
 def _learning(content: dict[str, Any]) -> Iterator[str]:
@@ -142,7 +142,7 @@ def _learning(content: dict[str, Any]) -> Iterator[str]:
         )
     heads = (
         *("core", f"seeds at {SUCCESS_THRESHOLD}", f"time to {SUCCESS_THRESHOLD}"),
-        *(f"million steps to {SUCCESS_THRESHOLD}", "last success", "million steps a second"),
+        *(f"million steps to {SUCCESS_THRESHOLD}", "last success", "million steps per second"),
         "first rollout after",
     )
     if lines:
@@ -192,11 +192,11 @@ def _learning_note(trainings: Sequence[dict[str, Any]]) -> str:
         f"Learning: agents with the settings of the study of {title_words(study.title)}, in "
         f"{title_words(config.title)}, {first['num_envs']:,} environments on the device, "
         f"{first['precision']}, `compile={first['compile']!r}`; seeds {seeds[0]} to {seeds[-1]}, "
-        f"{first['jobs']} at a time on one device. Success: of the last training episodes; "
-        f"training ends at {study.stop_success}, or when the time is over. Time to "
-        f"{SUCCESS_THRESHOLD} counts from the beginning of the first rollout, in which most is "
-        "compiled; the last column is the time to its end, with that to build the agent. Steps a "
-        "second: of the median iteration of a seed, beside the others. "
+        f"{first['jobs']} at the same time on one device. Success: of the last training episodes; "
+        f"training ends at {study.stop_success}, or at the time limit. Time to "
+        f"{SUCCESS_THRESHOLD} counts from the start of the first rollout, in which most is "
+        "compiled; the last column is the time to the end of that rollout, including building the "
+        "agent. Steps per second: of the median iteration of a seed, running next to the others. "
     )
 
 
@@ -227,12 +227,13 @@ def _note(content: dict[str, Any]) -> str:
         "Errors: the largest of outputs, final state and all gradients against the plain loop in "
         "float64, over max(1, the largest value). Times cuDNN: time of `torch.nn.LSTM` over that "
         "of the core at the same precision, forward and backward, as many inputs as units; both "
-        "times in brackets. With resets an episode starts at 3 % of the steps, and cuDNN gets the "
-        "episodes padded, with the time of padding but not of its indices. As CUDA graphs: "
-        "recorded once and replayed, without launches from Python. MiB: what a run adds at its "
-        "peak, core / cuDNN. Agents: whole iterations of `RecurrentPPO` with one `ur_lstm` in "
-        "Passive Match 15/30/15 on the device; their MiB are all of the process, and the seconds "
-        "to the first iteration those beside the warm-up of the others. "
+        "times in brackets. With resets, an episode starts at 3 % of the steps, and cuDNN gets the "
+        "episodes padded; the time of padding counts, that of computing its indices does not. As "
+        "CUDA graphs: recorded once and replayed, without launches from Python. MiB: what a run "
+        "adds at its peak, core / cuDNN. Agents: whole iterations of `RecurrentPPO` with one "
+        "`ur_lstm` in Passive Match 15/30/15 on the device; their MiB are those of the whole "
+        "process, and the seconds to the first iteration were measured while other agents warmed "
+        "up. "
         f"{_learning_note(content.get('learning', ()))}Medians, ranges in "
         f"brackets. {'; '.join(filter(None, facts))}: `rlgates bench gpu`.\n"
     )

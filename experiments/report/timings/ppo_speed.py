@@ -59,7 +59,7 @@ def write_ppo_speed(source: Path, table: Path) -> None:
                 cells = (f"{profile[phase]:.0%}" for phase in PHASES)
                 shares.append((ENV_TITLES[env], title, *cells))
     heads = (
-        *("environment", "agent", "frames a second", "times sb3-contrib, as many cores"),
+        *("environment", "agent", "frames per second", "times sb3-contrib, as many cores"),
         *("times sb3-contrib, two cores", "rollout", "training", "last rewards"),
     )
     profiles = markdown(("environment", "agent", *PHASES.values()), shares) if shares else ""
@@ -78,13 +78,13 @@ def _note(content: dict[str, Any]) -> str:
     return (
         "All agents in turn, iteration by iteration, in one process: medians of "
         f"{first['iterations']} iterations, ratios with their 95 % interval. Rollout, training: "
-        "shares of the time; its parts, below, over further iterations, each without those inside "
-        "it. Last rewards: mean of the last 100 training episodes. "
+        "shares of the time. The second table splits the time of further iterations; no part "
+        "includes another. Last rewards: mean of the last 100 training episodes. "
         f"`MlpLstmPolicy`, `{first['core']}` of {first['units']} units, {first['n_envs']} "
         f"environments, n_steps {first['n_steps']}, batch_size {size}, {first['n_epochs']} epochs: "
-        f"{updates} updates of {size} steps an iteration for each agent. sb3-contrib takes its "
-        "batches from the rollouts in a row, splits them at episode starts and pads the pieces; "
-        "here a batch is the rollout of one environment, as it is, or as many chunks of 32 steps "
-        "(`chunk_len=32`), beyond which no gradient goes back. "
+        f"{updates} updates of {size} steps per iteration for each agent. sb3-contrib takes its "
+        "batches from the concatenated rollouts, splits them at episode starts and pads the parts; "
+        "here a batch is the rollout of one environment, unchanged, or the same number of steps in "
+        "chunks of 32 (`chunk_len=32`), beyond which no gradient flows back. "
         f"{threads}; {bench_note(runs, 'ppo')}"
     )

@@ -50,8 +50,8 @@ def write_core_costs(costs: Path, parity: Path, table: Path) -> None:
         "\nErrors: the largest difference from the NumPy twin in outputs, state and all gradients, "
         "over (1 + |value|): `pytest tests/twins -m 'slow or not slow' --parity "
         "experiments/results/parity.csv`. Time: of a forward and a backward pass, relative to "
-        f"`{REFERENCE}` in neighbouring runs ({'; '.join(rows['setting'].unique())}); native code "
-        "where a core has it, else many steps at once in torch, else the plain loop: `rlgates "
+        f"`{REFERENCE}` in adjacent runs ({'; '.join(rows['setting'].unique())}); with native code "
+        "if a core has it, else many steps at once in PyTorch, else the plain loop: `rlgates "
         f"bench cores`, {', '.join(filter(None, rows['cpu'].unique()))}, commit "
         f"{short_commits(rows)}.\n"
     )
@@ -71,11 +71,12 @@ def write_loop_speed(source: Path, table: Path) -> None:
     ]
     shapes = ", ".join(f"({shape.replace('x', ', ')})" for shape in rows["shape"].unique())
     note = (
-        "\nTime of a forward and a backward pass of the plain loop over that of another core, (T, "
-        f"B, inputs, units) = {shapes}: median of interleaved pairs, its 95 % interval, and their "
-        f"number. {_circumstances(rows)}; `rlgates bench loops`, commit {short_commits(rows)}.\n"
+        "\nTime of a forward and a backward pass of the plain loop, relative to that of another "
+        f"core, (T, B, inputs, units) = {shapes}: median of interleaved pairs, its 95 % interval, "
+        f"and the number of pairs. {_circumstances(rows)}; `rlgates bench loops`, commit "
+        f"{short_commits(rows)}.\n"
     )
-    heads = "core", "over that of", "units", "ratio", "interval", "pairs"
+    heads = "core", "relative to", "units", "ratio", "interval", "pairs"
     write_atomically(table, (markdown(heads, lines) + note).encode())
 
 
@@ -93,9 +94,9 @@ def write_env_speed(source: Path, table: Path) -> None:
         for env in rows["env"].unique()
     ]
     note = (
-        "\nMillion steps a second of the whole batch, with random actions and automatic "
-        f"resets: median and range of {', '.join(rows['repeats'].unique())} stretches. Original: "
-        f"of popgym or minigrid. {_circumstances(rows)}; `rlgates bench envs`, commit "
+        "\nMillion steps per second of the whole batch, with random actions and automatic resets: "
+        f"median and range of {', '.join(rows['repeats'].unique())} measurements. Original: the "
+        f"game of popgym or minigrid. {_circumstances(rows)}; `rlgates bench envs`, commit "
         f"{short_commits(rows)}.\n"
     )
     write_atomically(table, (markdown(["environment", *heads], lines) + note).encode())
@@ -120,8 +121,8 @@ def write_task_speed(source: Path, table: Path) -> None:
     """Write a line per task."""
     rows = read_frame(source)
     heads = (
-        *("task", "units", "batch size", "to the first batch", "a batch", "the slowest"),
-        *("an update", "update / batch"),
+        *("task", "units", "batch size", "first batch", "batch", "slowest batch"),
+        *("update", "update / batch"),
     )
     lines = [
         (
@@ -136,8 +137,8 @@ def write_task_speed(source: Path, table: Path) -> None:
     cores = ", ".join(f"`{core}`" for core in rows["core"].unique())
     note = (
         f"\nMedians of at most {rows['updates'].astype(int).max()} updates of {cores} in one "
-        "thread, settings of the laptop tier. An update is all but the batch: forward, backward, "
-        "optimizer. The first batch includes reading and unpacking the files. `rlgates bench "
-        f"tasks`, commit {short_commits(rows)}.\n"
+        "thread, with the settings of the laptop tier. An update is everything but the batch: "
+        "forward, backward, optimizer. The first batch includes reading and unpacking the files. "
+        f"`rlgates bench tasks`, commit {short_commits(rows)}.\n"
     )
     write_atomically(table, (markdown(heads, lines) + note).encode())

@@ -165,7 +165,7 @@ def test_the_tables_have_every_run_and_published_figures(
     assert "| memory | Repeat First, easy | Stateless Cart-Pole, easy |" in text
     assert "| `gru` | 0.60 / 0.80 | 0.30 / 0.50 |" in text
     assert "| `lmu` | **1.00 / 1.00** |  |" in text
-    assert "seeds 0 to 1 or as many as there are, 500.0 k steps a run" in text
+    assert "seeds 0 to 1 (or those available), 500.0 k steps per run" in text
     assert "published" not in text
     games = {"RepeatFirst, easy": "CountRecall, easy"}
     assert "| Count Recall, easy | `gru` | 0.177 | 0.800 |" in benchmark_tables(
@@ -285,7 +285,7 @@ def test_games_of_other_budgets_are_compared_after_equal_shares_of_them(
     tmp_path: Path, rows: pd.DataFrame
 ) -> None:
     rows.loc[rows["title"] == "RepeatFirst, easy", "budget"] = "2000000"
-    assert ", 500.0 k to 2.0 M steps a run." in benchmark_tables(tmp_path, "popgym", rows)
+    assert ", 500.0 k to 2.0 M steps per run." in benchmark_tables(tmp_path, "popgym", rows)
     write_curves(tmp_path, rows)
     curves = read_return_curves(rows, tmp_path / "popgym_curves.csv")
     memories = rankings(rows, read_costs(tmp_path, "popgym"))[0].memories

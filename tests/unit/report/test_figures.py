@@ -215,14 +215,14 @@ def test_the_table_of_the_readme() -> None:
     rows += [row("lstm", "T", seed, 0.5, "") for seed in range(2)]
     rows.append(row("lstm", "T", 2, 0.5, "9000000"))
     lines = agent_tables(to_frame(rows)).splitlines()
-    assert lines[0] == "| T | success | steps to 0.9 | parameters | time a run |"
+    assert lines[0] == "| T | success | steps to 0.9 | parameters | time per run |"
     assert lines[2] == "| `ur_lstm` | 0.97 [0.97, 0.97] | 2.0 M (3 of 3) | 33,280 | 1 min 30 s |"
     assert lines[3] == "| `lstm` | 0.50 [0.50, 0.50] | > 4.0 M (1 of 3) |  | 1 min 30 s |"
     for words in (
         "seeds 0 to 2",
-        "Budget 10.0 M steps",
+        "Budget: 10.0 M steps",
         "when 97% succeed",
-        "1 thread a run",
+        "1 thread per run",
         "commit 0123456.",
     ):
         assert words in lines[-1]
@@ -235,4 +235,4 @@ def test_the_table_of_the_readme() -> None:
     assert lines[0].startswith("| T | success | best in training | steps to 0.9 |")
     assert lines[2].startswith("| `ur_lstm` | 0.97 [0.97, 0.97] | 0.98 | 2.0 M")
     assert lines[3].startswith("| `lstm` | 0.50 [0.50, 0.50] | 0.90 | > 4.0 M")
-    assert "from which a run may fall again" in lines[-1]
+    assert "from which it may fall again" in lines[-1]

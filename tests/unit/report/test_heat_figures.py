@@ -123,13 +123,13 @@ def test_the_study_has_it_in_place_of_curves(tmp_path: Path) -> None:
     assert [path.name for path in written] == ["rate_size.md", *heats]
     text = written[0].read_text().splitlines()
     assert text[:4] == [
-        "| Nottingham folk tunes | lowest loss | updates to it | rate | size | nll on test "
+        "| Nottingham folk tunes | lowest loss | after updates | rate | size | nll on test "
         "| diverged | missing |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
         "| `lstm` | 2.0000 | 1,200 | 0.001 | 48 | 1.5 | 0 of 1 runs | 2 |",
         "| `gru` | 3.0000 | 1,200 | 0.001 | 32 | 2.9 | 1 of 5 runs | 1 |",
     ]
-    assert text[5].startswith("| Bach chorales | lowest loss | updates to it | rate | size | loss")
+    assert text[5].startswith("| Bach chorales | lowest loss | after updates | rate | size | loss")
     assert "seed 0" in text[-1]
     end = " 8 runs took 2 min 40 s in all. `rlgates sweep rate_size`, commit 0123456."
     assert text[-1].endswith(end)

@@ -157,7 +157,7 @@ def test_the_table_of_the_horizon(tmp_path: Path) -> None:
         assert cell in text[3]
     assert "on 256 fresh episodes" in text[-1]
     assert "seeds 0 to 4" in text[-1]
-    assert "Without memory 0.12 on Copy, delay 25." in text[-1]
+    assert "Without memory: 0.12 on Copy, delay 25." in text[-1]
     assert "`rlgates sweep some`, commit 0123456." in text[-1]
     assert imread(written[0]).std() > 0.05
 
@@ -194,8 +194,8 @@ def test_success_against_the_one_setting_that_differs(
     assert head.endswith("reward steps 15: distractor steps | 30 | 60 |")
     assert first.startswith("| `lstm` | 0.50 [")
     assert second.startswith("| `none` | 0.50 [")
-    assert "Success on 1,000 fresh episodes a seed." in note
-    assert "Without memory 0.33." in note
+    assert "Success on 1,000 fresh episodes per seed." in note
+    assert "Without memory: 0.33." in note
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,8 @@ def test_games_are_compared_and_not_seeds(rows: pd.DataFrame) -> None:
     assert float(p) == float(q) > 0.5
     assert (better, worse) == ("6", "6")
     assert "Mean over 6 games and their 2 levels" in text
-    assert "(of them: easy 2, hard 2)" in text
-    assert "the 12 the share differs" in text
+    assert "(number of seeds: easy 2, hard 2)" in text
+    assert "the 12 games and levels the share differs" in text
 
 
 def test_a_memory_that_lacks_a_game_is_not_compared(rows: pd.DataFrame) -> None:
@@ -72,7 +72,7 @@ def test_a_memory_that_lacks_a_game_is_not_compared(rows: pd.DataFrame) -> None:
     assert list(cells(over_games_table(rows[~lacks]))) == ["lstm", "none"]
     one_seed = over_games_table(rows[~(lacks & (rows["seed"] == "1"))])
     assert list(cells(one_seed)) == ["gru", "lstm", "none"]
-    assert "(of them: easy 2, hard 1 to 2)" in one_seed
+    assert "(number of seeds: easy 2, hard 1 to 2)" in one_seed
 
 
 def test_runs_that_diverged_count_with_the_worst(rows: pd.DataFrame) -> None:
@@ -89,11 +89,11 @@ def test_memories_that_lack_games_are_compared_on_those_they_share(rows: pd.Data
     text = shared_games_table(rows[~lacks & ~few])
     title, table, note = text.split("\n\n")
     assert title == (
-        "Memories that have not played all games: against `lstm` on the games they share"
+        "Memories without runs in all games, against `lstm` on the games that both have"
     )
     heads, *_ = table.splitlines()
     assert heads == (
-        "| memory | games | levels of them | share of the range | of `lstm` | difference | p |"
+        "| memory | games | their levels | share of the range | of `lstm` | difference | p |"
     )
     # 0.145 of the range in one game; 0.1 at level easy alone, and in Game3 there is no other.
     assert cells(text) == {

@@ -57,7 +57,7 @@ def test_the_seeds_are_those_that_were_run() -> None:
 def test_the_note_has_no_mean_over_one_seed_and_names_an_equal_goal_once() -> None:
     games = [agent(3, title="CartPole-v1"), agent(3, title="CartPole-v0")]
     note = return_table(to_frame(games)).splitlines()[-1]
-    assert "in the last evaluation: seed 3; learned: how many were at 450 or above" in note
+    assert "in the last evaluation: seed 3; learned: how many runs were at 450 or above" in note
 
 
 def test_runs_without_curves_have_a_table_alone(tmp_path: Path) -> None:
