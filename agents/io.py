@@ -76,9 +76,9 @@ def _loaded(
         return algorithm.load(path, **settings)  # SB3 says what is missing
     with path.open("rb") as file:
         if archive.is_safe_format(file):
-            raise ValueError(f"{path} is of the safe format already.")
+            raise ValueError(f"{path} is already in the safe format.")
         if not zipfile.is_zipfile(file):
-            raise ValueError(f"{path} is no zip that SB3's save wrote.")
+            raise ValueError(f"{path} is not a zip written by SB3's save.")
         return algorithm.load(file if path.suffix == archive.SUFFIX else path, **settings)
 
 
@@ -87,7 +87,7 @@ def _unpickled(path: Path) -> Any:
         with path.open("rb") as file:
             return pickle.load(file)
     except (pickle.UnpicklingError, EOFError) as error:
-        raise ValueError(f"{path} is no pickle: {error}.") from error
+        raise ValueError(f"{path} is not a pickle: {error}.") from error
 
 
 def load_vec_normalize(path: str | Path, env: VecEnv, *, training: bool = True) -> VecNormalize:

@@ -543,7 +543,7 @@ def _owner(view: Tensor, parameters: Sequence[Tensor]) -> Tensor:
     storage, offset = view.untyped_storage().data_ptr(), view.storage_offset()
     candidates = [p for p in parameters if p.untyped_storage().data_ptr() == storage]
     if not candidates:
-        raise ValueError("a weight that is computed of others has no gradient of its own.")
+        raise ValueError("a weight that is computed from others has no gradient of its own.")
     return max((p for p in candidates if p.storage_offset() <= offset), key=Tensor.storage_offset)
 
 

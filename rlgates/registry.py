@@ -601,7 +601,7 @@ def _check_gate(name: str, gate: Gate, options: Mapping[str, Any]) -> None:
     """Raise if a core does not take this gate, or if there are options of another."""
     row, prefix = _rows(name)
     if not row.gates or prefix != row.plain:
-        raise ValueError(f"core {name!r} has gates of its own: it takes no other gate.")
+        raise ValueError(f"core {name!r} has its own gates: it takes no other gate.")
     if extra := [option for option in options if option in GATES[prefix].options]:
         raise ValueError(f"{gate} has its options already, got {', '.join(extra)} as well.")
 

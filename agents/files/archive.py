@@ -187,7 +187,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{HEADER} holds {name}, which is no JSON")
+    raise ValueError(f"{HEADER} holds {name}, which is not JSON")
 
 
 def _finite(text: str) -> float:

@@ -63,7 +63,7 @@ def read_normalize(data: Any, part: bytes) -> tuple[dict[str, Any], dict[str, Te
     for name, x in found.items():
         field = name.rpartition(".")[2]
         if x.dtype != torch.float64 or field not in _FIELDS or (field == "count" and x.ndim):
-            raise ValueError(f"{short(name)} is no statistic of a VecNormalize")
+            raise ValueError(f"{short(name)} is not a statistic of a VecNormalize")
     return settings, found
 
 

@@ -65,7 +65,7 @@ def unique(policy: nn.Module) -> dict[str, Tensor]:
     """The parameters and buffers of a policy, each under its first name.
 
     Raises:
-        ValueError: a state of the policy is no tensor.
+        ValueError: a state of the policy is not a tensor.
     """
     first = _first_names(policy)
     return {name: x for name, x in _named(policy).items() if first[name] == name}
@@ -82,7 +82,7 @@ def _named(policy: nn.Module) -> dict[str, Tensor]:
     named: dict[str, Tensor] = policy.state_dict(keep_vars=True)
     for name, x in named.items():
         if not isinstance(x, Tensor):
-            raise ValueError(f"the state {name!r} of the policy is no tensor")
+            raise ValueError(f"the state {name!r} of the policy is not a tensor")
     return named
 
 

@@ -81,7 +81,7 @@ def unpack_all(part: bytes) -> dict[str, Tensor]:
     try:
         entries = safetensors.deserialize(part)  # type: ignore[no-untyped-call]
     except safetensors.SafetensorError as error:
-        raise ValueError(f"a part is no safetensors file ({error})") from error
+        raise ValueError(f"a part is not a safetensors file ({error})") from error
     return {name: _tensor(name, entry) for name, entry in entries}
 
 

@@ -161,7 +161,7 @@ def encode(value: Any) -> Any:
             if not isinstance(key, str) or key.startswith("!"):
                 raise ValueError(f"the key {short(key)} is not text")
         return {key: encode(item) for key, item in value.items()}
-    raise ValueError(f"{short(value)} is no data: only numbers, text, lists and dictionaries are")
+    raise ValueError(f"{short(value)} is not data: only numbers, text, lists and dictionaries are")
 
 
 def decode(data: Any) -> Any:
@@ -392,7 +392,7 @@ def decode_space(data: Any) -> spaces.Space[Any]:
         with np.errstate(all="raise"):  # a bound that its dtype does not hold
             return _SPACES[data["space"]][1](data)
     except (ArithmeticError, AssertionError, TypeError) as error:
-        raise ValueError(f"{short(data)} is no space ({error})") from error
+        raise ValueError(f"{short(data)} is not a space ({error})") from error
 
 
 def _space_size(data: Any, *, nested: bool = False) -> int:

@@ -70,7 +70,7 @@ def _read_sums(folder: Path) -> dict[str, list[str]]:
     for line in text.splitlines():
         match = _LINE.fullmatch(line)
         if match is None:
-            raise Damaged(f"{path} is damaged: {line!r} is no digest and name. Put it back.")
+            raise Damaged(f"{path} is damaged: {line!r} is not a digest and a name. Put it back.")
         sums.setdefault(match[2], []).append(match[1])
     if not text.endswith("\n"):
         raise Damaged(f"{path} is damaged: its end is missing. Put it back.")

@@ -253,7 +253,7 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         raise Damaged(f"{path} is damaged: its keys are not those of a manifest ({wrong}).")
     check = (manifest["status"] in _STATUS, isinstance(manifest["sessions"], list))
     if not all(check) or not isinstance(manifest.get("identity", {}), dict):
-        raise Damaged(f"{path} is damaged: its status, sessions or identity is none.")
+        raise Damaged(f"{path} is damaged: its status, sessions or identity is invalid.")
     return manifest
 
 

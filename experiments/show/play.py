@@ -83,7 +83,7 @@ class Game:
     def __init__(self, env_id: str, env: gymnasium.Env[Any, Any], board: bool = False) -> None:
         space: Any = env.action_space
         if not isinstance(space, spaces.Discrete):
-            raise ValueError(f"{env_id} cannot be played with keys: its actions are no numbers.")
+            raise ValueError(f"{env_id} cannot be played with keys: its actions are not numbers.")
         self.env, self.board = env, board
         self.name = short_name(env_id)
         self.names = action_names(env_id, int(space.n))

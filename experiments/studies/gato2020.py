@@ -43,7 +43,7 @@ _DEPTH: dict[str, Any] = {"gato": {"input_start": "default"}}
 
 STUDIES: dict[str, Study] = {
     "adding_lengths": Study(
-        title="Adding at four lengths, and GATO without what carries its sum",
+        title="Adding at four lengths, and GATO without the part that carries its sum",
         source="GATO 2020, figure 2, appendix A",
         laptop=(
             *(Arm(_adding(length), CORES, TWO) for length in LENGTHS),
@@ -58,7 +58,7 @@ STUDIES: dict[str, Study] = {
         ),
     ),
     "adding_torch": Study(
-        title="Adding beside the GRU and the LSTM of torch.nn, on ten fresh seeds",
+        title="GATO on Adding against the GRU and LSTM of torch.nn, on ten fresh seeds",
         source="GATO 2020, figure 2",
         laptop=(_torch_bias(100, "lstm"), _torch_bias(750, "gato", "gru")),
         full=(Published("adding-gato-100", ("lstm",)), Published("adding-gato-750")),

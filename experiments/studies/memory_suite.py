@@ -156,12 +156,12 @@ STUDIES: dict[str, Study] = {
     ),
     # One task stands for all, as in `popgym_costs`.
     "memory_suite_costs": Study(
-        title="What a run of each core costs in the study memory_suite",
+        title="The cost of a run of each core in the study memory_suite",
         laptop=(_timed("Passive Match 15/30/15"),),
         seeds=(100,),
     ),
     "memory_suite_rates": Study(
-        title="Which learning rate each core has in the study memory_suite",
+        title="The learning rate of each core in the study memory_suite",
         laptop=tuple(_searched()),
         seeds=(100, 101, 102),
     ),

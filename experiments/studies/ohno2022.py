@@ -100,7 +100,7 @@ STUDIES: dict[str, Study] = {
         added=TEN[5:],
     ),
     "rare_words": Study(
-        title="Words of the Penn Treebank, rare ones apart",
+        title="Words of the Penn Treebank, with rare words reported separately",
         source="Ohno et al. 2022, table 3",
         laptop=(
             Arm(

@@ -173,11 +173,11 @@ STUDIES: dict[str, Study] = {
         space={name: values for name, values in SPACE.items() if "." not in name},
     ),
     "presets": Study(
-        title="The presets for partially observable environments, beside published scores",
+        title="The presets for partially observable environments, next to published scores",
         laptop=tuple(Arm(config, (config.core, "none")) for config in GYM_PRESETS.values()),
     ),
     "forget_bias": Study(
-        title="The plain LSTM with the forget bias of torch.nn.LSTM, 0, and with 1",
+        title="The plain LSTM with a forget bias of 0, as in torch.nn.LSTM, and of 1",
         laptop=tuple(
             arm
             for config in (_CARTPOLE, _T_MAZE, _LONGER_T_MAZE, _minigrid(7, 1_000_000))
@@ -186,7 +186,7 @@ STUDIES: dict[str, Study] = {
         seeds=tuple(range(10, 20)),
     ),
     "horizon": Study(
-        title="Trained at one length, tested at up to 16 times it",
+        title="Trained at one length, tested at up to 16 times that length",
         laptop=(
             _stretched(
                 TaskConfig(

@@ -132,12 +132,12 @@ STUDIES: dict[str, Study] = {
     ),
     # One game stands for all: the cost is that of the memory. `--jobs 1`, on an idle machine.
     "popgym_costs": Study(
-        title="What a run of each memory costs in the study popgym",
+        title="The cost of a run of each memory in the study popgym",
         laptop=tuple(_rows(("easy",), ("RepeatPrevious",), total_steps=200_000, eval_every=None)),
         seeds=(100,),
     ),
     "popgym_rates": Study(
-        title="Which learning rate each memory has in the study popgym",
+        title="The learning rate of each memory in the study popgym",
         laptop=tuple(_searched()),
         seeds=(100,),
     ),

@@ -109,7 +109,7 @@ STUDIES: dict[str, Study] = {
         ),
     ),
     "rru_start": Study(
-        title="The residual cell with other weights at the start, on ten fresh seeds",
+        title="The residual cell with other initial weights, on ten fresh seeds",
         source="Zakovskis et al. 2023, table 2",
         laptop=(
             Arm(_NOTTINGHAM, ("rru",)),

@@ -1,4 +1,4 @@
-"""The unsupervised loss that asks a state for the inputs before or after it (Trinh et al. 2018)."""
+"""The unsupervised loss of predicting the inputs before or after a state (Trinh et al. 2018)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class AuxiliaryLoss(nn.Module):
 
     A step of the sequences, the anchor, is drawn for each batch. From the state of the network at
     the anchor, a second network follows the `steps` inputs before it ("reconstruct") or after it
-    ("predict") in their order: it gets each of them, and must tell the next one. It is two layers
-    and an affine map: the lower layer is a core like that of the network, and starts from its state
-    at the anchor; the upper one starts from its own initial state.
+    ("predict") in their order: it gets each of them, and must predict the next one. It is two
+    layers and an affine map: the lower layer is a core like that of the network, and starts from
+    its state at the anchor; the upper one starts from its own initial state.
 
     Tokens have the cross-entropy of the next token in nats, as in the paper. Numbers, which the
     paper turns into tokens, have the mean squared error here. Gradients go back to the start of the

@@ -125,7 +125,7 @@ class Adding(GeneratedTask):
 
 
 class Forgetting(Adding):
-    """Adding with forget gates that are saturated at first (Gu et al. 2020, appendix E.1).
+    """Adding with initially saturated forget gates (Gu et al. 2020, appendix E.1).
 
     The sequences are those of Adding, with T = 500. The core's forget biases start at 6, so that
     it forgets nothing until training changes them. That initial bias is an option of the core,

@@ -26,8 +26,8 @@ class Batch(NamedTuple):
         targets: for the last S steps, classes (S, B), int64, or numbers (S, B, O).
         mask: (S, B) bool, the targets that count; None for all of them.
         episode_starts: (T, B) bool, true where a sequence starts from the initial state; None if
-            none starts inside. It says so of the first step of a batch only if the task carries
-            its state from batch to batch: otherwise each batch starts from the initial state.
+            none starts inside. The first step of a batch is marked only if the task carries its
+            state from batch to batch; otherwise each batch starts from the initial state anyway.
     """
 
     inputs: Tensor
@@ -76,8 +76,8 @@ class Task(ABC):
         output_size: width of a prediction.
         scored: number of steps at the end of a sequence that have targets; None for all steps.
         carries_state: whether each sequence of a batch continues that of the batch before.
-        baseline: the loss of the best prediction without memory, or of one that knows the
-            frequencies of the targets alone; None if unknown.
+        baseline: the loss of the best prediction without memory, or of one that knows only the
+            frequencies of the targets; None if unknown.
         ceiling: the smallest possible loss.
     """
 

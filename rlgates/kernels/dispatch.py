@@ -311,7 +311,7 @@ def _is_exporting() -> bool:
 def _call_unsupported_reason(call: LayerCall) -> str | None:
     """Why only the plain loop can run this call; None if a backend may."""
     if _is_exporting():
-        return "exported programs contain the plain loop alone"
+        return "exported programs contain only the plain loop"
     if torch.compiler.is_compiling():
         return None
     if (reason := _transformed_reason(call.tensors)) is not None:

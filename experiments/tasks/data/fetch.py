@@ -42,7 +42,7 @@ def _copy(url: str, part: Path) -> None:
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT) as reply, part.open("wb") as out:
             if url.startswith("https:") and not reply.url.startswith("https:"):
-                raise FetchError(f"{url} redirects to {reply.url}, which is no https address.")
+                raise FetchError(f"{url} redirects to {reply.url}, which is not an https address.")
             length = int(reply.headers["Content-Length"] or -1)
             done = 0
             while chunk := reply.read(CHUNK):

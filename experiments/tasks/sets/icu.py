@@ -191,12 +191,12 @@ def make_inputs(values: NDArray[np.float32], mean: Tensor, deviation: Tensor) ->
 class LengthOfStay(SequenceClassification):
     """Intensive care: 48 hours of 25 inputs; does the stay exceed one week? (GATO 2020)
 
-    The paper uses MIMIC-III, which needs an agreement; the open substitute are sets A and B of the
-    PhysioNet challenge of 2012 (12 vitals: `VITALS`). The inputs are those of `make_inputs`. No
+    The paper uses MIMIC-III, which needs an agreement; sets A and B of the PhysioNet challenge of
+    2012 are the open substitute (12 vitals: `VITALS`). The inputs are those of `make_inputs`. No
     split is published: after a fixed shuffle, a tenth is "valid" and a tenth "test".
 
     Args:
-        table: path of a table of your own to use instead, see `read_stays_table`.
+        table: path of your own table to use instead, see `read_stays_table`.
         data_dir: see `DatasetTask`.
     """
 

@@ -236,7 +236,7 @@ class WikiText103(WikiText):
 
 
 class PTBCharacters(CharacterStream):
-    """The Penn Treebank in characters: 5,017,482, of 50 kinds with the line feed."""
+    """The Penn Treebank in characters: 5,017,482 of 50 kinds, including the line feed."""
 
     vocabulary = 50
     published = rru_results(rru=1.27, gru=1.28, lstm=1.34, mogrifier=1.29)

@@ -43,7 +43,7 @@ def row_order(height: int, width: int) -> NDArray[np.int64]:
 
 
 class PixelSequences(SequenceClassification):
-    """Images as sequences of pixels in 0 to 1, one a step, row by row from the top left.
+    """Images as sequences of pixels in 0 to 1, one per step, row by row from the top left.
 
     The class is predicted after the last pixel. No validation split is published: the last
     `held_out` training images are used.

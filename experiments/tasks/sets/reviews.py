@@ -75,8 +75,9 @@ class IMDB(SequenceClassification):
     """IMDB's reviews (Maas et al. 2011) in words: positive or negative?
 
     The words are those of `tokenize`. Token 0 pads in front, and token 1 is every word that is
-    not among the most frequent ones of the training reviews. Of long reviews the end is kept. The
-    last 5,000 training reviews, after a fixed shuffle (the file is sorted by class), are "valid".
+    not among the most frequent ones of the training reviews. Only the end of long reviews is kept.
+    The last 5,000 training reviews, after a fixed shuffle (the file is sorted by class), are
+    "valid".
 
     Args:
         words: number of tokens, including those two.

@@ -220,7 +220,7 @@ def test_pickles_in_parts_are_not_run(tmp_path: Path) -> None:
     evil = pickle.dumps(Command(tmp_path / "ran"))
     header, parts = contents()
     for part in parts:
-        refused(archive.pack(header, {**parts, part: evil}), "no safetensors file")
+        refused(archive.pack(header, {**parts, part: evil}), "not a safetensors file")
     data = json.dumps({":serialized:": "gASV", "x": evil.hex()})
     refused(zipped([("data", data.encode()), *entries().items()]))
     assert not (tmp_path / "ran").exists()

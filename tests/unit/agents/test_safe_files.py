@@ -484,7 +484,7 @@ class OwnOptimizer(torch.optim.Adam):
         ),
         (
             {"policy_kwargs": {"optimizer_kwargs": {"weight_decay": torch.tensor(0.1)}}},
-            r"policy_kwargs\['optimizer_kwargs'\]: tensor.* is no data",
+            r"policy_kwargs\['optimizer_kwargs'\]: tensor.* is not data",
         ),
     ],
 )
@@ -655,7 +655,7 @@ def test_plain_data_comes_back_with_its_types() -> None:
     for number in (np.float32(0.1), np.float16(0.5), np.float64("inf"), np.int8(3), np.True_):
         assert_same(decode(encode(number)), number.item())
     for other in (object(), {1: 2}, {"!tuple": 1}, 2**70, {1}, np.ones(1), nn.Tanh):
-        with pytest.raises(ValueError, match=r"is no data|is not text|below 2\*\*64"):
+        with pytest.raises(ValueError, match=r"is not data|is not text|below 2\*\*64"):
             encode(other)
 
 
@@ -665,7 +665,7 @@ def test_conversion_of_models_of_earlier_versions(tmp_path: Path) -> None:
     loaded = RecurrentA2C.load(target, safe=True)
     original = RecurrentA2C.load(GOLDEN / "a2c_rma_tvt.zip", device="cpu")
     assert_same(loaded.get_parameters(), original.get_parameters())
-    with pytest.raises(ValueError, match="of the safe format already"):
+    with pytest.raises(ValueError, match="already in the safe format"):
         convert(target)
 
 

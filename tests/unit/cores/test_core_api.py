@@ -437,5 +437,5 @@ def test_weights_load_into_a_core_without_memory_yet(name: str) -> None:
 def test_parametrized_weights_have_no_gradient_by_name() -> None:
     core = make_core("lstm", INPUTS, HIDDEN)
     nn.utils.parametrizations.weight_norm(core.cells[0], "weight_hh")
-    with pytest.raises(ValueError, match="computed of others has no gradient of its own"):
+    with pytest.raises(ValueError, match="computed from others has no gradient of its own"):
         core.gate_gradients()
