@@ -59,7 +59,7 @@ def convert(
         statistics = _unpickled(Path(vec_normalize))
         if not isinstance(statistics, VecNormalize):
             raise ValueError(
-                f"{vec_normalize} holds no VecNormalize but {type(statistics).__name__}."
+                f"{vec_normalize} holds a {type(statistics).__name__}, not a VecNormalize."
             )
     target = found.with_suffix(archive.SUFFIX) if target is None else Path(target)
     with saving(str(found)):

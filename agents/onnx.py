@@ -115,7 +115,7 @@ def export_onnx(
     if not isinstance(policy, SequencePolicy):
         raise TypeError(f"expected a model or a policy of rlgates, got {type(policy).__name__}.")
     if not isinstance(path, str | Path):
-        raise TypeError(f"path must be that of a file, got {path!r}.")
+        raise TypeError(f"path must be a file path, got {path!r}.")
     if not Path(path).absolute().parent.is_dir():
         raise FileNotFoundError(f"there is no folder {Path(path).parent} for {Path(path).name}.")
     if opset_version is not None:

@@ -37,7 +37,7 @@ def _exchange() -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise RankLost(
-            "another process of this training ended, or is not where this one is; the first "
+            "another process of this training ended, or is out of step with this one; the first "
             f"that failed says why. ({str(error).strip().splitlines()[0]})"
         ) from error
 

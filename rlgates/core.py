@@ -588,7 +588,7 @@ def _check_step(cell: Cell, output: Any, parts: Any, batch_size: int) -> None:
     if not isinstance(parts, tuple | list):
         raise TypeError(
             f"{step} must return the output and a tuple of the parts of the state, got "
-            f"{type(parts).__name__} in place of the tuple."
+            f"{type(parts).__name__} instead of the tuple."
         )
     if len(parts) != len(shapes):
         raise ValueError(

@@ -52,7 +52,9 @@ def read_optimizer(
     state: dict[int, dict[str, Any]] = {}
     for key, numbers in data["state"].items():
         if key not in map(str, range(len(parameters))) or not isinstance(numbers, dict):
-            raise ValueError(f"the optimizer has a state of parameter {short(key)}, of none")
+            raise ValueError(
+                f"there is no parameter {short(key)}, but the optimizer has a state of it"
+            )
         parameter, state[int(key)] = parameters[int(key)], {}
         for name, example in kept.items():
             if name in numbers:

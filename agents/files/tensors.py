@@ -100,7 +100,7 @@ def check(tensors: Mapping[str, Tensor], spec: Spec) -> None:
 def _tensor(name: str, entry: Mapping[str, Any]) -> Tensor:
     dtype = _CODES.get(entry["dtype"])
     if dtype is None:
-        raise ValueError(f"{name} is of the dtype {entry['dtype']}, one of {list(_CODES)} can be")
+        raise ValueError(f"{name} has dtype {entry['dtype']}, not one of {list(_CODES)}")
     data = bytearray(entry["data"])
     if not data:
         return torch.empty(entry["shape"], dtype=dtype)

@@ -447,7 +447,7 @@ class SequenceRollouts(OnPolicyAlgorithm):
         policy, sequences, ranks = self.policy, rollout_buffer.sequences, self.ranks
         if n_rollout_steps != sequences.n_steps:  # an agent whose n_steps was set later
             raise ValueError(
-                f"n_steps must stay {sequences.n_steps}, as the agent was made, got "
+                f"n_steps must stay {sequences.n_steps}, with which the agent was created, got "
                 f"{n_rollout_steps}: save the agent, and load it with n_steps={n_rollout_steps}."
             )
         policy.set_training_mode(False)
@@ -939,7 +939,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
             return super().load(found, *args, **kwargs)
         except _LOAD_ERRORS as error:
             raise ValueError(
-                f"{path} is damaged, or no model of {cls.__name__}: {type(error).__name__}: {error}"
+                f"{path} is damaged, or not a model of {cls.__name__}: "
+                f"{type(error).__name__}: {error}"
             ) from error
 
     def set_parameters(

@@ -66,7 +66,7 @@ def _by_unit(gates: Gates) -> np.ndarray[Any, Any]:
         layers = [array.reshape(-1, array.shape[-1])] if array.ndim else []
     values = np.concatenate(layers, axis=1) if layers else np.empty((0, 0))
     if not values.size:
-        raise ValueError("there are no forget gates to draw: has the core any?")
+        raise ValueError("there are no forget gates to draw: does the core have any?")
     if not ((values >= -ROUNDING) & (values <= 1 + ROUNDING)).all():
         raise ValueError(f"gates must be in [0, 1], got {values.min():.3g} to {values.max():.3g}.")
     return values.clip(0, 1)

@@ -127,7 +127,7 @@ class RunFolder:
             return kind(**_immutable(manifest["result"]))
         except (KeyError, TypeError) as error:
             raise Damaged(
-                f"{self.manifest} is damaged: its result has not the fields of one "
+                f"{self.manifest} is damaged: its result does not have the right fields "
                 f"({error}). Put it back."
             ) from error
 

@@ -37,7 +37,7 @@ def check_horizon(config: Config, setting: str) -> None:
     for factor in FACTORS:
         if _interface(make_task_or_env(stretched(config, setting, factor))) != _interface(short):
             raise ValueError(
-                f"horizon: {setting} is no length: inputs or outputs change at "
+                f"horizon: {setting} is not a length: inputs or outputs change at "
                 f"{factor} times its value."
             )
 

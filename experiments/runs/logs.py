@@ -82,7 +82,7 @@ def read_rows(path: Path) -> list[Row]:
     for row in rows:
         for name, cell in row.items():
             if not _is_number(cell) or (name == STEPS and not cell):
-                raise Damaged(f"{path} is damaged: {name} has {cell!r}, no number. Put it back.")
+                raise Damaged(f"{path} is damaged: {name} is {cell!r}, not a number. Put it back.")
     return rows
 
 

@@ -204,8 +204,8 @@ def _search_seeds(seeds: tuple[int, ...], reported: tuple[int, ...]) -> tuple[in
     check_seeds(seeds)
     if set(seeds) & set(reported):
         raise ValueError(
-            f"a search must not choose by what is reported: seeds must be none of {reported}, "
-            f"which the study reports, got {seeds}. The default is {default}."
+            f"a search must not use the seeds {reported}, which the study reports, got {seeds}. "
+            f"The default is {default}."
         )
     return seeds
 

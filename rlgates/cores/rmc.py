@@ -257,7 +257,7 @@ def _slot_gate(gate: Gate, style: str | None) -> Gate | None:
     if style == "memory":
         if gate.row.init == "uniform" or gate.row.activation == "cumax":
             raise ValueError(
-                "gate_style 'memory' has one unit a slot, so it excludes uniform initialization "
+                "gate_style 'memory' has one unit per slot, so it excludes uniform initialization "
                 f"and cumax, got {gate}. Use gate_style 'unit'."
             )
         # t_max defaults to the width of the gate, which here would be 1.

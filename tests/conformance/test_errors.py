@@ -170,7 +170,12 @@ OPTIONS: dict[int, list[tuple[str, dict[str, Any], type[Exception], str]]] = {
         ("ur_rmc", {"gate_style": None}, ValueError, r"plain name, got Gate\('ur', 6\)"),
         ("rmc", {"gate_style": None, "forget_bias": 2}, ValueError, "has no gates.*forget_bias=2"),
         *[
-            (f"{gate}_rmc", {"gate_style": "memory"}, ValueError, "one unit a slot.*Use gate_style")
+            (
+                f"{gate}_rmc",
+                {"gate_style": "memory"},
+                ValueError,
+                "one unit per slot.*Use gate_style",
+            )
             for gate in ("u", "ur", "um", "uf", "o", "om", "or")
         ],
         (

@@ -375,7 +375,7 @@ def test_what_a_folder_of_a_run_is_mistaken_for(capsys: pytest.CaptureFixture[st
     assert main(["eval", str(folder)]) == 2
     assert f"Did you mean {folder / 'seed-0'}?" in capsys.readouterr().err
     assert main(["gates", str(folder / "seed-0")]) == 2
-    assert "holds a run in guess_module:Guess-v0, and this is for" in capsys.readouterr().err
+    assert "holds a run in guess_module:Guess-v0, but this is only for" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--env", "CartPole-v1"], ["--preset", "pendulum_novel"], []])

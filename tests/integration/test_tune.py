@@ -313,7 +313,7 @@ def test_a_trial_whose_log_is_damaged_is_replaced(monkeypatch: pytest.MonkeyPatc
         ("tiny --task adding --trials 0", "trials must be at least 1"),
         ("tiny --task adding --jobs 0", "jobs must be at least 1"),
         ("tiny --task adding --seeds 1 1", "one or more different numbers"),
-        ("tiny --task adding --seeds 8 4", "none of (3, 4), which the study reports, got (8, 4)"),
+        ("tiny --task adding --seeds 8 4", "the seeds (3, 4), which the study reports, got (8, 4)"),
         ("tiny --task adding --seeds 3", "got (3,). The default is 5."),
         ("tiny --task adding --sampler-seed -1", "sampler_seed must be at least 0"),
         ("tiny --task adding --tier full", "there is no tier 'full'"),

@@ -118,8 +118,8 @@ def read_agent_config(folder: Path) -> tuple[AgentConfig, int]:
     config, seed = read_config(folder)
     if isinstance(config, GymConfig):
         raise ValueError(
-            f"{folder} holds a run in {config.env}, and this is for runs in the environments of "
-            "rlgates. `rlgates film` shows the gates of an agent in any that renders images."
+            f"{folder} holds a run in {config.env}, but this is only for runs in the environments "
+            "of rlgates. `rlgates film` shows the gates of an agent in any that renders images."
         )
     if not isinstance(config, AgentConfig):
         raise ValueError(f"{folder} does not hold a run of `rlgates train`.")

@@ -165,7 +165,7 @@ def read_stays_table(path: str | os.PathLike[str]) -> Stays:
                     measured = ~np.isnan(numbers)
                     grid[hour, measured] = np.array(numbers)[measured]
     except (csv.Error, UnicodeDecodeError, *DECOMPRESSION_ERRORS) as error:
-        raise ValueError(f"{path} is truncated or damaged, or no CSV file: {error}.") from error
+        raise ValueError(f"{path} is truncated or damaged, or not a CSV file: {error}.") from error
     stays = sorted(values)
     if len(stays) < 10:
         raise ValueError(f"{path} must have at least 10 stays, got {len(stays)}.")

@@ -26,8 +26,8 @@ else:
     # Addresses and sizes would be taken for others: a checkout may be newer than its build.
     if getattr(_native, "LAYOUT_DIGEST", None) != layout.digest():
         warnings.warn(
-            "rlgates.kernels.cpu._native was built from another version of rlgates and is left "
-            "out, which makes cores several times slower: install rlgates again.",
+            "rlgates.kernels.cpu._native was built from another version of rlgates and is not "
+            "used, which makes cores several times slower: install rlgates again.",
             stacklevel=2,
         )
         _native = None  # type: ignore[assignment]

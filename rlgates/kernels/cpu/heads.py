@@ -276,7 +276,7 @@ def hand_out(ctx: Any, d_loss: Tensor) -> list[Tensor | None]:
         raise_second_derivative(ctx)
     gradients, ctx.gradients = ctx.gradients, None
     if gradients is None:
-        raise RuntimeError("the gradients of this loss were handed out before: compute it anew.")
+        raise RuntimeError("the gradients of this loss were used before: compute the loss again.")
     if d_loss != 1:
         torch._foreach_mul_([d for d in gradients if d is not None], d_loss)
     return gradients  # type: ignore[no-any-return]

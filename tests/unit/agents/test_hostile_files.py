@@ -267,7 +267,7 @@ def set_at(path: str, value: Any) -> Callable[[Header], None]:
         ("optimizer/group/lr", "x", "lr of Adam"),
         ("optimizer/group/betas", [0.5], "betas of Adam"),
         ("optimizer/group/differentiable", 1, "differentiable of Adam"),
-        ("optimizer/state/99", {}, "parameter '99', of none"),
+        ("optimizer/state/99", {}, "there is no parameter '99'"),
         ("optimizer/state/0", {"step": 3}, "step of parameter 0"),
         ("optimizer/state/0", {"other": 3}, "Adam keeps no 'other'"),
         ("settings/policy", "x", "unknown key 'policy'"),

@@ -105,7 +105,7 @@ def test_gradients_are_handed_out_once() -> None:
     )
     assert losses is not None
     losses.loss.backward(retain_graph=True)
-    with pytest.raises(RuntimeError, match="handed out before: compute it anew"):
+    with pytest.raises(RuntimeError, match="used before: compute the loss again"):
         losses.loss.backward()
 
 

@@ -686,7 +686,7 @@ def test_conversion_of_a_model_of_sb3_contrib_with_statistics(tmp_path: Path) ->
     restored = load_vec_normalize(target, DummyVecEnv([lambda: Toy(BOX, spaces.Discrete(3))]))
     assert_same(restored.obs_rms.mean, env.obs_rms.mean)
     for content, message in (
-        (pickle.dumps([1]), "holds no VecNormalize but list"),
+        (pickle.dumps([1]), "holds a list, not a VecNormalize"),
         (b"x", "x.pkl"),
     ):
         (tmp_path / "x.pkl").write_bytes(content)

@@ -49,7 +49,7 @@ class Counter(Cell):
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
-        (lambda h: (h, h), "tuple of the parts of the state, got Tensor in place of the tuple"),
+        (lambda h: (h, h), "tuple of the parts of the state, got Tensor instead of the tuple"),
         (lambda h: (h, (h, h)), "must return the parts count of the state, got 2 parts"),
         (lambda h: (h, (h[:, :1],)), r"must return count of shape \(4, 3\), got \(4, 1\)"),
         (lambda h: (h[:, :2], (h,)), r"must return the output of shape \(4, 3\), got \(4, 2\)"),

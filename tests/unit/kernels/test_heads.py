@@ -182,7 +182,7 @@ def test_gradients_are_handed_out_once() -> None:
     found = kernels.ppo_losses(heads, x, critic_x, taken, SETTINGS)
     assert found is not None
     found[0].backward(retain_graph=True)
-    with pytest.raises(RuntimeError, match="handed out before"):
+    with pytest.raises(RuntimeError, match="used before"):
         found[0].backward()
 
 

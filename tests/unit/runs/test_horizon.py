@@ -226,7 +226,7 @@ def test_inputs_and_outputs_must_not_depend_on_the_length(monkeypatch: pytest.Mo
             self.delay = self.input_size = delay
 
     monkeypatch.setattr(TaskConfig, "make_task", lambda self: Wider(**self.task_settings))
-    with pytest.raises(ValueError, match="delay is no length: inputs or outputs change at 2"):
+    with pytest.raises(ValueError, match="delay is not a length: inputs or outputs change at 2"):
         check_horizon(TINY, "delay")
 
 

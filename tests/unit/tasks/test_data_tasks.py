@@ -517,7 +517,7 @@ def test_a_users_table_of_stays(tmp_path: Path) -> None:
         ("long.csv", long.encode()),
     ):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(ValueError, match=f"{name} is truncated or damaged, or no CSV file"):
+        with pytest.raises(ValueError, match=f"{name} is truncated or damaged, or not a CSV file"):
             read_stays_table(tmp_path / name)
     with pytest.raises(FileNotFoundError, match=r"no table .*none\.csv; .* the columns RecordID"):
         read_stays_table(tmp_path / "none.csv")
