@@ -277,7 +277,7 @@ def test_demo_is_honest(
     monkeypatch.setattr(cli, "SUCCESS_THRESHOLD", goal)
     assert cli.main(["demo", "--total-steps", "56"]) == code
     verdict = capsys.readouterr().out.splitlines()[-1]
-    assert verdict.startswith(f"The goal, {goal:.2f}, {'was not' if code else 'is'} reached")
+    assert f"{'not ' if code else 'reached '}the goal of {goal:.2f}" in verdict
 
 
 def test_smoke_runs_differ_from_the_real_ones_in_size_alone() -> None:
