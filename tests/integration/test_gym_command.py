@@ -445,7 +445,7 @@ def test_a_file_of_a_few_lines_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             "train --env rlgates/PassiveMatch-v0 --preset cartpole_novel",
-            "the preset 'cartpole_novel' is for CartPole-v1, and rlgates/PassiveMatch-v0 has other",
+            "the preset 'cartpole_novel' is for CartPole-v1, but rlgates/PassiveMatch-v0 has other",
         ),
         ("train --config good.toml --env CartPole-v1", "good.toml is for rlgates/PassiveMatch-v0"),
         (
