@@ -90,9 +90,9 @@ BACKENDS = {
     "native": "float32 on a CPU",
     "triton": "float32 on a GPU, with Triton",
     "scan": "everywhere, all steps at once",
-    "plain": "everywhere, step by step; the others are held against it",
+    "plain": "everywhere, step by step; the reference for the others",
 }
-OURS = "Beside it: medians of this library's runs, whose sizes and budgets are those of the study."
+OURS = "Next to it: medians of this library's runs, whose sizes and budgets are those of the study."
 NO_BACKEND = ("this core has no", "it has no")
 
 
@@ -159,14 +159,14 @@ def size(core: Core) -> str:
     ]
     words = (
         f"With {SIZE} inputs and {SIZE} units: {sum(p.numel() for p in core.parameters()):,} "
-        f"parameters, {counter.get_total_flops():,} floating-point operations a step in the "
-        f"products of matrices, an output of {core.output_size}."
+        f"parameters, {counter.get_total_flops():,} floating-point operations per step in matrix "
+        f"products, an output of {core.output_size}."
     )
     if not parts:
         return f"## Size and state\n\n{words} It has no state, so nothing is reset."
     resets = (
         f"The state of a sequence is {core.state_size:,} numbers. Where `episode_starts` is true, "
-        "it is set to its initial value before the step, and no gradient goes back beyond. "
+        "it is reset to its initial value before the step, and no gradient flows back beyond it. "
         f"{_learns(core)} [What happens to the state](../guides/state.md)."
     )
     heads = ("part of the state", "shape", "initially")
@@ -181,7 +181,9 @@ def _learns(core: Core) -> str:
     if not cell.learnable:
         return "`learned_state=True` does nothing here: only this value makes sense."
     parts = ", ".join(f"`{name}`" for name in cell.learnable)
-    return f"`learned_state=True` learns that of {parts}; the others only make sense as they are."
+    return (
+        f"`learned_state=True` learns that of {parts}; for the others no other value makes sense."
+    )
 
 
 def backends(family: str) -> str:
@@ -545,13 +547,13 @@ def seeds_text(study: Study) -> str:
     """The seeds of a study, and which of them claims are tested on if some were added."""
     text = f"Seeds {study.seeds[0]} to {study.seeds[-1]}"
     if any(study.seeds_of(arm) != study.seeds for arm in study.arms("laptop")):
-        text += ", some rows in tier laptop with fewer of them"
+        text += ", fewer for some rows of the laptop tier"
     if not study.added:
         return f"{text}."
     first, last = study.added[0], study.added[-1]
     return (
-        f"{text}. Of these {first} to {last} were added after a look at the results of the others; "
-        "claims are tested on them alone."
+        f"{text}. Of these, {first} to {last} were added after a look at the results of the "
+        "others; claims are tested only on the added seeds."
     )
 
 

@@ -101,8 +101,8 @@ def standing(cores: set[str], results: Path) -> str:
         return "None yet."
     words = (
         "Where it did well and badly: the place of the best of these cores in each comparison, by "
-        "the median over the seeds; those that solve it share the first. Neighbours are often "
-        "within each other's intervals, which the tables below have."
+        "the median over seeds; cores that solve it share first place. Neighbouring places often "
+        "have overlapping intervals, which the tables below show."
     )
     heads = ("comparison", "core", "result", "place", "first")
     return f"{words}\n\n{table(heads, [row for _, row in sorted(rows, key=lambda item: item[0])])}"
