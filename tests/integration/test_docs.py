@@ -66,7 +66,7 @@ def test_every_name_has_a_page(site: Path) -> None:
 def test_pages_of_studies_name_the_seeds_that_were_added(site: Path) -> None:
     for name, study in STUDIES.items():
         words = re.sub(r"\s+", " ", (site / f"studies/{name}.html").read_text())
-        added = f"Of these {study.added[0]} to {study.added[-1]} were added" if study.added else ""
+        added = f"Of these, {study.added[0]} to {study.added[-1]} were added" if study.added else ""
         assert added in words
         assert bool(study.added) == ("were added after a look at the results" in words), name
     assert any(study.added for study in STUDIES.values())
