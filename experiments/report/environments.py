@@ -61,12 +61,12 @@ SCENES: dict[str, Scene] = {
         actions=(0,),
     ),
     "rlgates/MiniGridMemory-v0": Scene(
-        "What lies in the room? Go to the same thing at the fork.",
+        "Which object is in the room? Turn towards the same one at the fork.",
         settings={"size": 9},
         options={"object": 0, "top": 1, "start": 3},
     ),
     "rlgates/PassiveTMaze-v0": Scene(
-        "A sign at the start says which way to turn at the end.", options={"goal": 1}
+        "A sign at the start shows which way to turn at the end.", options={"goal": 1}
     ),
     "rlgates/ActiveTMaze-v0": Scene(
         "The sign lies the other way, and must be fetched first.",
@@ -75,19 +75,19 @@ SCENES: dict[str, Scene] = {
         actions=(2,),
     ),
     "rlgates/RepeatFirst-v0": Scene(
-        "Cards are dealt. Which suit had the first one?",
+        "Cards are dealt. Which suit was the first one?",
         options={"suits": _SUITS},
         actions=(2,) * 20,
     ),
     "rlgates/RepeatPrevious-v0": Scene(
-        "Cards are dealt. Which suit had the one three before?",
+        "Cards are dealt. Which suit was the one three before?",
         options={"suits": _SUITS},
         actions=(0, 0, 0, *_SUITS[:17]),
     ),
-    "rlgates/Autoencode-v0": Scene("Cards are shown, and are to be named from last to first."),
+    "rlgates/Autoencode-v0": Scene("Cards are shown. Name them from last to first."),
     "rlgates/CountRecall-v0": Scene("How often was a card of this kind dealt so far?"),
     "rlgates/Concentration-v0": Scene("Turn up pairs of cards that match.", actions=(3, 9, 7)),
-    "rlgates/HigherLower-v0": Scene("Is the next card higher? Who counts, knows more."),
+    "rlgates/HigherLower-v0": Scene("Is the next card higher? Counting cards helps."),
     "rlgates/MultiarmedBandit-v0": Scene("Which bandit pays most often?", actions=(0, 1, 2)),
     "rlgates/MineSweeper-v0": Scene(
         "One number at a time tells where the mines are.",
@@ -95,13 +95,13 @@ SCENES: dict[str, Scene] = {
         actions=((1, 1), (1, 2), (2, 2)),
     ),
     "rlgates/Battleship-v0": Scene(
-        "Only the last shot is seen. Where did the others go?",
+        "Only the last shot is visible. Where did the others go?",
         actions=tuple((row, (row * 3 + 1) % 10) for row in range(10)),
     ),
     "rlgates/StatelessCartPole-v0": Scene("Balance a pole without seeing how fast it falls."),
-    "rlgates/NoisyStatelessCartPole-v0": Scene("The same, and what is seen is not exact."),
+    "rlgates/NoisyStatelessCartPole-v0": Scene("The same, with noise on the observations."),
     "rlgates/StatelessPendulum-v0": Scene("Swing up a pendulum without seeing its speed."),
-    "rlgates/NoisyStatelessPendulum-v0": Scene("The same, and what is seen is not exact."),
+    "rlgates/NoisyStatelessPendulum-v0": Scene("The same, with noise on the observations."),
     "rlgates/LabyrinthEscape-v0": Scene("Find the goal, which is opposite to the start."),
     "rlgates/LabyrinthExplore-v0": Scene("Visit all squares of a maze."),
     "rlgates/MemoryChain-v0": Scene(
