@@ -61,7 +61,7 @@ SCENES: dict[str, Scene] = {
         actions=(0,),
     ),
     "rlgates/MiniGridMemory-v0": Scene(
-        "Which object is in the room? Turn towards the same one at the fork.",
+        "Which object is in the room? Go to the same one at the fork.",
         settings={"size": 9},
         options={"object": 0, "top": 1, "start": 3},
     ),
@@ -105,7 +105,7 @@ SCENES: dict[str, Scene] = {
     "rlgates/LabyrinthEscape-v0": Scene("Find the goal, which is opposite to the start."),
     "rlgates/LabyrinthExplore-v0": Scene("Visit all squares of a maze."),
     "rlgates/MemoryChain-v0": Scene(
-        "Some bits, then a wait. Which value had one of them?",
+        "Some bits, then a wait. What was one of them?",
         settings={"num_bits": 8},
         options={"context": (0, 1, 1, 0, 1, 0, 0, 1), "query": 5},
     ),
