@@ -214,7 +214,7 @@ def test_tables_say_who_solved_it_and_what_is_published() -> None:
     some = [{**row, "title": title} for row, title in zip(music[:2], ("a, b 1", "c"), strict=True)]
     text = overview(to_frame(some))
     assert "| a, b 1 | 4 epochs | 9.0000 | 0.0050 | nll 8 | " in text
-    assert "`slow` where no other core is named, seed 0, 1: loss" in text
+    assert "`slow` unless another core is named, seed 0, 1: loss" in text
     text = overview(to_frame([some[0], some[0] | {"title": "d"}, some[1] | {"core": "gru"}]))
     assert "| c (`gru`) | 4 epochs" in text
     text = task_table(to_frame(music))
