@@ -218,14 +218,14 @@ def test_tables_say_who_solved_it_and_what_is_published() -> None:
     text = overview(to_frame([some[0], some[0] | {"title": "d"}, some[1] | {"core": "gru"}]))
     assert "| c (`gru`) | 4 epochs" in text
     text = task_table(to_frame(music))
-    assert "after 4 epochs, 7 sequences at a time" in text
+    assert "after 4 epochs, 7 sequences per batch" in text
     assert "RAdam" in text
     text = task_table(to_frame([{**row, "ended": "patience"} for row in music[:2]] + music[2:]))
-    assert "after at most 4 epochs, 7 sequences at a time" in text
+    assert "after at most 4 epochs, 7 sequences per batch" in text
     assert "2 of 6 runs stopped early" in text
     other = {"epochs": "9", "batch_size": "3", "optimizer": "", "learning_rate": "0.2"}
     text = task_table(to_frame([{**row, **other} for row in music[:2]] + music[2:]))
-    assert "after 9 epochs or 4 epochs, 3 or 7 sequences at a time" in text
+    assert "after 9 epochs or 4 epochs, 3 or 7 sequences per batch" in text
     assert "d = 8, Adam or RAdam, rate 0.2 or 0.1" in text
 
 
