@@ -261,6 +261,22 @@ class Study:
         """The seeds of the runs of an arm."""
         return arm.seeds or self.seeds
 
+    def tested_seeds(self, title: str, core: str, variant: str = "") -> tuple[int, ...]:
+        """The seeds on which claims about a core are tested: if some were added, those alone.
+
+        Args:
+            title: of the task or environment, at the laptop tier.
+            core: its name; all seeds of the study count for one that no row has.
+            variant: of its arm.
+        """
+        rows = (
+            arm
+            for arm in self._unsized_arms("laptop")
+            if core in arm.cores and (arm.config.title, arm.variant) == (title, variant)
+        )
+        seeds = next(map(self.seeds_of, rows), self.seeds)
+        return tuple(seed for seed in seeds if seed in (self.added or self.seeds))
+
     def num_runs(self, tier: Literal["laptop", "full"]) -> int:
         """The number of runs of a tier."""
         arms = self._unsized_arms(tier)

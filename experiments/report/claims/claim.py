@@ -135,10 +135,19 @@ class RunGroup(NamedTuple):
             selected = selected[selected["seed"].isin(runs.loc[runs["diverged_at"] == "", "seed"])]
         else:
             selected = with_best(selected, self._select(results, "_curves"))
-        if study := STUDIES.get(self.study):
-            tested = [str(seed) for seed in study.added or study.seeds]
-            selected = selected[selected["seed"].isin(tested)]
+        if tested := self._tested_seeds():
+            selected = selected[selected["seed"].isin([str(seed) for seed in tested])]
         return selected.sort_values("seed", key=lambda seeds: seeds.astype(int), kind="stable")
+
+    def _tested_seeds(self) -> Sequence[int]:
+        """Return the seeds that count in a study of ours; none of another study."""
+        study = STUDIES.get(self.study)
+        return () if study is None else study.tested_seeds(self.title, self.core, self.variant)
+
+    @property
+    def needed(self) -> int:
+        """How many seeds a verdict needs: all that count, and `SEEDS` at least."""
+        return max(SEEDS, len(self._tested_seeds()))
 
     def _select(self, results: Results, suffix: str) -> pd.DataFrame:
         return results.runs(self.study + suffix, self.title, self.core, self.variant)
@@ -177,7 +186,7 @@ class Test(ABC):
 
 
 class RunTest(Test):
-    """A test of runs, which is open until there are `SEEDS` seeds of each group.
+    """A test of runs, which is open until each group has all the seeds it needs.
 
     With fewer it is ruled by `foregone`.
 
@@ -200,7 +209,7 @@ class RunTest(Test):
         """Rule from the rows of `groups`, each with one row or more, and give the numbers."""
 
     def foregone(self, rows: Sequence[pd.DataFrame], missing: int) -> Ruling:
-        """Rule from fewer seeds than `SEEDS` where those `missing` cannot change it."""
+        """Rule from fewer seeds than are needed, if those `missing` cannot change it."""
         return OPEN
 
     def judge(self, results: Results) -> Finding:
@@ -211,8 +220,8 @@ class RunTest(Test):
         ruling, numbers = self.compare(rows)
         seeds = min(frame["seed"].nunique() for frame in rows)
         numbers += f"; {seeds} seed{'s' * (seeds > 1)}"
-        if seeds < SEEDS:
-            ruling = self.foregone(rows, SEEDS - seeds)
+        if missing := max(group.needed for group in groups) - seeds:
+            ruling = self.foregone(rows, missing)
         source = provenance(pd.concat([group.rows(results) for group in groups]))
         return Finding(ruling, numbers, source)
 

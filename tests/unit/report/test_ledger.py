@@ -395,6 +395,26 @@ def test_seeds_that_were_added_are_tested_alone(tmp_path: Path) -> None:
     assert solved(range(12), "mine", "x") == [str(seed) for seed in range(12)]
 
 
+@pytest.mark.parametrize(
+    ("seeds", "outcome"), [(5, "open"), (8, "open"), (9, "true"), (10, "true")]
+)
+def test_all_seeds_of_a_study_are_waited_for(seeds: int, outcome: str, tmp_path: Path) -> None:
+    """Of ten seeds five that agree decide nothing yet; nine do, whatever the last one shows."""
+    title = "copy, delay 100, cues one"
+    rows = [
+        {**runs("s_lstm", NEVER)[0], "title": title, "seed": 10 + seed} for seed in range(seeds)
+    ]
+    results = tables(tmp_path, rows)
+    (tmp_path / "some.csv").rename(tmp_path / "tied_copy.csv")
+    test = Solves(RunGroup("tied_copy", title, "s_lstm"), never=True)
+    assert test.judge(results).outcome == outcome
+
+
+def test_only_the_seeds_of_a_row_are_waited_for() -> None:
+    assert RunGroup("janet_ten", "smnist", "janet").needed == 5
+    assert RunGroup("janet_ten", "adding, steps 200", "janet").needed == 10
+
+
 def test_controls_decide_whether_a_failure_counts(tmp_path: Path) -> None:
     results = tables(tmp_path, runs("a", NEVER) + runs("b", FIVE))
     whole = Setting("100 steps", "100 steps", "as published")
