@@ -26,7 +26,7 @@ def largest_size(count: Callable[[int], int], parameters: int, step: int = 1) ->
     while high != low + 1:
         if high:
             size = (low + high) // 2
-        else:  # a count that grows with the square of the size, at most, is not above the budget
+        else:  # within the budget if the count grows at most with the square of the size
             size = max(low + 1, int(low * math.sqrt(parameters / used)))
         if (counted := count(size * step)) <= parameters:
             low, used = size, counted

@@ -220,7 +220,11 @@ class RunTest(Test):
         ruling, numbers = self.compare(rows)
         seeds = min(frame["seed"].nunique() for frame in rows)
         numbers += f"; {seeds} seed{'s' * (seeds > 1)}"
-        if missing := max(group.needed for group in groups) - seeds:
+        missing = max(
+            group.needed - frame["seed"].nunique()
+            for group, frame in zip(groups, rows, strict=True)
+        )
+        if missing > 0:
             ruling = self.foregone(rows, missing)
         source = provenance(pd.concat([group.rows(results) for group in groups]))
         return Finding(ruling, numbers, source)

@@ -410,6 +410,11 @@ def test_all_seeds_of_a_study_are_waited_for(seeds: int, outcome: str, tmp_path:
     assert test.judge(results).outcome == outcome
 
 
+def test_more_seeds_than_needed_decide_too(tmp_path: Path) -> None:
+    rows = [{**runs("a", FIVE)[0], "seed": seed} for seed in range(8)]
+    assert Solves(A).judge(tables(tmp_path, rows)).outcome == "true"
+
+
 def test_only_the_seeds_of_a_row_are_waited_for() -> None:
     assert RunGroup("janet_ten", "smnist", "janet").needed == 5
     assert RunGroup("janet_ten", "adding, steps 200", "janet").needed == 10
