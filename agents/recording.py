@@ -1,4 +1,4 @@
-"""What an agent computes again and again on a GPU, as CUDA graphs.
+"""What training computes again and again on a GPU, as CUDA graphs.
 
 A launch of a small kernel from Python takes longer than the kernel. A graph is one launch.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,25 @@ from rlgates.kernels.recording import recording
 
 _WARM_UPS = 2
 """Calls before the recording: in the first ones kernels are compiled, and libraries set up."""
+
+
+@dataclass(eq=False)
+class _Recording:
+    """A function with arguments of one signature.
+
+    Attributes:
+        signature: what is fixed of the arguments.
+        inputs, args: copies of the arguments, as leaves and in their structure.
+        calls: number of calls so far.
+        replay, results: what runs the graph, and what it writes; None before it is recorded.
+    """
+
+    signature: Any
+    inputs: list[Any]
+    args: Any
+    calls: int = 0
+    replay: Callable[[], None] | None = None
+    results: Any = None
 
 
 class Recorded:
@@ -32,43 +52,64 @@ class Recorded:
         function: of tensors and other arguments, in tuples and dictionaries too. It never waits for
             the GPU, and takes random numbers from the default generator.
         device: of the tensors.
+        remedy: how to do without graphs, for the message of the error.
+        most: recordings to keep, those used last; they share their memory. With more than one, the
+            function must add to gradients in place.
 
     Raises:
         ValueError: when called, where the function cannot be recorded.
     """
 
-    def __init__(self, function: Callable[..., Any], device: torch.device) -> None:
-        self.function, self.device = function, device
-        self._signature: Any = None
-        self._calls = 0
-        self._inputs: list[Any] = []
-        self._args: Any = ()
-        self._replay: Callable[[], None] | None = None
-        self._results: Any = None
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        device: torch.device,
+        remedy: str = "Take compile=True or leave compile out to train without graphs.",
+        most: int = 1,
+    ) -> None:
+        self.function, self.device, self.remedy, self.most = function, device, remedy, most
+        self._recordings: list[_Recording] = []
+        self._pool: Any = None
+
+    @property
+    def replays(self) -> bool:
+        """Whether there is any graph yet."""
+        return any(kept.replay is not None for kept in self._recordings)
 
     def __call__(self, *args: Any) -> Any:
+        of = self._recording(args)
+        of.calls += 1
+        if of.calls <= _WARM_UPS:
+            with recording(), aside(self.device):
+                return self.function(*of.args)
+        if of.replay is None:
+            with recording():
+                of.replay, of.results, self._pool = record(
+                    lambda: self.function(*of.args),
+                    self.device,
+                    self.remedy,
+                    self._pool if self.replays else None,
+                )
+        of.replay()
+        return of.results
+
+    def _recording(self, args: Any) -> _Recording:
+        """That of such arguments, which it takes over."""
         leaves, structure = tree_flatten(args)
         signature = structure, [_signature(leaf) for leaf in leaves]
-        if signature != self._signature:
-            self._signature, self._calls = signature, 0
-            self._replay = self._results = None
-            self._inputs = copied(leaves)
-            self._args = tree_unflatten(self._inputs, structure)
+        kept = next((kept for kept in self._recordings if kept.signature == signature), None)
+        if kept is None:
+            if len(self._recordings) == self.most:
+                del self._recordings[0]
+            inputs = copied(leaves)
+            kept = _Recording(signature, inputs, tree_unflatten(inputs, structure))
         else:
-            for own, given in zip(self._inputs, leaves, strict=True):
+            self._recordings.remove(kept)
+            for own, given in zip(kept.inputs, leaves, strict=True):
                 if isinstance(own, Tensor):
                     own.copy_(given)
-        self._calls += 1
-        if self._calls <= _WARM_UPS:
-            with recording(), aside(self.device):
-                return self.function(*self._args)
-        if self._replay is None:
-            with recording():
-                self._replay, self._results = record(
-                    lambda: self.function(*self._args), self.device
-                )
-        self._replay()
-        return self._results
+        self._recordings.append(kept)
+        return kept
 
 
 def _signature(leaf: Any) -> Any:
@@ -76,28 +117,35 @@ def _signature(leaf: Any) -> Any:
     return (leaf.shape, leaf.dtype, leaf.device) if isinstance(leaf, Tensor) else leaf
 
 
-def record(function: Callable[[], Any], device: torch.device) -> tuple[Callable[[], None], Any]:
+def record(
+    function: Callable[[], Any], device: torch.device, remedy: str, pool: Any = None
+) -> tuple[Callable[[], None], Any, Any]:
     """Record a function without running it on the GPU.
 
+    Args:
+        function: to record.
+        device: of its tensors.
+        remedy: as in `Recorded`.
+        pool: memory of another graph that never runs at the same time; None for new memory.
+
     Returns:
-        what runs it, and its results, which are valid after that.
+        what runs it; its results, which are valid after that; and the pool of its memory.
 
     Raises:
         ValueError: it waits for the GPU, or does what a graph cannot hold.
     """
     graph = torch.cuda.CUDAGraph()
     try:
-        with torch.cuda.device(device), torch.cuda.graph(graph, stream=_stream(device)):
+        with torch.cuda.device(device), torch.cuda.graph(graph, pool, stream=_stream(device)):
             results = function()
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0].removesuffix(".")
         raise ValueError(
-            f"a CUDA graph needs work that never waits for the GPU: {reason}. Take compile=True or "
-            "leave compile out to train without graphs."
+            f"a CUDA graph needs work that never waits for the GPU: {reason}. {remedy}"
         ) from error
-    return graph.replay, results
+    return graph.replay, results, graph.pool()
 
 
 @contextmanager

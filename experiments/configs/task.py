@@ -116,6 +116,9 @@ class TaskConfig(RunConfig):
 
     amp: Literal["none", "bf16", "fp16"] = "none"
     """Mixed precision; fp16 needs a GPU."""
+    cuda_graphs: bool = bookkeeping(True)
+    """On a GPU, whether updates are recorded as a CUDA graph, without the launches from Python.
+    Those with masked targets, an auxiliary loss or fp16 never are."""
     folder: str = bookkeeping("runs/supervised")
     """Parent of the run folders."""
 
@@ -175,6 +178,7 @@ class TaskConfig(RunConfig):
             check_nonnegative(name, getattr(self, name))
         check_probability("momentum", self.momentum)
         check_flag("tied", self.tied)
+        check_flag("cuda_graphs", self.cuda_graphs)
         check_choice("optimizer", self.optimizer, get_args(OptimizerName))
         check_choice("amp", self.amp, ("none", "bf16", "fp16"))
         check_seeds(self.seeds)

@@ -33,7 +33,9 @@ class Tape(TorchDispatchMode):
                         old.copy_(new)
 
 
-def record(function: Callable[[], Any], device: torch.device) -> tuple[Callable[[], None], Any]:
+def record(
+    function: Callable[[], Any], device: torch.device, remedy: str, pool: Any = None
+) -> tuple[Callable[[], None], Any, Any]:
     """As `rlgates.agents.recording.record`, but it also runs the function."""
     tensors: dict[int, tuple[Tensor, Tensor]] = {}
     generator = torch.get_rng_state()
@@ -53,4 +55,4 @@ def record(function: Callable[[], Any], device: torch.device) -> tuple[Callable[
         for tensor, before in tensors.values():  # recording changes nothing
             tensor.copy_(before)
     torch.set_rng_state(generator)
-    return tape.replay, results
+    return tape.replay, results, pool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -12,12 +12,27 @@ from rlgates.core import GateTrace
 from rlgates.experiments.runs.network.optim import Precision
 from rlgates.experiments.tasks import Batch, SequenceModel, Task
 
+FiguresOf = Callable[[Batch, Tensor | None], tuple[dict[str, Tensor] | None, Tensor]]
 MAX_OUTPUTS = 2**24  # of the core in one forward pass: 64 MiB
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
     """Move a batch to a device."""
     return Batch(*(None if part is None else part.to(device) for part in batch))  # type: ignore[arg-type]
+
+
+def read(numbers: Tensor) -> list[float]:
+    """The numbers of a tensor; until a GPU has computed them the thread sleeps, and does not poll.
+
+    Runs that share a GPU would else take a processor each.
+    """
+    on_host = numbers.to("cpu", non_blocking=True)
+    if numbers.is_cuda:
+        copied = torch.cuda.Event(blocking=True)
+        copied.record()
+        copied.synchronize()
+    values: list[float] = on_host.tolist()
+    return values
 
 
 def initial_state(state: Tensor | None, batch: Batch) -> Tensor | None:
@@ -61,16 +76,29 @@ def _evaluating(network: SequenceModel) -> Iterator[None]:
         network.train(training)
 
 
+def batch_figures(
+    network: SequenceModel, task: Task, precision: Precision, batch: Batch, state: Tensor | None
+) -> tuple[dict[str, Tensor] | None, Tensor]:
+    """The means of a batch, with "loss", or None if no target counts; and the state after it."""
+    with precision.forward():
+        predictions, after = network.unroll(batch.inputs, state, batch.episode_starts)
+    if batch.mask is not None and not batch.mask.any():
+        return None, after
+    predictions = predictions.float()
+    return {"loss": task.loss(predictions, batch), **task.metrics(predictions, batch)}, after
+
+
 def evaluate(
-    network: SequenceModel, task: Task, batches: Iterable[Batch], precision: Precision
+    network: SequenceModel, task: Task, batches: Iterable[Batch], figures_of: FiguresOf
 ) -> dict[str, float]:
     """The task's figures from means over all unmasked targets, always with "loss".
 
     Args:
         network: evaluated in eval mode.
         task: defines the loss, the metrics and the figures.
-        batches: in order; the state is carried from one to the next if the task carries it.
-        precision: as in training; its device is that of the network.
+        batches: on the device of the network, in order; the state is carried from one to the next
+            if the task carries it.
+        figures_of: `batch_figures` of this network and task, or a recording of it.
 
     Raises:
         ValueError: all targets are masked.
@@ -78,17 +106,13 @@ def evaluate(
     sums: dict[str, float] = {}
     total, state = 0, None
     with _evaluating(network):
-        for batch in (to_device(batch, precision.device) for batch in batches):
-            state = initial_state(state, batch)
-            with precision.forward():
-                predictions, after = network.unroll(batch.inputs, state, batch.episode_starts)
+        for batch in batches:
+            means, after = figures_of(batch, initial_state(state, batch))
             if task.carries_state:
                 state = after
-            count = batch.count()
-            if not count:
+            if means is None:
                 continue
-            predictions = predictions.float()
-            means = {"loss": task.loss(predictions, batch), **task.metrics(predictions, batch)}
+            count = batch.count()
             for name, value in means.items():
                 sums[name] = sums.get(name, 0.0) + float(value) * count
             total += count
@@ -98,11 +122,7 @@ def evaluate(
     return {"loss": averages["loss"], **task.figures(averages)}
 
 
-def trace_gates(
-    network: SequenceModel, batch: Batch, sequences: int, device: torch.device
-) -> GateTrace:
-    """The gates of the core on the first sequences of a batch."""
-    inputs, starts = batch.inputs[:, :sequences].to(device), batch.episode_starts
-    episode_starts = None if starts is None else starts[:, :sequences].to(device)
+def trace_gates(network: SequenceModel, inputs: Tensor, starts: Tensor | None) -> GateTrace:
+    """The gates of the core on sequences from the initial state, in eval mode."""
     with _evaluating(network):
-        return network.core.trace_gates(network.encode(inputs), None, episode_starts)
+        return network.core.trace_gates(network.encode(inputs), None, starts)

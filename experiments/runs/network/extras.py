@@ -12,7 +12,6 @@ from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.runs.files import Row
 from rlgates.experiments.runs.folder import RunFolder
 from rlgates.experiments.runs.horizon import FACTORS, length_columns, stretched
-from rlgates.experiments.runs.network.evaluate import evaluate, trace_gates
 from rlgates.experiments.runs.network.train import TaskResult, TaskRun, load_best
 
 GATE_SEQUENCES = 32
@@ -26,9 +25,9 @@ def gates_before_and_after(config: TaskConfig, seed: int) -> tuple[GateTrace, Ga
     """
     run = TaskRun(config, seed)
     batch = next(run.held_out("valid"))
-    before = trace_gates(run.network, batch, GATE_SEQUENCES, run.device)
+    before = run.trace_gates(batch, GATE_SEQUENCES)
     run.network.load_state_dict(load_best(run.folder))
-    return before, trace_gates(run.network, batch, GATE_SEQUENCES, run.device)
+    return before, run.trace_gates(batch, GATE_SEQUENCES)
 
 
 def network_rows(config: TaskConfig, seed: int, setting: str, result: TaskResult) -> list[Row]:
@@ -59,7 +58,7 @@ def network_rows(config: TaskConfig, seed: int, setting: str, result: TaskResult
         else:
             run.network.load_state_dict(weights)
         batches = list(run.held_out("test"))
-        figures = evaluate(run.network, run.task, batches, run.precision)
+        figures = run.evaluate(batches)
         score, floor = _score(figures, run.task.baseline)
         rows.append(
             {

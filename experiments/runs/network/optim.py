@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -100,22 +101,38 @@ class Precision:
         return torch.autocast(self.device.type, dtype=_HALVES[self.amp])
 
 
-def total_norm(parameters: Iterable[nn.Parameter], limit: float | None) -> torch.Tensor:
-    """Clip the gradients to the norm `limit`, if any, and return their norm before.
+def gradient_norm(parameters: Iterable[nn.Parameter]) -> torch.Tensor:
+    """The norm of all gradients; infinite if it overflows its dtype."""
+    return nn.utils.get_total_norm(
+        [parameter.grad for parameter in parameters if parameter.grad is not None]
+    )
+
+
+def clip_gradients(
+    parameters: Iterable[nn.Parameter], limit: float, norm: torch.Tensor, value: float
+) -> float:
+    """Clip the gradients to the norm `limit`.
 
     If the norm overflows its dtype, the gradients are scaled down first, so finite gradients can
-    always be clipped. With a limit it is infinite or nan only if a gradient is.
+    always be clipped.
+
+    Args:
+        parameters: with the gradients.
+        limit: the largest norm.
+        norm, value: of the gradients, from `gradient_norm`, and the same as a number.
+
+    Returns:
+        the norm; infinite or nan only if a gradient is, which are then left as they are.
     """
     trained = [parameter for parameter in parameters if parameter.grad is not None]
     grads = [parameter.grad for parameter in trained if parameter.grad is not None]
-    norm = nn.utils.get_total_norm(grads)
-    if not norm.isfinite() and limit is not None:
+    if not math.isfinite(value):
         top = torch.stack([grad.abs().max() for grad in grads]).max()
         if not top.isfinite():
-            return top
+            return float(top)
         for grad in grads:
             grad.div_(top)
         norm = nn.utils.get_total_norm(grads)
-    if limit is not None:
-        nn.utils.clip_grads_with_norm_(trained, limit, norm)
-    return norm
+        value = float(norm)
+    nn.utils.clip_grads_with_norm_(trained, limit, norm)
+    return value

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,20 +17,30 @@ from stable_baselines3.common.logger import Logger
 from torch import Tensor
 
 from rlgates.agents.callbacks import record_gates
+from rlgates.agents.recording import Recorded, can_record
+from rlgates.core import GateTrace
 from rlgates.errors import check_size
 from rlgates.experiments.configs.devices import find_device
 from rlgates.experiments.configs.task import TaskConfig, build_auxiliary, build_model
 from rlgates.experiments.runs.folder import EndReason, RunFolder, RunResult
 from rlgates.experiments.runs.hparams import write_hparams
 from rlgates.experiments.runs.network.evaluate import (
+    batch_figures,
     evaluate,
     initial_state,
+    read,
     split_batch,
     to_device,
     trace_gates,
 )
 from rlgates.experiments.runs.network.feed import Feed
-from rlgates.experiments.runs.network.optim import Precision, Rate, make_optimizer, total_norm
+from rlgates.experiments.runs.network.optim import (
+    Precision,
+    Rate,
+    clip_gradients,
+    gradient_norm,
+    make_optimizer,
+)
 from rlgates.experiments.runs.progress import Progress
 from rlgates.experiments.runs.stopping import InterruptedRun
 from rlgates.experiments.tasks import Batch, GeneratedTask
@@ -37,6 +48,8 @@ from rlgates.experiments.tasks import Batch, GeneratedTask
 HELD_OUT = {"valid": 1, "test": 2}
 # Updates with an overflown gradient are skipped; more than these in a row end the run as diverged.
 MAX_SKIPPED = 10
+# Shapes of batches that are kept as CUDA graphs: corpora have about 30 lengths.
+MAX_SHAPES = 32
 _PROGRESS = (
     "update",
     "seconds",
@@ -70,6 +83,19 @@ class TaskResult(RunResult):
     state_size: int
     diverged_at: int | None
     test: dict[str, float]
+
+
+class Gradients(NamedTuple):
+    """What a forward and a backward pass give, besides the gradients.
+
+    Attributes:
+        state: (B, state_size), after the last step.
+        figures: (3,), the loss, the auxiliary loss, 0 without one, and the norm of the gradients;
+            None if no target counts.
+    """
+
+    state: Tensor
+    figures: Tensor | None
 
 
 def load_best(folder: RunFolder) -> dict[str, Any]:
@@ -128,6 +154,11 @@ class TaskRun:
         self._gated = config.gate_rows > 0
         self._sound = True  # as far as known, the weights are finite
         self._saved = -1
+        self._gradients = self._as_graphs(self._compute_gradients)
+        self._figures_of = self._as_graphs(
+            partial(batch_figures, self.network, self.task, self.precision)
+        )
+        self._trace_gates = self._as_graphs(partial(trace_gates, self.network))
 
     def train(
         self, stop: Callable[[], bool] = lambda: False, progress: Progress | None = None
@@ -270,26 +301,22 @@ class TaskRun:
         epoch, cpu_batch = self.feed.epoch, self.feed.draw()
         self.update += 1
         batch = to_device(cpu_batch, self.device)
-        with self.precision.forward():
-            state = initial_state(self.state, batch)
-            hidden, after = self.network.unroll_hidden(batch.inputs, state, batch.episode_starts)
+        state = initial_state(self.state, batch)
+        scored = cpu_batch.mask is None or bool(cpu_batch.mask.any())
+        gradients = self._gradients if batch.mask is None else self._compute_gradients
+        alone = self.auxiliary is not None and self.update <= self.config.auxiliary_updates
+        results = gradients(batch, state, scored, alone)
         keeps_state = self.task.carries_state and self.feed.epoch == epoch
-        self.state = after.detach() if keeps_state else None  # None: the initial one
-        if cpu_batch.mask is not None and not cpu_batch.mask.any():
-            return  # all targets are masked
-        loss, auxiliary = self._loss(hidden, batch), self._auxiliary_loss(batch)
-        objective = loss
-        if auxiliary is not None:
-            alone = self.update <= self.config.auxiliary_updates
-            objective = auxiliary if alone else loss + auxiliary
+        self.state = results.state if keeps_state else None  # None: the initial one
+        if results.figures is None:
+            return
+        value, auxiliary, norm = read(results.figures)
+        limit = self.config.max_grad_norm
+        if limit is not None:
+            norm = clip_gradients(self.parameters, limit, results.figures[-1], norm)
         scaler = self.precision.scaler
-        self.optimizer.zero_grad()
-        scaler.scale(objective).backward()
-        scaler.unscale_(self.optimizer)
-        norm = total_norm(self.parameters, self.config.max_grad_norm)
-        value = float(loss.detach())
         # In float16 the scaler skips the update itself.
-        overflown = not (scaler.is_enabled() or norm.isfinite())
+        overflown = not (scaler.is_enabled() or math.isfinite(norm))
         self.skipped = self.skipped + 1 if overflown else 0
         if not math.isfinite(value) or self.skipped > MAX_SKIPPED:
             self.diverged_at = self.update
@@ -299,9 +326,66 @@ class TaskRun:
         scaler.update()
         self._sound = True
         self.since = [self.since[0] + value, self.since[1] + 1]
-        if auxiliary is not None:
-            self.auxiliary_since += float(auxiliary.detach())
+        self.auxiliary_since += auxiliary
         self.rate.follow(self.feed.epoch, value, batch.inputs.shape[1])
+
+    def _compute_gradients(
+        self, batch: Batch, state: Tensor | None, scored: bool, alone: bool
+    ) -> Gradients:
+        """The gradients of a batch, in `parameters`.
+
+        Args:
+            batch: on the device.
+            state: before its first step; None for the initial one.
+            scored: whether any target counts.
+            alone: whether the auxiliary loss is all there is.
+        """
+        with self.precision.forward():
+            hidden, after = self.network.unroll_hidden(batch.inputs, state, batch.episode_starts)
+        if not scored:
+            return Gradients(after.detach(), None)
+        loss, auxiliary = self._loss(hidden, batch), self._auxiliary_loss(batch)
+        objective = loss
+        if auxiliary is not None:
+            objective = auxiliary if alone else loss + auxiliary
+        scaler = self.precision.scaler
+        # A replay writes to the gradients of its recording: all have the same.
+        self.optimizer.zero_grad(set_to_none=not self.records)
+        scaler.scale(objective).backward()
+        scaler.unscale_(self.optimizer)
+        added = torch.zeros_like(loss) if auxiliary is None else auxiliary
+        norm = gradient_norm(self.parameters)
+        return Gradients(after.detach(), torch.stack((loss.detach(), added.detach(), norm)))
+
+    @property
+    def records(self) -> bool:
+        """Whether work is recorded: fp16 waits for the GPU, and so may an auxiliary loss."""
+        waits = self.precision.scaler.is_enabled() or self.auxiliary is not None
+        return can_record(self.device) and self.config.cuda_graphs and not waits
+
+    def _as_graphs(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function whose work on a GPU is recorded, if it may be."""
+        if not self.records:
+            return function
+        return Recorded(function, self.device, "Pass --no-cuda-graphs to run without.", MAX_SHAPES)
+
+    def evaluate(self, batches: Iterable[Batch]) -> dict[str, float]:
+        """The figures of the network, as it is, on batches."""
+
+        def figures_of(batch: Batch, state: Tensor | None) -> Any:
+            if batch.mask is None:
+                return self._figures_of(batch, state)
+            return batch_figures(self.network, self.task, self.precision, batch, state)
+
+        moved = (to_device(batch, self.device) for batch in batches)
+        return evaluate(self.network, self.task, moved, figures_of)
+
+    def trace_gates(self, batch: Batch, sequences: int) -> GateTrace:
+        """The gates of the core on the first sequences of a batch."""
+        inputs, starts = batch.inputs[:, :sequences].to(self.device), batch.episode_starts
+        first = None if starts is None else starts[:, :sequences].to(self.device)
+        trace: GateTrace = self._trace_gates(inputs, first)
+        return trace
 
     def _loss(self, hidden: Tensor, batch: Batch) -> Tensor:
         """The loss of a batch from the inputs of the decoder."""
@@ -338,7 +422,7 @@ class TaskRun:
         return split_batch(self._held_out[split], self.network.core.output_size)
 
     def _evaluate(self, logger: Logger) -> None:
-        figures = evaluate(self.network, self.task, self.held_out("valid"), self.precision)
+        figures = self.evaluate(self.held_out("valid"))
         loss, self.metrics = figures["loss"], {k: v for k, v in figures.items() if k != "loss"}
         stuck = self.skipped > 0 and not self.since[1]  # no update since the last evaluation
         self._sound = math.isfinite(loss) and not stuck
@@ -352,8 +436,7 @@ class TaskRun:
         for name, number in figures.items():
             logger.record(f"eval/{name}", number)
         if self._gated and self._sound:
-            first, rows = next(self.held_out("valid")), self.config.gate_rows
-            trace = trace_gates(self.network, first, rows, self.device)
+            trace = self.trace_gates(next(self.held_out("valid")), self.config.gate_rows)
             self._gated = bool(trace.forget)
             if self._gated:
                 record_gates(logger, "gates", trace)
@@ -375,7 +458,7 @@ class TaskRun:
         if self.best is None:
             return {}
         self.network.load_state_dict(load_best(self.folder))
-        return evaluate(self.network, self.task, self.held_out("test"), self.precision)
+        return self.evaluate(self.held_out("test"))
 
     def _save(self, logger: Logger) -> None:
         """Write a checkpoint, unless this update has one or the weights are not finite."""

@@ -94,10 +94,10 @@ def test_graphs_compute_the_same(name: str) -> None:
         agent = AGENTS[name](compile=mode)
         agents.append(agent.learn(6 * agent.n_steps * agent.n_envs))
     one, other = agents
-    replayed = [g for g in one._recorded.values() if g._replay is not None]
+    replayed = [g for g in one._recorded.values() if g.replays]
     assert len(replayed) >= 2
     if one._recorded_steps is not None:
-        assert any(g._replay is not None for g in one._recorded_steps._graphs.values())
+        assert any(g.replays for g in one._recorded_steps._graphs.values())
     assert not other._recorded
     assert torch.equal(parameters(one), parameters(other))
     for part in ("actions", "rewards", "episode_starts", "values", "advantages"):
@@ -245,6 +245,25 @@ def test_a_recording_begins_anew_with_other_shapes_and_numbers(
         assert calls == [(torch.Size([size]), factor)] * 3  # twice to warm up, once to record
 
 
+def test_recordings_of_other_shapes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "record", tape.record)
+    calls: list[int] = []
+
+    def doubled(x: Tensor) -> Tensor:
+        calls.append(len(x))
+        return 2 * x
+
+    recorded = Recorded(doubled, CPU, most=2)
+    for size in (1, 2, 1, 2, 1, 2, 1, 2):
+        x = torch.rand(size)
+        assert torch.equal(recorded(x), 2 * x)
+    assert calls == [1, 2] * 3
+    recorded(torch.rand(3))  # takes the place of the one that was used longest ago
+    for size in (2, 1):
+        recorded(torch.rand(size))
+    assert calls == [1, 2] * 3 + [3, 1]
+
+
 def test_results_are_overwritten_by_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "record", tape.record)
     recorded = Recorded(lambda x: x + 1, CPU)
@@ -265,9 +284,9 @@ def test_a_lack_of_memory_is_not_taken_for_another_error(monkeypatch: pytest.Mon
         raise error
 
     with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
-        recording.record(lambda: fails(torch.OutOfMemoryError("CUDA out of memory.")), CPU)
-    with pytest.raises(ValueError, match=r"never waits for the GPU: it waits\. Take"):
-        recording.record(lambda: fails(RuntimeError("it waits.")), CPU)
+        recording.record(lambda: fails(torch.OutOfMemoryError("CUDA out of memory.")), CPU, "")
+    with pytest.raises(ValueError, match=r"never waits for the GPU: it waits\. Take care"):
+        recording.record(lambda: fails(RuntimeError("it waits.")), CPU, "Take care.")
 
 
 def test_graphs_are_not_saved(tmp_path: Any, graphs: None) -> None:
@@ -326,7 +345,7 @@ def test_graphs_of_a_gpu(amp: str | None, monkeypatch: pytest.MonkeyPatch) -> No
         if not replays:
             monkeypatch.setattr(Recorded, "__call__", call)
         agents[-1].learn(6 * agents[-1].n_steps * 64)
-    assert agents[0]._recorded["gradients"]._replay is not None
+    assert agents[0]._recorded["gradients"].replays
     weights = [parameters(agent) for agent in agents]
     torch.testing.assert_close(*weights)
 
