@@ -24,11 +24,11 @@ ACTIVE = "ActiveMatch 15/30/15"
 CHANCE = 0.385  # on Active Match: 0.05 above what an agent without memory reaches
 _COPY = Setting(
     "500 blanks, 256 units, Adam at 1e-3; the number of updates is not given",
-    "500 blanks, 256 units, Adam at 2e-3, 8,000 updates of 4 sequences at most",
+    "500 blanks, 256 units, Adam at 2e-3, 24,000 updates of 4 sequences at most",
 )
 _ADDING = Setting(
     "2,000 steps, 256 units, Adam at 1e-3; the number of updates is not given",
-    "750 steps, 64 units, Adam at 4e-3, 5,000 updates of 16 sequences at most",
+    "750 steps, 64 units, Adam at 4e-3, 20,000 updates of 16 sequences at most",
 )
 _FORGETTING = Setting(
     "500 steps, 64 units, Adam at 1e-4, 10,000 updates",
@@ -60,7 +60,7 @@ _WORDS = Setting("WikiText-103, 3,072 units", "Penn Treebank, 256 units, three e
 
 
 def _copy(core: str, title: str = COPY) -> RunGroup:
-    return RunGroup("copy_adding", title, core)
+    return RunGroup("copy_adding_long", title, core)
 
 
 def _solved(core: str, title: str = COPY) -> Solves:
