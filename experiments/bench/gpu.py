@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+import rlgates
 from rlgates.agents.compilation import CompileMode
 from rlgates.errors import check_choice, check_number, check_size
 from rlgates.experiments.bench.children import (
@@ -386,7 +387,7 @@ def _about(config: GpuBenchConfig) -> Entry:
 
 def _versions() -> dict[str, Any]:
     """Python and those of the packages that are installed."""
-    found: dict[str, Any] = {"python": platform.python_version()}
+    found: dict[str, Any] = {"python": platform.python_version(), "rlgates": rlgates.__version__}
     for name in (*PACKAGES, "triton"):
         with suppress(PackageNotFoundError):
             found[name] = version(name)

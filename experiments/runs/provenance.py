@@ -15,9 +15,10 @@ from typing import Any
 
 import torch
 
+import rlgates
 from rlgates.kernels.cpu.abi import instruction_set
 
-PACKAGES = ("rlgates", "torch", "numpy", "gymnasium", "stable-baselines3", "sb3-contrib")
+PACKAGES = ("torch", "numpy", "gymnasium", "stable-baselines3", "sb3-contrib")
 
 
 def session(step: int, threads: int, device: torch.device, ranks: int = 1) -> dict[str, Any]:
@@ -59,7 +60,8 @@ def program() -> list[str]:
 def versions() -> dict[str, str]:
     """Python and the packages that the numbers depend on."""
     packages = {name: importlib.metadata.version(name) for name in PACKAGES}
-    return {"python": platform.python_version(), **packages}
+    # A checkout on PYTHONPATH is a package without metadata.
+    return {"python": platform.python_version(), "rlgates": rlgates.__version__, **packages}
 
 
 def git_state() -> dict[str, Any] | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import platform
 from pathlib import Path
 
 import pytest
 
-from rlgates.experiments.runs.provenance import cpu_model
+import rlgates
+from rlgates.experiments.runs.provenance import cpu_model, versions
 
 
 @pytest.mark.parametrize(
@@ -27,3 +29,15 @@ def test_the_processor(cpuinfo: str, expected: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(platform, "processor", lambda: "")
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     assert cpu_model() == expected
+
+
+def test_a_checkout_on_the_path_has_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = importlib.metadata.version
+
+    def version(package: str) -> str:
+        if package == "rlgates":
+            raise importlib.metadata.PackageNotFoundError(package)
+        return installed(package)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    assert versions()["rlgates"] == rlgates.__version__
