@@ -17,7 +17,7 @@ from stable_baselines3.common.logger import Logger
 from torch import Tensor
 
 from rlgates.agents.callbacks import record_gates
-from rlgates.agents.recording import Recorded, can_record
+from rlgates.agents.recording import Recorded, can_record, copied
 from rlgates.core import GateTrace
 from rlgates.errors import check_size
 from rlgates.experiments.configs.devices import find_device
@@ -384,7 +384,7 @@ class TaskRun:
         """The gates of the core on the first sequences of a batch."""
         inputs, starts = batch.inputs[:, :sequences].to(self.device), batch.episode_starts
         first = None if starts is None else starts[:, :sequences].to(self.device)
-        trace: GateTrace = self._trace_gates(inputs, first)
+        trace: GateTrace = copied(self._trace_gates(inputs, first))
         return trace
 
     def _loss(self, hidden: Tensor, batch: Batch) -> Tensor:
