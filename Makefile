@@ -96,9 +96,9 @@ print("rlgates", rlgates.__version__, "imports from its wheel")
 endef
 export import_wheel
 
-wheel: $(ready)  ## build the wheel in dist/, and import it from an empty folder
+wheel: $(demo)  ## build the wheel in dist/, and import it from an empty folder
 	rm -rf build dist
-	$(bin)/python -m build -q --wheel --no-isolation
+	$(bin)/python -m pip wheel -q --no-deps --no-build-isolation -w dist .
 	$(bin)/python -m zipfile -e dist/*.whl build/wheel
 	@names=$$(ls build/wheel | grep -v '\.dist-info$$'); \
 	[ "$$names" = rlgates ] || { echo "the wheel would install:" $$names; exit 1; }

@@ -44,6 +44,13 @@ def _link_pages(app: Any, document: str, source: list[str]) -> None:
         source[0] = re.sub(rf"\]\((?:\.\./)+{file}\)", f"]({page})", source[0])
 
 
+def _fold_sections(app: Any, page: str, template: str, context: dict[str, Any], tree: Any) -> None:
+    """List only the pages of the open section in the sidebar: all take half of the bytes."""
+    if toctree := context.get("toctree"):
+        context["toctree"] = lambda **options: toctree(**{**options, "collapse": True})
+
+
 def setup(app: Any) -> None:
-    """Connect the hook."""
+    """Connect the hooks."""
     app.connect("source-read", _link_pages)
+    app.connect("html-page-context", _fold_sections, priority=400)  # before the theme, at 500

@@ -80,6 +80,7 @@ def test_examples_for_contributors_run(code: str, tmp_path: Path) -> None:
     assert finished.returncode == 0, finished.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not abi.built(), reason="there is no compiler")
 def test_a_native_kernel_takes_three_files(tmp_path: Path) -> None:
     """In a copy of the package, built again with the kernel; to save time, less optimized and for

@@ -76,7 +76,7 @@ def _equal_tables(one: str, other: str) -> bool:
     return lines[0] == lines[1] and _rows(one) == _rows(other)
 
 
-@pytest.mark.parametrize("backend", ["submitit", "ray"])
+@pytest.mark.parametrize("backend", ["submitit", pytest.param("ray", marks=pytest.mark.slow)])
 def test_every_backend_gives_the_same_numbers(
     backend: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

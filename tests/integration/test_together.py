@@ -66,7 +66,7 @@ def weights(config: Any) -> Any:
     return agent(config, 0)["policy"]
 
 
-@pytest.mark.parametrize("config_of", [game, cartpole])
+@pytest.mark.parametrize("config_of", [game, pytest.param(cartpole, marks=pytest.mark.slow)])
 def test_a_run_goes_on_with_any_number_of_ranks(config_of: Any, tmp_path: Path) -> None:
     alone, straight, same, other = (
         config_of(tmp_path / name) for name in ("alone", "straight", "same", "other")
