@@ -48,7 +48,7 @@ def equal_size(core: str, input_size: int, parameters: int, options: Mapping[str
 
     Raises:
         ValueError: an unknown core or option, a core of the user that cannot be made, or one that
-            has more parameters at every size.
+            has more parameters at every size, or the same number.
     """
     return _equal_size(core, input_size, parameters, json.dumps(dict(options), sort_keys=True))
 
@@ -64,10 +64,14 @@ def _equal_size(core: str, input_size: int, parameters: int, options: str) -> in
         return sum(parameter.numel() for parameter in made.parameters())
 
     step = math.lcm(2, values.get("num_heads", 1))
-    size = largest_size(count, parameters, step)
-    if size == step and (least := count(step)) > parameters:
+    if (least := count(step)) > parameters:
         raise ValueError(
             f"core {core!r} has {least:,} parameters at its smallest size, {step}; the budget is "
             f"{parameters:,}."
         )
-    return size
+    if count(2 * step) <= least:
+        raise ValueError(
+            f"core {core!r} has {least:,} parameters at its sizes {step} and {2 * step}, so "
+            f"that no size has {parameters:,}."
+        )
+    return largest_size(count, parameters, step)

@@ -77,6 +77,13 @@ def test_a_core_that_takes_the_whole_budget_is_allowed(monkeypatch: pytest.Monke
     assert equal_size("whole", INPUT_SIZE, PARAMETERS, {}) == 2
 
 
+def test_a_core_of_one_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen = TABLE["none"]._replace(cell=lambda input_size, _: FeedForward(input_size, 2))
+    monkeypatch.setitem(TABLE, "frozen", frozen)
+    with pytest.raises(ValueError, match="'frozen' has 130 parameters at its sizes 2 and 4, so"):
+        equal_size("frozen", INPUT_SIZE, PARAMETERS, {})
+
+
 def _with_fixed_weights(number: int) -> Callable[[int, int], FeedForward]:
     """A factory of `none`, which has 130 parameters with two units, with so many more."""
 
