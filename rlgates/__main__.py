@@ -25,6 +25,8 @@ def main() -> int:
             "[experiments].\n"
         )
         return 2
+    except KeyboardInterrupt:  # while torch is imported, before anything was started
+        return 130
     return run()
 
 

@@ -80,7 +80,7 @@ def test_ctrl_c_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def unread(line: str) -> tuple[int, str]:
     """Exit code and errors of a command whose output is closed at once, as by `head`."""
-    command = [sys.executable, "-m", "rlgates.experiments.cli", *line.split()]
+    command = [sys.executable, "-m", "rlgates", *line.split()]
     pipe, output = os.pipe()
     os.close(pipe)
     ended = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
@@ -136,7 +136,7 @@ def test_without_a_name_the_defaults_of_tasks_are_those_of_copy(
 
 @pytest.mark.parametrize("words", [["cores"], ["train", "--help"]])
 def test_output_may_be_closed_at_any_time(words: list[str]) -> None:
-    command = [sys.executable, "-u", "-m", "rlgates.experiments.cli", *words]
+    command = [sys.executable, "-u", "-m", "rlgates", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -77,6 +77,22 @@ def test_the_command_names_the_extra_that_it_needs(missing: str) -> None:
     assert project["scripts"] == {"rlgates": "rlgates.__main__:main"}
 
 
+def test_ctrl_c_while_packages_are_imported() -> None:
+    code = """
+import builtins, sys
+load = builtins.__import__
+def press_ctrl_c(name, *args):
+    if name == "torch":
+        raise KeyboardInterrupt
+    return load(name, *args)
+builtins.__import__ = press_ctrl_c
+from rlgates.__main__ import main
+sys.exit(main())
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (130, "", "")
+
+
 @pytest.mark.parametrize(
     "code",
     [

@@ -38,7 +38,7 @@ LONG = Arm(replace(SMALL, updates=10**8, checkpoint_minutes=60), ("lstm",), vari
 STUDY = Study(title="mine", laptop=(ARM, LONG), seeds=(0,))
 """
 VARYING = ("seconds", "dirty", "command")
-COMMAND = [sys.executable, "-m", "rlgates.experiments.cli", "sweep", "mine.py"]
+COMMAND = [sys.executable, "-m", "rlgates", "sweep", "mine.py"]
 
 
 def _study(updates: int, cores: tuple[str, ...], seeds: int) -> None:

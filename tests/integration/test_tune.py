@@ -220,7 +220,7 @@ def test_a_search_that_is_stopped_between_two_trials_is_not_finished(
 def test_several_processes_share_a_search() -> None:
     Path("mine.py").write_text(MINE.format(updates=200))
     words = ["tune", "mine.py", "--trials", "6", "--results", "results"]
-    command = [sys.executable, "-m", "rlgates.experiments.cli", *words]
+    command = [sys.executable, "-m", "rlgates", *words]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, **pipes)
     deadline = time.monotonic() + 300
