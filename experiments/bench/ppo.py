@@ -233,6 +233,7 @@ def bench_ppo(config: PPOBenchConfig) -> Path:
     content: dict[str, Any] = read_json(path) or {}
     for env in config.envs:
         facts = {**settings, "n_envs": N_ENVS, "units": UNITS, "core": config.core}
+        facts["seed"] = config.seed
         run = circumstances(threads=config.threads, iterations=config.iterations, **facts)
         try:
             with threads_set(config.threads):

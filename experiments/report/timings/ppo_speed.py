@@ -74,6 +74,10 @@ def _note(content: dict[str, Any]) -> str:
     updates = ", ".join(map(str, sorted({row["updates"] for row in rows})))
     threads = ", ".join(dict.fromkeys(place_text(str(run["threads"])) for run in runs))
     first = runs[0]
+    # Earlier versions did not note it.
+    seeds = "".join(
+        f"seed {seed}; " for seed in sorted({run["seed"] for run in runs if "seed" in run})
+    )
     size = first["batch_size"]
     return (
         "All agents in turn, iteration by iteration, in one process: medians of "
@@ -86,5 +90,5 @@ def _note(content: dict[str, Any]) -> str:
         "batches from the concatenated rollouts, splits them at episode starts and pads the parts; "
         "here a batch is the rollout of one environment, unchanged, or the same number of steps in "
         "chunks of 32 (`chunk_len=32`), beyond which no gradient flows back. "
-        f"{threads}; {bench_note(runs, 'ppo')}"
+        f"{threads}; {seeds}{bench_note(runs, 'ppo')}"
     )
