@@ -169,7 +169,7 @@ class VisualMatch(PhasedEnvSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class PassiveMatch(VisualMatch):
-    """Passive Visual Match, `rlgates/PassiveMatch-v0`.
+    """Passive Match, `rlgates/PassiveMatch-v0`.
 
     ## Description
     An episode has three phases, each on its own board of 7 x 11 cells. *Explore*: the player is
@@ -285,7 +285,7 @@ class PassiveMatch(VisualMatch):
 
 @dataclass(frozen=True, kw_only=True)
 class ActiveMatch(VisualMatch):
-    """Active Visual Match, `rlgates/ActiveMatch-v0`.
+    """Active Match, `rlgates/ActiveMatch-v0`.
 
     ## Description
     Passive Match with a cue that must be found: in the *explore* phase the player starts in the

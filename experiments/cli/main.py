@@ -19,6 +19,7 @@ from rlgates.errors import UnknownCore, check_choice, check_seeds
 from rlgates.experiments.cli import studies as study_commands
 from rlgates.experiments.cli import train as train_commands
 from rlgates.experiments.cli.bench import bench
+from rlgates.experiments.cli.completion import completion_script
 from rlgates.experiments.cli.config_file import over_base, read_config_file
 from rlgates.experiments.cli.convert import convert
 from rlgates.experiments.cli.doctor import doctor
@@ -49,7 +50,8 @@ PresetName = Annotated[str, tyro.conf.arg(metavar="{" + ",".join(train_commands.
 ConfigFile = Annotated[Path | None, tyro.conf.arg(name="config")]
 DESCRIPTION = (
     "Memory cores for agents: train them, compare them, plot the results. "
-    "`rlgates --version` prints the version."
+    "`rlgates --version` prints the version, `rlgates --print-completion bash` a script for tab "
+    "completion."
 )
 NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 
@@ -94,9 +96,12 @@ def _main(words: list[str]) -> int:
             return FINISHED
         words = ["--help" if word == "--help-all" else word for word in words]
         commands = make_commands(words)
-        if words[0] in ("-h", "--help"):
+        if words[0] == "--print-completion" and "--help" not in words:
+            print(completion_script(commands, " ".join(words[1:])), end="")
+            return FINISHED
+        if words[0] in ("-h", "--help", "--print-completion"):
             tyro.extras.subcommand_cli_from_dict(
-                commands, prog="rlgates", description=DESCRIPTION, args=words
+                commands, prog="rlgates", description=DESCRIPTION, args=["--help"]
             )
         name = check_choice("command", words[0], commands)
         return call(name, commands[name], words[1:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,36 @@ def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str
     printed = capsys.readouterr().out
     assert printed.startswith("usage: rlgates ")
     assert "--version" in printed
+
+
+BASH = """
+source /dev/stdin
+complete_last() {
+  COMP_WORDS=("$@")
+  COMP_CWORD=$(($# - 1))
+  _tyro_rlgates
+  echo "${COMPREPLY[@]}"
+}
+complete_last rlgates sw
+complete_last rlgates task --upd
+complete_last rlgates bench p
+"""
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_tab_completion(capsys: pytest.CaptureFixture[str]) -> None:
+    scripts = {}
+    for shell in ("bash", "zsh", "fish"):
+        assert cli.main(["--print-completion", shell]) == 0
+        scripts[shell] = capsys.readouterr().out
+    assert len(set(scripts.values())) == 3
+    assert cli.main(["--print-completion", "bahs"]) == 2
+    assert "unknown shell 'bahs'. Did you mean 'bash'?" in capsys.readouterr().err
+    command = ["bash", "--norc", "-c", BASH]
+    bash = subprocess.run(
+        command, input=scripts["bash"], capture_output=True, text=True, check=True
+    )
+    assert bash.stdout.splitlines() == ["sweep", "--updates", "ppo"]
 
 
 def test_ctrl_c_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
