@@ -43,6 +43,7 @@ MAX_PANELS = 24
 COLUMNS = 4
 EARLY = 0.05  # of the longest run: without a baseline, higher losses before are cut off
 LOG_FROM = 10.0  # highest loss over lowest
+NOISE = 0.05  # of the highest loss: the least margin where nothing is learned
 ENDS = {
     "goal": "ended early: solved",
     "patience": "stopped early: no further improvement",
@@ -364,14 +365,22 @@ def _plot_runs(axes: Axes, core: str, runs: Sequence[Line]) -> None:
 def loss_limits(lines: Sequence[Line], baseline: float | None) -> tuple[float, float, str]:
     """Choose the lowest and the highest loss of a figure, and the scale between them.
 
-    Losses of runs that diverged may not be finite, and do not count.
+    Losses of runs that diverged may not be finite, and do not count. Where no loss falls below the
+    baseline, the differences are noise, which is not magnified.
     """
     finite = (loss for line in lines for loss in line.losses if math.isfinite(loss))
     lowest = min(finite, default=baseline or 0.0)
-    highest = baseline if baseline is not None else _highest_late_loss(lines, lowest)
+    margin = 0.0
+    if baseline is None:
+        highest = _highest_late_loss(lines, lowest)
+    elif baseline > lowest:
+        highest = baseline
+    else:
+        highest = _highest_late_loss(lines, lowest)
+        lowest, margin = baseline, NOISE * highest
     if highest > LOG_FROM * lowest:
         return max(lowest / 2, 1e-6), 4 * highest, "log"
-    margin = 0.2 * (highest - lowest) or 0.1
+    margin = max(margin, 0.2 * (highest - lowest)) or 0.1
     return max(lowest - margin, 0.0), highest + margin, "linear"
 
 

@@ -72,6 +72,20 @@ def test_runs_that_ended_before_their_budget(figures: list[Figure], tmp_path: Pa
     ]
 
 
+def test_where_nothing_is_learned_all_runs_are_seen(figures: list[Figure], tmp_path: Path) -> None:
+    """The noise above the baseline does not fill the panel."""
+    lines = {
+        core: [Line([0, 44, 88], [2.31, 2.304, 2.3031], "patience")] for core in ("lstm", "gru")
+    }
+    plot_losses("jsb", lines, 2.3026, tmp_path / "a.png")
+    (figure,) = figures
+    for axes in figure.axes:
+        low, high = axes.get_ylim()
+        assert 2.1 < low < 2.3
+        assert 2.31 < high < 2.5
+        assert words(axes) == []
+
+
 def test_a_legend_says_only_what_there_is(figures: list[Figure], tmp_path: Path) -> None:
     some = {core: [Line(*LONG, "budget")] for core in ("lstm", "gru")}
     plot_losses("jsb", some, None, tmp_path / "a.png")
