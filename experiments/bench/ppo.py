@@ -232,8 +232,8 @@ def bench_ppo(config: PPOBenchConfig) -> Path:
     (path,) = OUTPUTS["ppo_speed"].source_paths(Path(config.results))
     content: dict[str, Any] = read_json(path) or {}
     for env in config.envs:
-        facts = {**settings, "n_envs": N_ENVS, "units": UNITS, "core": config.core}
-        facts["seed"] = config.seed
+        sizes = {"n_envs": N_ENVS, "units": UNITS}
+        facts = {**settings, **sizes, "core": config.core, "seed": config.seed}
         run = circumstances(threads=config.threads, iterations=config.iterations, **facts)
         try:
             with threads_set(config.threads):

@@ -112,4 +112,4 @@ def _largest_hidden_size(config: TaskConfig, parameters: int) -> int:
             model = build_model(replace(config, hidden_size=hidden_size), task)
         return sum(parameter.numel() for parameter in model.parameters())
 
-    return largest_size(count, parameters, step=8)
+    return largest_size(config.core, count, parameters, step=8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -14,15 +14,24 @@ from rlgates.experiments.configs.modules import naming_module
 from rlgates.registry import make_core
 
 
-def largest_size(count: Callable[[int], int], parameters: int, step: int = 1) -> int:
+def largest_size(core: str, count: Callable[[int], int], parameters: int, step: int = 1) -> int:
     """The largest multiple of `step` within a budget of parameters, and at least `step`.
 
     Args:
+        core: its name.
         count: the parameters of a size, which grow with it.
         parameters: the budget.
         step: of the sizes.
+
+    Raises:
+        ValueError: the parameters do not grow with the size.
     """
     low, used, high = 1, count(step), 0
+    if count(2 * step) <= used:
+        raise ValueError(
+            f"core {core!r} has {used:,} parameters at its sizes {step} and {2 * step}, so "
+            f"that no size has {parameters:,}."
+        )
     while high != low + 1:
         if high:
             size = (low + high) // 2
@@ -57,6 +66,7 @@ def equal_size(core: str, input_size: int, parameters: int, options: Mapping[str
 def _equal_size(core: str, input_size: int, parameters: int, options: str) -> int:
     values = json.loads(options)
 
+    @cache
     def count(hidden_size: int) -> int:
         # Not on the meta device, whose first use imports torch's compiler: seconds.
         with naming_module(core):
@@ -69,9 +79,4 @@ def _equal_size(core: str, input_size: int, parameters: int, options: str) -> in
             f"core {core!r} has {least:,} parameters at its smallest size, {step}; the budget is "
             f"{parameters:,}."
         )
-    if count(2 * step) <= least:
-        raise ValueError(
-            f"core {core!r} has {least:,} parameters at its sizes {step} and {2 * step}, so "
-            f"that no size has {parameters:,}."
-        )
-    return largest_size(count, parameters, step)
+    return largest_size(core, count, parameters, step)
