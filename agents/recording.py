@@ -136,7 +136,13 @@ def record(
     """
     graph = torch.cuda.CUDAGraph()
     try:
-        with torch.cuda.device(device), torch.cuda.graph(graph, pool, stream=_stream(device)):
+        stream = _stream(device)
+        # `torch.cuda.graph` does not leave its stream where the end of the capture fails.
+        with (
+            torch.cuda.device(device),
+            torch.cuda.stream(stream),
+            torch.cuda.graph(graph, pool, stream=stream),
+        ):
             results = function()
     except torch.OutOfMemoryError:
         raise

@@ -60,7 +60,7 @@ class TaskRunner(Runner[TaskConfig, TaskResult]):
             line += f"; diverged at update {result.diverged_at:,}"
             if (job.folder.path / "checkpoint").exists():
                 line += f", the last finite weights are in {job.folder.path / 'checkpoint'}"
-        line += f"; {result.losses[-1][0]:,} updates, {time_text(result.seconds)}"
+        line += f"; {result.steps:,} updates, {time_text(result.seconds)}"
         published = [
             f"  published: {task.metric} {row.value:g} of {row.core} on {row.split} ({row.source})"
             for row in sorted(task.published, key=lambda row: row.core != config.core)

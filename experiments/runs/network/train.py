@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -153,8 +154,11 @@ class TaskRun:
         self._held_out: dict[str, Batch] = {}
         self._gated = config.gate_rows > 0
         self._sound = True  # as far as known, the weights are finite
+        self._late = False  # the time is up
         self._saved = -1
-        self._gradients = self._as_graphs(self._compute_gradients)
+        # Through a reference of its own the run would outlive its end, with all it holds.
+        compute_gradients = partial(TaskRun._compute_gradients, weakref.proxy(self))
+        self._gradients = self._as_graphs(compute_gradients)
         self._figures_of = self._as_graphs(
             partial(batch_figures, self.network, self.task, self.precision)
         )
@@ -240,6 +244,7 @@ class TaskRun:
         """Make updates until training ends, and return the reason; None: it was stopped."""
         saved_at = time.monotonic()
         while True:
+            self._late = self._time_is_up()
             if self._evaluation_is_due():
                 self._evaluate(logger)
                 self._save(logger)
@@ -266,8 +271,18 @@ class TaskRun:
         over = updates is not None and self.update >= updates
         return over or (epochs is not None and self.feed.epoch >= epochs)
 
+    def _is_over(self) -> bool:
+        return self._spent() or self._late
+
+    def _time_is_up(self) -> bool:
+        limit = self.config.max_minutes
+        if limit is None or not self.update:
+            return False
+        self._count_time()
+        return self.seconds >= 60 * limit
+
     def _ended(self) -> EndReason | None:
-        if self._spent() and not self._sound:  # no further update will tell
+        if self._is_over() and not self._sound:  # no further update will tell
             self.diverged_at = self.update
         if self.diverged_at is not None:
             return "diverged"
@@ -276,18 +291,15 @@ class TaskRun:
             return "goal"
         if self._spent():
             return "budget"
-        patience, limit = self.config.patience, self.config.max_minutes
+        patience = self.config.patience
         if patience is not None and self.waited >= patience:
             return "patience"
-        if limit is not None and self.update:
-            self._count_time()
-            return "time" if self.seconds >= 60 * limit else None
-        return None
+        return "time" if self._late else None
 
     def _evaluation_is_due(self) -> bool:
         if self.diverged_at is not None or (self.losses and self.losses[-1][0] == self.update):
             return False
-        if self.update == 0 or self._spent():
+        if self.update == 0 or self._is_over():
             return True
         if self.config.eval_every is None:
             return False

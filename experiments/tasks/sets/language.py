@@ -157,6 +157,7 @@ class PTBWords(WordStream):
         super().__init__(window, data_dir)
         self.random_windows = check_flag("random_windows", random_windows)
         self.by_frequency = check_flag("by_frequency", by_frequency)
+        self._frequencies: Tensor | None = None  # on the device of the predictions
 
     def load(self) -> dict[str, Text]:
         return words(PTB, self.data_dir)
@@ -172,12 +173,15 @@ class PTBWords(WordStream):
         """With `by_frequency`, the loss of each class and its share of the words."""
         if not self.by_frequency:
             return {}
-        mask = torch.ones_like(batch.targets).bool() if batch.mask is None else batch.mask
-        targets = batch.targets[mask]
-        losses = nn.functional.cross_entropy(predictions[mask], targets, reduction="none")
-        frequencies = self.split("train").frequencies
-        assert frequencies is not None
-        frequency = frequencies.to(targets.device)[targets]
+        predictions, targets = predictions.flatten(0, 1), batch.targets.flatten()
+        if batch.mask is not None:
+            predictions, targets = predictions[batch.mask.flatten()], targets[batch.mask.flatten()]
+        losses = nn.functional.cross_entropy(predictions, targets, reduction="none")
+        if self._frequencies is None or self._frequencies.device != targets.device:
+            frequencies = self.split("train").frequencies
+            assert frequencies is not None
+            self._frequencies = frequencies.to(targets.device)
+        frequency = self._frequencies[targets]
         means: dict[str, Tensor] = {}
         for name, (low, high) in self.classes.items():
             inside = ((frequency > low) & (frequency <= high)).float()

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 from gymnasium import spaces
+from support.looking import NoLooking
 from support.toys import BOX, CRITICS, IMAGE, Masked, collected, model, parameters, toy
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from rlgates import MaskableRecurrentPPO, RecurrentA2C, RecurrentPPO
 from rlgates.agents import compilation
@@ -269,18 +269,6 @@ def test_many_agents_in_a_process(graphs: list[Any]) -> None:
 # ---- nothing waits for a GPU -------------------------------------------------------------------
 
 
-class NoLooking(TorchDispatchMode):
-    """Raises where Python would wait for the numbers of a tensor on a GPU."""
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        name = function.name()
-        if name in ("aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select"):
-            raise AssertionError(f"{name} waits for the device")
-        return function(*args, **(kwargs or {}))
-
-
 @pytest.fixture
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """What code does on the CPU alone, because looking costs nothing there, is left out."""
@@ -300,6 +288,10 @@ def test_the_mode_finds_a_look() -> None:
         torch.ones(3).sum().item()
     with NoLooking(), pytest.raises(AssertionError, match="waits for the device"):
         bool(torch.ones(3).any())
+    with NoLooking(), pytest.raises(AssertionError, match="waits for the device"):
+        torch.ones(3)[torch.ones(3) > 0]
+    with NoLooking():
+        torch.ones(3)[torch.tensor([0, 2])]
 
 
 @pytest.mark.parametrize("critic", CRITICS)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import gc
 import itertools
 import json
 import math
 import os
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -409,6 +411,31 @@ def test_evaluations_at_the_start_and_the_end_alone(tmp_path: Path) -> None:
 def test_a_run_ends_when_the_time_is_up(tmp_path: Path) -> None:
     result = TaskRun(config(tmp_path, max_minutes=1e-9), 0).train()
     assert (result.ended, result.steps) == ("time", 1)
+
+
+@pytest.mark.parametrize("eval_every", [None, "epoch", 10**6])
+def test_a_run_is_evaluated_when_the_time_is_up(
+    eval_every: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minutes = itertools.chain([0.0] * 3, itertools.repeat(61.0))
+    run = TaskRun(config(tmp_path, eval_every=eval_every, max_minutes=1), 0)
+    monkeypatch.setattr(run, "_count_time", lambda: setattr(run, "seconds", next(minutes)))
+    result = run.train()
+    assert result.ended == "time"
+    assert [update for update, _ in result.losses] == [0, result.steps]
+    assert result.steps > 1
+
+
+def test_a_run_that_is_over_is_not_kept(tmp_path: Path) -> None:
+    run = TaskRun(config(tmp_path, "parity", epochs=1), 0)
+    run.train()
+    kept = weakref.ref(run)
+    gc.disable()
+    try:
+        del run
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 def test_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ import pytest
 import torch
 from support.archives import tar_gz_of, wav_of
 from support.equivalence import seeded
+from support.looking import NoLooking
 
 from rlgates.experiments.tasks import SPLITS, TASKS, Batch, GeneratedTask, PTBWords, make_task
 from rlgates.experiments.tasks.data.dataset import fixed_permutation
@@ -272,6 +273,13 @@ def test_perplexity_by_frequency(monkeypatch: pytest.MonkeyPatch) -> None:
         expected = losses[places].mean().exp().item()
         assert figures[f"perplexity_{name}"] == pytest.approx(expected, rel=1e-5)
     assert "perplexity_above_100" not in figures
+    with NoLooking():  # as in a CUDA graph
+        recorded = task.metrics(predictions, batch)
+    assert {name: value.item() for name, value in recorded.items()}.items() <= means.items()
+    mask = torch.tensor([[True], [False], [True], [True], [False]])
+    masked = task.metrics(predictions, batch._replace(mask=mask))
+    assert masked["loss_above_10000"].item() == pytest.approx(losses[0].item() / 3)
+    assert masked["share_rare"].item() == pytest.approx(2 / 3)
 
 
 def test_tasks_of_the_same_settings_load_their_data_once(monkeypatch: pytest.MonkeyPatch) -> None:
