@@ -192,10 +192,15 @@ def _base(words: Sequence[str]) -> AgentConfig | GymConfig | TaskConfig:
 def _task_base(words: Sequence[str]) -> TaskConfig:
     """The config of a task, of its tier or of a run's manifest."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--config", nargs="?")
-    file = parser.parse_known_args(words)[0].config
+    for option in ("--config", "--tier", "--protocol"):
+        parser.add_argument(option, nargs="?")
+    known, _ = parser.parse_known_args(words)
+    file = known.config
     if words[:1] != ["task"] or file is None:
         return tier_base(words)
+    for option in ("tier", "protocol"):
+        if getattr(known, option) is not None:
+            raise ValueError(f"--config and --{option} exclude each other: choose one.")
     config = read_config_file(Path(file)) if file.endswith(".json") else None
     if not isinstance(config, TaskConfig):
         raise ValueError(f"{file} is not the manifest.json of a run of `rlgates task`.")
@@ -263,11 +268,13 @@ def make_commands(words: Sequence[str]) -> dict[str, Command]:
         if list:
             print("\n".join(_tasks()))
             return FINISHED
+        if file is not None and name not in ("", task_base.task):
+            raise ValueError(f"{file} is of the task {task_base.task!r}, not {name!r}.")
         config = over_tier(name or task_base.task, task_base, config)
         check_seeds(config.seeds)
         set_data_dir(data_dir)
         if tier == "full" or protocol is not None:
-            print("\n".join(describe_protocol(name, protocol, config.core)))
+            print("\n".join(describe_protocol(config.task, protocol, config.core)))
         return exit_code(train_commands.run_seeds(config))
 
     return {

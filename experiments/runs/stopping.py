@@ -57,3 +57,19 @@ class StopRequest:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+@contextmanager
+def ignoring_interrupts() -> Iterator[None]:
+    """Start processes in the block that ignore Ctrl-C: this one handles it, and asks them to stop.
+
+    The terminal sends it to all of them, and until they listen it would kill them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)

@@ -274,8 +274,8 @@ class Study:
             for arm in self._unsized_arms("laptop")
             if core in arm.cores and (arm.config.title, arm.variant) == (title, variant)
         )
-        seeds = next(map(self.seeds_of, rows), self.seeds)
-        return tuple(seed for seed in seeds if seed in (self.added or self.seeds))
+        seeds = tuple(next(map(self.seeds_of, rows), self.seeds))
+        return tuple(seed for seed in seeds if seed in self.added) or seeds
 
     def num_runs(self, tier: Literal["laptop", "full"]) -> int:
         """The number of runs of a tier."""

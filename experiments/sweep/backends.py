@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
-import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -19,6 +17,7 @@ from typing import Any
 
 from rlgates.errors import check_choice, check_size
 from rlgates.experiments.runs.jobs import NOT_STARTED, Job, JobResult, Stop, run_job
+from rlgates.experiments.runs.stopping import ignoring_interrupts
 from rlgates.experiments.sweep.config import BackendName
 from rlgates.experiments.sweep.workers import run_parallel, unlocked_first
 
@@ -181,14 +180,8 @@ class _Submitit(_Cluster):
             except RuntimeError as error:  # as of a partition that does not exist
                 raise _submitit_error(error) from error
             return handles
-        if threading.current_thread() is not threading.main_thread():
+        with ignoring_interrupts():
             return [self.executor.submit(job) for job in jobs]
-        # Local processes must ignore Ctrl-C: the sweep handles it and asks them to stop.
-        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
-            return [self.executor.submit(job) for job in jobs]
-        finally:
-            signal.signal(signal.SIGINT, handler)
 
     def done(self, handle: Any) -> bool:
         # submitit queries SLURM every ten minutes; a cancelled task has no other sign of its end.

@@ -25,7 +25,7 @@ from rlgates.experiments.runs.jobs import (
 )
 from rlgates.experiments.runs.locks import locked
 from rlgates.experiments.runs.pipes import survive_closed_pipes
-from rlgates.experiments.runs.stopping import InterruptedRun, StopRequest
+from rlgates.experiments.runs.stopping import InterruptedRun, StopRequest, ignoring_interrupts
 
 
 def run_all(jobs: Sequence[Job], workers: int = 1) -> list[JobResult]:
@@ -165,7 +165,8 @@ def _send(job: Job, idle: list[_Worker]) -> _Worker | None:
 def _start_worker(context: Any, stop_event: Any, job: Job) -> _Worker:
     parent_end, worker_end = context.Pipe()
     process = context.Process(target=_worker_loop, args=(worker_end, stop_event))
-    process.start()
+    with ignoring_interrupts():
+        process.start()
     worker_end.close()
     with suppress(OSError):  # it is dead already, which is noticed where its result is awaited
         parent_end.send(job)

@@ -114,6 +114,20 @@ def test_a_stopped_run_says_how_to_go_on(
     assert "seed 0: loss " in capfd.readouterr().out
 
 
+def test_a_config_is_the_whole_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["task", "copy", "--tier", "smoke", "--task-settings", "delay=3"]) == 0
+    (manifest,) = map(str, Path("runs/smoke").rglob("manifest.json"))
+    assert cli.main(["task", "--config", manifest, "--folder", "again"]) == 0
+    assert "copy, delay 3: ur_lstm seed 0: loss" in capsys.readouterr().out
+    for words, message in (
+        (["--tier", "full"], "--config and --tier exclude each other: choose one."),
+        (["--protocol", "copy-gu"], "--config and --protocol exclude each other: choose one."),
+        (["adding"], f"{manifest} is of the task 'copy', not 'adding'."),
+    ):
+        assert cli.main(["task", *words, "--config", manifest]) == 2
+        assert message in capsys.readouterr().err.replace("\n", " ").replace("  ", " ")
+
+
 def test_a_run_that_fails_does_not_stop_the_others(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,7 @@ from rlgates.experiments.tasks import TASKS
 AT_BASELINE = 0.95  # of the loss without memory
 MNIST_IMAGES = 10_000  # of the test set
 SELDOM = 0.1  # how often what never happens may happen by accident
+Column = Literal["success", "test"]
 Measure = Literal["moved", "shortest", "longest", "change"]
 MEASURE_WORDS: dict[Measure, str] = {
     "moved": "how far the gates of the units move in training (distance of their histograms)",
@@ -183,7 +184,7 @@ class Above(CountTest):
     """
 
     level: float
-    column: Literal["success", "test"] = "success"
+    column: Column = "success"
 
     @property
     def parts(self) -> tuple[str, str]:
@@ -191,11 +192,14 @@ class Above(CountTest):
         return f"{what} {'not ' if self.never else ''}above {self.level:g}:", str(self.where)
 
     def happens(self, runs: pd.DataFrame) -> Sequence[bool]:
-        return [bool(value > self.level) for value in numbers(runs, self.column)]
+        return [bool(value > self.level) for value in _figures(runs, self.column)]
 
     def compare(self, rows: Sequence[pd.DataFrame]) -> tuple[Ruling, str]:
         (runs,) = rows
-        middle = f"{np.median(numbers(runs, self.column)):.3g}{_best_success(runs, self.column)}"
+        figures = _figures(runs, self.column)
+        known = figures[~np.isnan(figures)]
+        middle = f"{np.median(known):.3g}" if known.size else "has no figure"
+        middle += _best_success(runs, self.column)
         above = f"above {self.level:g} on {sum(self.happens(runs))} of {len(runs)}"
         return self.rule(runs), f"{self.where.core} {middle}, {above}"
 
@@ -239,7 +243,7 @@ class Better(RunTest):
 
     where: RunGroup
     than: RunGroup
-    column: Literal["success", "test"] = "success"
+    column: Column = "success"
     margin: float = 0.0
     examples: int | None = None
 
@@ -256,7 +260,7 @@ class Better(RunTest):
         if not seeds:
             return OPEN, "no seed in common"
         rows = [runs[runs["seed"].isin(seeds)] for runs in rows]
-        scores, reference = map(self._figures, rows)
+        scores, reference = (_figures(runs, self.column) for runs in rows)
         names = self.where.core, _name(self.where, self.than)
         for name, values in zip(names, (scores, reference), strict=True):
             missing = np.sum(~np.isfinite(values))
@@ -284,13 +288,6 @@ class Better(RunTest):
             text += f"; the budget ended {cut} of {len(seeds)} runs of {names[0]}"
             return OPEN, text
         return ruling, text
-
-    def _figures(self, runs: pd.DataFrame) -> Floats:
-        """Read the column; nan for a test figure of the best weights of a run that diverged."""
-        figures = numbers(runs, self.column)
-        if self.column == "test":
-            figures[(runs["diverged_at"] != "").to_numpy()] = np.nan
-        return figures
 
 
 @dataclass(frozen=True)
@@ -355,6 +352,14 @@ def _range(values: Floats) -> str:
     """From the lowest to the highest: "0.12 to 0.40"; one number where they are alike."""
     low, high = f"{values.min():.2f}", f"{values.max():.2f}"
     return low if low == high else f"{low} to {high}"
+
+
+def _figures(runs: pd.DataFrame, column: Column) -> Floats:
+    """Read the column; nan for a test figure of the best weights of a run that diverged."""
+    figures = numbers(runs, column)
+    if column == "test":
+        figures[(runs["diverged_at"] != "").to_numpy()] = np.nan
+    return figures
 
 
 def _best_success(runs: pd.DataFrame, column: str) -> str:

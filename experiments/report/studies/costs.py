@@ -80,7 +80,7 @@ class TaskCosts(NamedTuple):
 
 
 def task_costs(rows: pd.DataFrame) -> list[TaskCosts]:
-    """Collect the scores and costs of a study, task by task."""
+    """Collect the scores and costs of a study, task by task; without those with no finite score."""
     levels = chance_levels(rows[rows["env"] != ""])
     tasks = []
     for title, runs in rows.groupby(TITLE, sort=False):
@@ -89,7 +89,8 @@ def task_costs(rows: pd.DataFrame) -> list[TaskCosts]:
         groups = dict(list(runs.groupby("core", sort=False)))
         cores = [_core_cost(core, groups[core]) for core in in_core_order(groups)]
         finite = [one for one in cores if np.isfinite(one.score)]
-        tasks.append(TaskCosts(title, title in levels, floor, finite))
+        if finite:
+            tasks.append(TaskCosts(title, title in levels, floor, finite))
     return tasks
 
 
@@ -144,9 +145,11 @@ def draw_costs(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
         rows: its runs.
 
     Returns:
-        the files written.
+        the files written; none where no score is finite.
     """
     tasks = task_costs(rows)
+    if not tasks:
+        return []
     figure, table = (results / f"{name}_cost.{suffix}" for suffix in ("png", "md"))
     plot_costs(tasks, figure)
     write_cost_table(tasks, rows, table)

@@ -66,6 +66,13 @@ def test_runs_of_no_time_can_be_drawn(tmp_path: Path) -> None:
     assert draw_costs(tmp_path, "some", to_frame(rows))[0].exists()
 
 
+def test_tasks_without_a_finite_score_are_left_out(tmp_path: Path) -> None:
+    lost = [row("gru", "nan", "3", "300"), row("lstm", "nan", "4", "400")]
+    assert draw_costs(tmp_path, "some", to_frame(lost)) == []
+    kept = task_costs(to_frame([*lost, *AGENTS]))
+    assert [account.title for account in kept] == ["PassiveMatch 1/2/5"]
+
+
 def test_the_front_is_what_nobody_beats_for_less() -> None:
     networks, agents = task_costs(to_frame([*NETWORKS, *AGENTS]))
     assert [one.core for one in networks.front("seconds")] == ["gru", "lstm", "dnc"]

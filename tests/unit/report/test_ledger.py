@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
@@ -49,6 +50,8 @@ from rlgates.experiments.report.claims.training import (
     ruling_from_count,
 )
 from rlgates.experiments.runs.logs import write_rows
+from rlgates.experiments.studies import STUDIES
+from rlgates.experiments.studies.study import TEN, Arm
 from rlgates.experiments.sweep.sweep import SweepConfig, find_study, study_conditions
 
 ROOT = Path(__file__).parents[3]
@@ -334,6 +337,19 @@ def test_runs_that_fall_again_are_shown_at_their_best_too(tmp_path: Path) -> Non
             "a has no figure on 1 of 5",
         ),
         (
+            Above(A, 0.4, "test"),
+            runs("a", NEVER, [0.5, 0.6, 0.7, 0.8, 0.9]),
+            "true",
+            "a 0.7, above 0.4 on 5 of 5",
+        ),
+        (
+            Above(A, 0.4, "test"),  # with figures of their best weights
+            diverged(runs("a", NEVER, [0.5, 0.6, 0.7, 0.8, 0.9]))[:4] + runs("a", FIVE)[4:],
+            "open",
+            "a 0.5, above 0.4 on 1 of 5",
+        ),
+        (Above(A, 0.4, "test"), diverged(runs("a", NEVER)), "false", "a has no figure"),
+        (
             Learns(A, never=True),
             [{**row, "loss": "nan", "diverged_at": 1} for row in runs("a", NEVER)],
             "open",
@@ -418,6 +434,15 @@ def test_more_seeds_than_needed_decide_too(tmp_path: Path) -> None:
 def test_only_the_seeds_of_a_row_are_waited_for() -> None:
     assert RunGroup("janet_ten", "smnist", "janet").needed == 5
     assert RunGroup("janet_ten", "adding, steps 200", "janet").needed == 10
+
+
+def test_a_row_without_added_seeds_is_tested_on_all_of_its_own() -> None:
+    janet = STUDIES["janet_ten"]
+    config = janet.arms("laptop")[0].config
+    rows = Arm(config, ("gru",), seeds=(0, 1)), Arm(config, ("lstm",))
+    study = replace(janet, laptop=rows, seeds=TEN, added=(5, 6, 7, 8, 9), full=())
+    assert study.tested_seeds(config.title, "gru") == (0, 1)
+    assert study.tested_seeds(config.title, "lstm") == (5, 6, 7, 8, 9)
 
 
 def test_controls_decide_whether_a_failure_counts(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 from collections import defaultdict
 from dataclasses import replace
@@ -53,6 +54,31 @@ class Workers:
 @pytest.fixture
 def jobs(tmp_path: Path) -> list[Job]:
     return [Job(replace(TINY, folder=str(tmp_path)), seed) for seed in range(5)]
+
+
+def test_workers_that_start_leave_an_interrupt_to_the_sweep(
+    jobs: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A terminal sends Ctrl-C to them too, long before they listen."""
+    found = []
+
+    class Noting(Workers):
+        def Process(self, target: Any, args: Any) -> threading.Thread:
+            thread = super().Process(target, args)
+            start = thread.start
+
+            def noted() -> None:
+                found.append(signal.getsignal(signal.SIGINT))
+                start()
+
+            thread.start = noted  # type: ignore[method-assign]
+            return thread
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: Noting(runs=1))
+    assert len(list(run_parallel(jobs, lambda: False, 2))) == len(jobs)
+    assert set(found) == {signal.SIG_IGN}
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_worker_that_died_idle_is_replaced(
