@@ -11,6 +11,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, NatureC
 from torch import Tensor, nn
 
 from rlgates import kernels
+from rlgates.cell import computes_as
 
 NATURE_CNN_MIN_SIZE = 36
 """The smallest side, in pixels, of an image that NatureCNN supports."""
@@ -51,14 +52,17 @@ class GridEncoder(BaseFeaturesExtractor):
     Args:
         observation_space: images (channels, height, width) of uint8, or of numbers from 0 to 1.
         features_dim: width of the output; the last `cell_dim` features are the maximum.
-        cell_dim: width of a cell's embedding.
+        cell_dim: width of a cell's embedding; None: 16, or half of features_dim up to 16.
 
     Raises:
         ValueError: cell_dim is not between 1 and features_dim - 1.
     """
 
     def __init__(
-        self, observation_space: spaces.Box, features_dim: int = 64, cell_dim: int = 16
+        self,
+        observation_space: spaces.Box,
+        features_dim: int = 64,
+        cell_dim: int | None = None,
     ) -> None:
         given: Any = observation_space
         if not isinstance(given, spaces.Box) or len(given.shape) != 3:
@@ -66,6 +70,8 @@ class GridEncoder(BaseFeaturesExtractor):
                 f"GridEncoder is for images (channels, height, width), got {observation_space}."
             )
         super().__init__(observation_space, features_dim)
+        if cell_dim is None:
+            cell_dim = 16 if features_dim > 16 else max(1, features_dim // 2)
         if not 0 < cell_dim < features_dim:
             raise ValueError(
                 f"cell_dim must be between 1 and features_dim - 1 = {features_dim - 1}, "
@@ -80,13 +86,24 @@ class GridEncoder(BaseFeaturesExtractor):
 
     def forward(self, observations: Tensor) -> Tensor:
         """(B, C, H, W) in [0, 1] -> (B, features_dim)."""
-        layers = self.cells[0], self.places[0]
-        weights: Any = [weight for layer in layers for weight in (layer.weight, layer.bias)]
-        features = kernels.grid_features(observations.flatten(2), *weights)
-        if features is not None:
-            return features
+        if self._is_as_built():
+            layers = self.cells[0], self.places[0]
+            weights: Any = [weight for layer in layers for weight in (layer.weight, layer.bias)]
+            features = kernels.grid_features(observations.flatten(2), *weights)
+            if features is not None:
+                return features
         cells = self.cells((2 * observations - 1).flatten(2).transpose(1, 2))
         return torch.cat([self.places(cells.flatten(1)), cells.max(dim=1).values], dim=1)
+
+    def _is_as_built(self) -> bool:
+        """Whether its layers compute what native code does with their weights."""
+        cells, places = self.cells, self.places
+        return (
+            len(cells) == len(places) == 2
+            and computes_as(nn.Sequential, cells, places)
+            and computes_as(nn.Linear, cells[0], places[0])
+            and computes_as(nn.ReLU, cells[1], places[1])
+        )
 
 
 class LinearEncoder(BaseFeaturesExtractor):

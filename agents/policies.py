@@ -275,6 +275,8 @@ class MlpLstmPolicy(SequencePolicy):
         parts = observation if isinstance(observation, dict) else {"observation": observation}
         for name, part in parts.items():
             _check_finite(name, part)
+        if isinstance(state, np.ndarray) and state.ndim == 4:
+            state = tuple(state)
         if not isinstance(state, tuple | list | None):
             raise TypeError(f"state must be a tuple of arrays or None, got {state!r}.")
         for half in state or ():
@@ -288,10 +290,23 @@ class MlpLstmPolicy(SequencePolicy):
                 pair = self.lstm_actor.initial_state(len(first))
             state = tuple(half.cpu().numpy() for half in pair)
         if state:
-            _check_state(state, _count(observation, self.observation_space))
+            self._check_state(state, _count(observation, self.observation_space))
         if episode_start is not None and state:
             _check_starts(episode_start, np.shape(state[0])[1:2])
         return super().predict(observation, state, episode_start, deterministic)
+
+    def _check_state(self, state: Any, count: int | None) -> None:
+        """Raise unless it is a pair of arrays of this policy's core, of `count` environments."""
+        shapes = [np.shape(half) for half in state]
+        num_layers, hidden_size = self.lstm_actor.num_layers, self.lstm_actor.hidden_size
+        if count is None:
+            count = next((shape[1] for shape in shapes if len(shape) > 1), 1)
+        if shapes != [(num_layers, count, hidden_size)] * 2:
+            raise ValueError(
+                "state must be two arrays, (num_layers, n_envs, hidden_size) = "
+                f"{(num_layers, count, hidden_size)} as predict returns them, got "
+                f"{', '.join(map(str, shapes))}."
+            )
 
     def _predict(  # type: ignore[override]
         self,
@@ -426,17 +441,6 @@ def _count(observation: Any, space: spaces.Space[Any]) -> int | None:
     return {axes: 1, axes + 1: (shape or (1,))[0]}.get(len(shape))
 
 
-def _check_state(state: Any, count: int | None) -> None:
-    """Raise unless it is a pair of arrays, (num_layers, B, ...), of `count` environments."""
-    shapes = [np.shape(half) for half in state]
-    if len(shapes) != 2 or min(map(len, shapes)) < 2:
-        given = ", ".join(map(str, shapes))
-        raise ValueError(f"state must be two arrays, (num_layers, B, ...), got {given}.")
-    for _, batch_size, *_ in shapes:
-        if count is not None and batch_size != count:
-            raise ValueError(f"state must be for {count} environments, got {batch_size}.")
-
-
 def _check_finite(name: str, values: Any, error: type[ValueError] = ValueError) -> None:
     if (
         isinstance(values, np.ndarray)
@@ -490,5 +494,11 @@ class MultiInputLstmPolicy(MlpLstmPolicy):
                 f"{type(self).__name__} is for Dict observations, got {space}: use MlpLstmPolicy, "
                 "or CnnLstmPolicy for images."
             )
+        for key in space.spaces:
+            if not key or "." in key or hasattr(nn.ModuleDict(), key):
+                raise ValueError(
+                    f"an encoder cannot have the name of the observation {key!r}: rename it in a "
+                    "gymnasium.wrappers.TransformObservation, or pass a features_extractor_class."
+                )
         small = [is_small_image(part, not normalize_images) for part in space.spaces.values()]
         return MixedEncoder if any(small) else CombinedExtractor

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from rlgates import kernels
 from rlgates.gates import Gate
@@ -185,6 +186,26 @@ def is_bare(module: nn.Module) -> bool:
     own = vars(module)
     changed = module._compiled_call_impl or "forward" in own or "__call__" in own
     return not (changed or has_hooks(module))
+
+
+def computes_as(kind: type[nn.Module], *modules: nn.Module) -> bool:
+    """Whether calls of modules compute what this layer of torch does, and run nothing else.
+
+    Native code that reads the weights of layers inside a cell may do so only then.
+    """
+    if _has_any_global_hook():
+        return False
+    return all(type(module).forward is kind.forward and is_bare(module) for module in modules)
+
+
+def check_no_hooks(**modules: nn.Module) -> None:
+    """Raise TypeError if one of these, whose calls are left out, has hooks: they would not run."""
+    for name, module in modules.items():
+        if has_hooks(module):
+            raise TypeError(
+                f"hooks on {name} would not run, since only its weights are used: register them on "
+                "the core or its cells."
+            )
 
 
 @torch.no_grad()

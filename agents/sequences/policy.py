@@ -7,6 +7,7 @@ algorithms of rlgates refuse a subclass that overrides them, since they would no
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -205,6 +206,15 @@ class SequencePolicy(RecurrentActorCriticPolicy):
         # A list, since the keys of a `ModuleDict` may not have dots; those of a space may.
         self._one_hots = nn.ModuleList(map(OneHot, choices.values()))
         self._one_hot_of = {name: index for index, name in enumerate(choices)}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SequencePolicy:
+        # The distribution of the last minibatch has tensors with gradients, which torch refuses.
+        for tensor in _computed_tensors(self.action_dist):
+            memo[id(tensor)] = tensor.detach().clone()
+        new = type(self).__new__(type(self))
+        memo[id(self)] = new
+        new.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return new
 
     def initial_states(self, batch_size: int) -> States:
         """The states at the start of an episode."""
@@ -524,3 +534,16 @@ _METHODS = {
     name: getattr(SequencePolicy, name)
     for name in (*_HEAD_METHODS, *CORE_METHODS, "evaluate", "flat_actions", "auxiliary_losses")
 }
+
+
+def _computed_tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors with gradients that a distribution of actions holds."""
+    if isinstance(value, Tensor):
+        if value.grad_fn is not None:
+            yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _computed_tensors(part)
+    elif isinstance(value, Distribution | torch.distributions.Distribution):
+        for part in vars(value).values():
+            yield from _computed_tensors(part)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import Cell, State, factory_kwargs
+from rlgates.cell import Cell, State, check_no_hooks, factory_kwargs
 from rlgates.core import Core
 from rlgates.cores.gru import GRU
 from rlgates.cores.window import episode_begins
@@ -127,6 +127,9 @@ class DilatedGRU(Cell):
             yield cell, x, before, h
 
     def recurrence(self) -> AllSteps:
+        # All steps at once call them, the loop over steps does not.
+        for level, (core, cell) in enumerate(zip(self._cores(), self._cells(), strict=True)):
+            check_no_hooks(**{f"grus.{level}": core, f"grus.{level}.cells.0": cell})
         return AllSteps(self._all_steps)
 
     def _all_steps(

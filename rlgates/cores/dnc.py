@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from rlgates.cell import (
     Cell,
     State,
+    check_no_hooks,
+    computes_as,
     factory_kwargs,
     full_precision,
     named_rows,
@@ -190,7 +192,10 @@ class DNC(Cell):
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         return self.controller.forget_gate(self._controlled(projected, state[-1]), state[:2])
 
-    def recurrence(self) -> CellSpec:
+    def recurrence(self) -> CellSpec | None:
+        check_no_hooks(controller=self.controller)
+        if not computes_as(nn.Linear, self.interface, self.out):
+            return None
         controller, inputs = self.controller, self.input_size
         weight = controller.weight_ih
         weights = (

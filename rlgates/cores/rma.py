@@ -8,7 +8,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import Cell, State, factory_kwargs, full_precision, truncated_normal_, widened
+from rlgates.cell import (
+    Cell,
+    State,
+    check_no_hooks,
+    factory_kwargs,
+    full_precision,
+    truncated_normal_,
+    widened,
+)
 from rlgates.cores.lstm import LSTM
 from rlgates.errors import MAX_WIDTH, check_flag, check_size
 from rlgates.gates import GateLike, as_gate
@@ -227,6 +235,7 @@ class RMA(Cell):
 
     def recurrence(self) -> CellSpec:
         first, second = self.controller_1, self.controller_2
+        check_no_hooks(controller_1=first, controller_2=second)
         layers = (
             (layer.weight_ih, layer.bias_ih + layer.bias_hh, layer.weight_hh)
             for layer in (first, second)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import Cell, State, factory_kwargs, named_rows, truncated_normal_, widened
+from rlgates.cell import (
+    Cell,
+    State,
+    computes_as,
+    factory_kwargs,
+    named_rows,
+    truncated_normal_,
+    widened,
+)
 from rlgates.cores.attention import Block
 from rlgates.errors import (
     MAX_DEPTH,
@@ -214,7 +223,9 @@ class RMC(Cell):
             return None
         return self._gates(self.gate, projected, state[0])[0].flatten(1)
 
-    def recurrence(self) -> CellSpec:
+    def recurrence(self) -> CellSpec | None:
+        if not self._is_as_built():
+            return None
         gate_units = 0 if self.gate is None else self.gate.size
         sizes = (
             *(self.hidden_size, self.mem_slots, self.num_heads, self.key_size),
@@ -235,6 +246,21 @@ class RMC(Cell):
             gates = self.gate_x.weight, self.gate_h.weight, bias
         weights = self.input.weight, self.input.bias, *of_blocks, *mlp, *gates
         return CellSpec("rmc", sizes, weights, None if self.gate is None else self.gate.key)
+
+    def _is_as_built(self) -> bool:
+        """Whether its layers compute what native code does with their weights."""
+        gates = () if self.gate is None else (self.gate_x, self.gate_h)
+        blocks = [module for module in self.blocks if isinstance(module, Block)]
+        mlp = list(self.mlp)
+        linears = self.input, *gates, *mlp[::2], *(block.qkv for block in blocks)
+        norms = [(block.norm_qkv, block.norm_att, block.norm_mlp) for block in blocks]
+        return (
+            computes_as(Block, *self.blocks)
+            and computes_as(nn.Sequential, self.mlp)
+            and computes_as(nn.ReLU, *mlp[1::2])
+            and computes_as(nn.Linear, *linears)
+            and computes_as(nn.LayerNorm, *chain.from_iterable(norms))
+        )
 
 
 def _stacked(tensors: list[Tensor]) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rlgates import kernels
-from rlgates.cell import Cell, State, factory_kwargs, full_precision, widened
+from rlgates.cell import Cell, State, check_no_hooks, factory_kwargs, full_precision, widened
 from rlgates.cores.window import sinusoids, step_numbers
 from rlgates.errors import MAX_LENGTH, MAX_WIDTH, check_number, check_size
 from rlgates.kernels import AllSteps
@@ -301,6 +301,7 @@ class GTrXL(Attention):
         gate, carry, shift = (
             getattr(self, f"{name}_{number}") for name in ("gate", "carry", "shift")
         )
+        check_no_hooks(**{f"carry_{number}": carry})
         d = self.hidden_size
         of_y = widened(gate(nn.functional.relu(branch)))
         of_x = widened(nn.functional.linear(x, carry.weight[: 2 * d]))

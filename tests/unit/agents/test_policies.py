@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +77,63 @@ def test_a_state_of_other_environments_is_refused(space: spaces.Space[Any]) -> N
     agent.predict(one, single)
     for count in (1, 2, 3):
         state = tuple(half[:, :count] for half in four)
-        with pytest.raises(ValueError, match=f"state must be for 4 environments, got {count}"):
+        with pytest.raises(ValueError, match=rf"= \(1, 4, \d+\) as .* got \(1, {count}, "):
             agent.predict(obs, state)
-    with pytest.raises(ValueError, match="state must be for 1 environments, got 4"):
+    with pytest.raises(ValueError, match=r"= \(1, 1, \d+\) as .* got \(1, 4, "):
         agent.predict(one, four)
+
+
+def test_a_state_of_another_core_is_refused() -> None:
+    agent = model(policy_kwargs={"lstm_hidden_size": 8})
+    obs = agent.env.reset()
+    _, state = agent.predict(obs)
+    actions, _ = agent.predict(obs, state, deterministic=True)
+    stacked, _ = agent.predict(obs, np.stack(state), deterministic=True)
+    assert (stacked == actions).all()
+    for shape in ((1, 4, 16), (2, 4, 4), (1, 4, 0), (1, 4)):
+        with pytest.raises(
+            ValueError, match=re.escape(f"= (1, 4, 8) as predict returns them, got {shape}")
+        ):
+            agent.predict(obs, (np.zeros(shape, np.float32),) * 2)
+    with pytest.raises(ValueError, match=re.escape("got (1, 4, 16), (1, 4, 0)")):
+        agent.predict(obs, tuple(np.zeros((1, 4, n), np.float32) for n in (16, 0)))
+
+
+@pytest.mark.parametrize(
+    ("space", "kwargs"),
+    [
+        (spaces.Discrete(3), {}),
+        (spaces.Discrete(3), {"activation_fn": nn.ReLU6}),
+        (spaces.MultiDiscrete([2, 3]), {}),
+        (spaces.MultiBinary(3), {}),
+        (spaces.Box(-1, 1, (2,)), {}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("use_sde", [False, True])
+def test_agents_are_copied_after_an_update(
+    space: spaces.Space[Any], kwargs: dict[str, Any], use_sde: bool
+) -> None:
+    if use_sde and not isinstance(space, spaces.Box):
+        pytest.skip("SB3 has it for continuous actions alone")
+    agent = model(toy(BOX, space), policy_kwargs=kwargs, use_sde=use_sde)
+    obs = agent.learn(64).env.reset()
+    twin, policy = copy.deepcopy(agent), copy.deepcopy(agent.policy)
+    before = parameters(agent)
+    expected, _ = agent.predict(obs, deterministic=True)
+    for copied in (twin, policy):
+        assert (copied.predict(obs, deterministic=True)[0] == expected).all()
+    twin.learn(64)
+    assert torch.equal(parameters(agent), before)
+    assert not torch.equal(parameters(twin), before)
+    assert twin.policy.action_dist is not agent.policy.action_dist
+
+
+@pytest.mark.parametrize("key", ["a.b", "", "type", "training"])
+def test_names_that_an_encoder_cannot_have(key: str) -> None:
+    space = spaces.Dict({key: IMAGE, "b": BOX})
+    with pytest.raises(ValueError, match=f"cannot have the name of the observation {key!r}: ren"):
+        model(toy(space), "MultiInputLstmPolicy")
 
 
 @pytest.mark.parametrize(

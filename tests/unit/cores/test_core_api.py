@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from rlgates import Cell, Core, make_core
 from rlgates.core import run_together
 from rlgates.cores import LSTM, MinGRU
 from rlgates.gates import GATES
+from rlgates.kernels.cpu import abi
 from rlgates.registry import core_options
 
 INPUTS, HIDDEN = 3, 8
@@ -396,6 +398,62 @@ def test_weights_that_hooks_compute_are_trained(change: Any) -> None:
         optimizer.step()
     assert not torch.equal(core.get_parameter(name), before)
     assert not torch.equal(core(torch.ones(3, 2, INPUTS))[0], first)
+
+
+INNER_LAYERS = [
+    *[("dnc", name) for name in ("interface", "out")],
+    *[("rmc", name) for name in ("input", "gate_x", "gate_h", "mlp", "mlp.0", "mlp.1", "blocks.0")],
+    *[("rmc", f"blocks.0.{name}") for name in ("qkv", "norm_qkv", "norm_att", "norm_mlp")],
+    ("nru_layer_norm", "norm"),
+]
+
+
+def with_inner(name: str) -> Core:
+    options = {"layer_norm": True} if name == "nru_layer_norm" else {}
+    return make_core(name.removesuffix("_layer_norm"), INPUTS, 8, **options)
+
+
+@pytest.mark.skipif(not abi.built(), reason="native code was not built")
+@pytest.mark.parametrize(("name", "inner"), INNER_LAYERS)
+def test_layers_inside_a_cell_do_as_they_are_told(name: str, inner: str) -> None:
+    """Native code computes with the weights of such layers, and would not call them."""
+    core = with_inner(name)
+    layer, x, calls = core.cells[0].get_submodule(inner), torch.randn(5, 2, INPUTS), []
+    expected = core(x)[0]
+    assert core.backend_used == "native"
+    handle = layer.register_forward_hook(lambda *_: calls.append(1))
+    torch.testing.assert_close(core(x)[0], expected)
+    assert calls
+    handle.remove()
+    forward = layer.forward
+    layer.forward = lambda *args: 2 * forward(*args)
+    changed = core(x)[0]
+    assert not torch.allclose(changed, expected)
+    core.backend = "plain"
+    assert torch.equal(core(x)[0], changed)
+    core.backend = "native"
+    with pytest.raises(ValueError, match="native backend cannot run this"):
+        core(x)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
+@pytest.mark.parametrize(
+    ("name", "inner"),
+    [
+        ("dnc", "controller"),
+        ("rma", "controller_1"),
+        ("rma", "controller_2"),
+        ("gtrxl", "carry_1"),
+        ("dilated_gru", "grus.1.cells.0"),
+    ],
+)
+@pytest.mark.parametrize("steps", [1, 3])
+def test_hooks_that_would_not_run_are_refused(name: str, inner: str, steps: int) -> None:
+    core = make_core(name, INPUTS, 8)
+    layer = core.cells[0].get_submodule(inner)
+    nn.utils.weight_norm(layer, "weight" if name == "gtrxl" else "weight_ih")
+    with pytest.raises(TypeError, match=f"hooks on {re.escape(inner)} would not run"):
+        core(torch.randn(steps, 2, INPUTS))
 
 
 def test_a_core_of_another_forward_runs_it_beside_others() -> None:

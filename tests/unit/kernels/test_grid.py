@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlgates import kernels
 from rlgates.agents import GridEncoder
@@ -86,6 +86,33 @@ def test_else_torch_computes_them(case: str) -> None:
     with torch.autocast("cpu", enabled=case == "autocast"):
         assert kernels.grid_features(x.flatten(2), *module.parameters()) is None
         assert module(x).shape == (40, 20)
+
+
+def test_layers_that_were_changed_are_called() -> None:
+    """Whatever the number of colours in a batch: features of an image do not depend on others."""
+    module = encoder(3, 4, 4, 20, 6)
+    few, many = (images(40, module, colours) for colours in (5, layout.COLOURS + 36))
+    together = torch.cat([few, many])
+    expected, calls = module(few), []
+    handle = module.places[0].register_forward_hook(lambda *_: calls.append(1))
+    torch.testing.assert_close(module(few), expected)
+    assert calls
+    handle.remove()
+    for change in (
+        lambda: setattr(module.places, "1", nn.Tanh()),
+        lambda: module.cells.append(nn.Tanh()),
+        lambda: module.cells[1].register_forward_hook(lambda _, __, y: y + 1),
+    ):
+        before = module(few)
+        change()
+        assert not torch.allclose(module(few), before)
+        torch.testing.assert_close(module(together)[:40], module(few))
+
+
+def test_the_width_of_a_cell_fits_that_of_the_features() -> None:
+    space = spaces.Box(0, 255, (3, 4, 4), np.uint8)
+    widths = [GridEncoder(space, dim).cells[0].out_features for dim in (2, 9, 16, 17, 64)]
+    assert widths == [1, 4, 8, 16, 16]
 
 
 def test_shapes_are_checked() -> None:
