@@ -55,13 +55,20 @@ class Compiled:
         function: of tensors, modules and named tuples; a call without a graph break. Python floats
             among its arguments would be constants of the graph: see `as_tensors`.
         mode: of torch.compile; True for "default".
+        warm_up: before the graph is made, call the function once for what it keeps, such as tables;
+            it must be pure otherwise.
 
     Raises:
         ValueError: at the first call, where the function cannot be one graph.
     """
 
-    def __init__(self, function: Callable[..., Any], mode: Literal[True] | CompileMode) -> None:
-        self.function, self.mode = function, mode
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        mode: Literal[True] | CompileMode,
+        warm_up: bool = False,
+    ) -> None:
+        self.function, self.mode, self.warm_up = function, mode, warm_up
         options = _inductor().list_mode_options("default" if mode is True else mode)
         self._run: Callable[..., Any] = torch.compile(
             _with_own_code(function),
@@ -91,6 +98,8 @@ class Compiled:
         from torch._inductor.exc import InductorError
 
         self._is_new = False
+        if self.warm_up:
+            self.function(*args)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of torch, about its own code

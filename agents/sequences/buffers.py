@@ -100,16 +100,24 @@ class SequenceBuffer:
         """Start a new rollout, which overwrites the old one."""
         self.states: list[States] = []
         self.pos = 0
+        self.steps_ahead = 0  # that a CUDA graph has written, and that do not count yet
         self._zeroed: set[str] = set()  # what has zeros where this rollout has no steps yet
 
     def so_far(self, name: str) -> Observations | None:
         """A tensor with zeros in the steps that this rollout does not have yet; None before any."""
         tensor: Observations | None = getattr(self, name, None)
         if tensor is not None and not self.full and name not in self._zeroed:
-            first = 0 if name in ("advantages", "returns") else self.pos
+            first = 0 if name in ("advantages", "returns") else self.pos + self.steps_ahead
             map_tensors(lambda x: x[first:].zero_(), tensor)
             self._zeroed.add(name)
+        if tensor is not None and self.steps_ahead:
+            tensor = map_tensors(self._without_steps_ahead, tensor)
         return tensor
+
+    def _without_steps_ahead(self, x: Tensor) -> Tensor:
+        counted = x.clone()
+        counted[self.pos : self.pos + self.steps_ahead].zero_()
+        return counted
 
     def add(self, states: States, **step: Any) -> None:
         """Add one step of all environments, with what `write` takes; `states` are before it."""

@@ -396,8 +396,8 @@ class SequenceRollouts(OnPolicyAlgorithm):
         if not self.ranks.is_alone:
             for tensor in self.policy.state_dict().values():
                 self.ranks.broadcast(tensor)
-        if self.compile and isinstance(self.env, TensorVecEnv) and not self._compiles_steps():
-            self.env.compile(self.compile)
+        if isinstance(self.env, TensorVecEnv):
+            self.env.compile(False if self._compiles_steps() else self.compile)
         # Weights or environments may be other tensors now.
         self._recorded = {}
         if self._recorded_steps is not None:
@@ -572,13 +572,15 @@ class SequenceRollouts(OnPolicyAlgorithm):
         self._last_obs, self._last_lstm_states = steps.observations, steps.states  # type: ignore[assignment]
         self._last_episode_starts = steps.episode_starts  # type: ignore[assignment]
         infos: list[Any] = []
+        sequences = rollout_buffer.sequences
         for n_steps in range(n_rollout_steps):
             step = steps()
+            sequences.steps_ahead = 1
             self.num_timesteps += env.num_envs
             callback.update_locals({**locals(), **step._asdict(), "n_steps": n_steps})
             if not callback.on_step():
                 return None
-            rollout_buffer.sequences.pos += 1
+            sequences.pos, sequences.steps_ahead = sequences.pos + 1, 0
         return []
 
     def _records_steps(self) -> bool:

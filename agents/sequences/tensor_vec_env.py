@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import gymnasium as gym
 import numpy as np
@@ -53,15 +53,20 @@ class TensorVecEnv(VecEnv):
         self._actions: Any = None
         self._finished: list[dict[str, Tensor]] = []
 
-    def compile(self, mode: Literal[True] | CompileMode) -> None:
+    def compile(self, mode: bool | CompileMode) -> None:
         """Run the steps of the environments as a graph of torch.compile, where they have `advance`.
 
         Args:
-            mode: as in `rlgates.RecurrentPPO`.
+            mode: as in `rlgates.RecurrentPPO`; False: without a graph, as before.
         """
         advance = getattr(self.env, "advance", None)
-        if advance is not None and not isinstance(advance, Compiled):
-            self.env.advance = Compiled(advance, mode)
+        if isinstance(advance, Compiled):
+            if advance.mode == mode:
+                return
+            advance = self.env.advance = advance.function
+        if mode is not False and advance is not None:
+            # In their first step games compute tables, which torch.compile cannot follow.
+            self.env.advance = Compiled(advance, mode, warm_up=True)
 
     def seed(self, seed: int | None = None) -> list[int | None]:
         """Let the next reset start episode 0 of `seed` in each environment."""

@@ -75,10 +75,9 @@ def _check_values(space: ActionSpace, array: Array, xp: Any, noun: str) -> None:
         return
     if xp is not np:  # torch does not compare unsigned integers of 16 bits and more
         array = xp.astype(array, xp.int64, copy=False)
-    if isinstance(space, spaces.MultiDiscrete):
-        counts, bound = space.nvec.tolist(), xp.asarray(space.nvec, device=array.device)
-    else:
-        counts, bound = [int(space.n)], int(space.n)
+    counts = action_counts(space)
+    multiple = isinstance(space, spaces.MultiDiscrete)
+    bound = xp.asarray(counts, device=array.device) if multiple else counts[0]
     if bool(((array >= 0) & (array < bound)).all()):
         return
     columns = array.reshape((-1, len(counts)))
@@ -125,19 +124,31 @@ def encoded_size(space: ActionSpace) -> int:
     return int(spaces.flatdim(space))
 
 
-def encode_actions(space: ActionSpace, actions: Array) -> Array:
+def action_counts(space: ActionSpace) -> tuple[int, ...]:
+    """How many actions there are, in each part of a `MultiDiscrete`; none of a `Box`."""
+    if isinstance(space, spaces.Box):
+        return ()
+    counts = space.nvec if isinstance(space, spaces.MultiDiscrete) else [space.n]
+    return tuple(map(int, counts))
+
+
+def encode_actions(actions: Array, counts: tuple[int, ...]) -> Array:
     """Float32 (B, n): one-hot, all zeros for -1, one part after the other; a `Box` as it is.
 
     Always a new array.
+
+    Args:
+        actions: (B, ...) of a space.
+        counts: `action_counts` of the space, which torch.compile cannot follow.
     """
     xp = namespace(actions)
     encoded: Array
-    if isinstance(space, spaces.Box):
+    if not counts:
         encoded = xp.asarray(actions, copy=True)
         return encoded
-    if isinstance(space, spaces.Discrete):
-        return one_hot(actions, int(space.n))
-    parts = [one_hot(actions[:, k], n) for k, n in enumerate(space.nvec.tolist())]
+    if actions.ndim == 1:
+        return one_hot(actions, counts[0])
+    parts = [one_hot(actions[:, k], count) for k, count in enumerate(counts)]
     encoded = xp.concat(parts, axis=1)
     return encoded
 

@@ -87,6 +87,7 @@ class BatchedEnv:
         self._episode = xp.full_like(self._index, -1)
         self._return = self._zeros(xp.float64)
         self._clock = 0  # steps since the reset; used where all episodes have the same length
+        self._is_first = True  # no episode has ended since the reset
         self._state: State | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -150,7 +151,7 @@ class BatchedEnv:
         parameters = self.spec.sample(Key(seed, self._index, episode))
         parameters = override(self.spec.parameters, parameters, overrides)
         self._state = self.spec.initial_state(parameters)
-        self._seed, self._episode, self._clock = seed, episode, 0
+        self._seed, self._episode, self._clock, self._is_first = seed, episode, 0, True
         self._return, self._ahead = self._zeros(self.xp.float64), None
         info = reset_info(report(self.spec.parameters, parameters)) if reveal else {}
         return self.spec.observe(self._state), info
@@ -187,7 +188,13 @@ class BatchedEnv:
     def _results(self, state: State) -> dict[str, Array]:
         """What info says of the episodes that end in a state."""
         results = {"episode_return": self._return, "episode_length": state["t"]}
-        return results | dict(self.spec.metrics(state))
+        metrics = dict(self.spec.metrics(state))
+        if metrics.keys() != set(self.spec.metric_names):
+            raise ValueError(
+                f"metrics must be those of metric_names, {', '.join(self.spec.metric_names)}, "
+                f"got {', '.join(metrics)}."
+            )
+        return results | metrics
 
     def advance(self, state: State, actions: Array) -> tuple[State, Array, Array, Observation]:
         """One step of the game, a pure function, which may be replaced by a compiled one.
@@ -206,8 +213,24 @@ class BatchedEnv:
     def _ends(self, finished: Array) -> bool:
         """Whether an episode ended, or may have where looking would synchronize."""
         if self._length is not None:
+            if self._checks_values:
+                self._check_length(finished)
             return self._clock == self._length
         return not self._looks or bool(finished.any())
+
+    def _check_length(self, finished: Array) -> None:
+        """Raise ValueError where episodes do not have the length that the spec says they have.
+
+        A step takes microseconds: that none ends early is only looked at in the first episodes.
+        """
+        at_end = self._clock == self._length
+        if finished.all() if at_end else not (self._is_first and finished.any()):
+            return
+        which = "not every" if at_end else "an"
+        raise ValueError(
+            f"fixed_length is True, but {which} episode ended at step {self._clock} of "
+            f"max_episode_length={self._length}: define fixed_length as False."
+        )
 
     @property
     def _looks(self) -> bool:
@@ -219,7 +242,7 @@ class BatchedEnv:
     ) -> tuple[State, Observation]:
         """`state` and `obs` with finished episodes replaced by the start of the next ones."""
         assert self._seed is not None
-        self._clock = 0
+        self._clock, self._is_first = 0, False
         self._episode = self._episode + finished
         self._return = self.xp.where(finished, 0.0, self._return)
         if not self._looks:

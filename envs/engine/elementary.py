@@ -71,14 +71,20 @@ NORMAL_LEVELS = 2**NORMAL_BITS
 """How many equally likely values `normal` has; the largest is 4.17."""
 
 
-def normal(levels: Array) -> Array:
-    """Standard normal numbers, float32, from uniform integers in [0, NORMAL_LEVELS)."""
-    numbers: Array = look_up(_quantiles().on_device_of(levels).quantiles, levels)
+def normal(levels: Array, quantiles: Tables) -> Array:
+    """Standard normal numbers, float32, from uniform integers in [0, NORMAL_LEVELS).
+
+    Args:
+        levels: the integers.
+        quantiles: `normal_quantiles()`, which torch.compile cannot follow.
+    """
+    numbers: Array = look_up(quantiles.on_device_of(levels).quantiles, levels)
     return numbers
 
 
 @lru_cache(maxsize=1)
-def _quantiles() -> Tables:
+def normal_quantiles() -> Tables:
+    """The table of `normal`."""
     quantile = NormalDist().inv_cdf
     half = [quantile((k + 0.5) / NORMAL_LEVELS) for k in range(NORMAL_LEVELS // 2)]
     upper = -np.array(half[::-1], dtype=np.float32)

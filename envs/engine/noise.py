@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from gymnasium import spaces
 
 from rlgates.envs.engine.arrays import Array, Tables, look_up, namespace, row_starts
-from rlgates.envs.engine.elementary import NORMAL_BITS, NORMAL_LEVELS, normal
+from rlgates.envs.engine.elementary import (
+    NORMAL_BITS,
+    NORMAL_LEVELS,
+    normal,
+    normal_quantiles,
+)
 from rlgates.envs.engine.philox import Key
 
 
@@ -32,6 +39,10 @@ class Noise:
         self._sigma = sigma
         self._tables = Tables(low=space.low, high=space.high, columns=np.arange(space.shape[0]))
 
+    @cached_property
+    def _quantiles(self) -> Tables:
+        return normal_quantiles()
+
     def add(self, observations: Array, t: Array, levels: Array) -> Array:
         """`observations` (B, n), float32, at times `t` (B,) with noise.
 
@@ -42,7 +53,8 @@ class Noise:
         """
         xp, tables, width = namespace(t), self._tables.on_device_of(t), observations.shape[1]
         first = row_starts(levels.shape[0], levels.shape[1], t) + width * t
-        noise = normal(look_up(levels.reshape(-1), first[:, None] + tables.columns))
+        chosen = look_up(levels.reshape(-1), first[:, None] + tables.columns)
+        noise = normal(chosen, self._quantiles)
         noisy = observations + self._sigma * noise
         clipped: Array = xp.minimum(xp.maximum(noisy, tables.low), tables.high)
         return clipped

@@ -56,8 +56,9 @@ class EnvSpec(ABC):
     `terminated`: their length is part of the game, not a time limit.
 
     A game must define `observation_space`, `action_space`, `max_episode_length`, `sample`,
-    `initial_state`, `step`, `observe` and `metrics`; everything else has a default. Registered
-    games also define scripted players.
+    `initial_state`, `step`, `observe` and `metrics`; `fixed_length` if episodes may end earlier,
+    and `metric_names` for other metrics than `is_success`. Everything else has a default.
+    Registered games also define scripted players.
     """
 
     env_id: ClassVar[str]
@@ -100,7 +101,7 @@ class EnvSpec(ABC):
 
     @property
     def fixed_length(self) -> bool:
-        """Whether every episode has `max_episode_length` steps."""
+        """Whether every episode has `max_episode_length` steps; define it as False if not."""
         return True
 
     @property

@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from rlgates.envs.engine.actions import (
     ActionSpace,
+    action_counts,
     encode_actions,
     encoded_size,
     no_actions,
@@ -56,8 +57,9 @@ def check_reward_scale(scale: float) -> float:
 class View(EnvSpec):
     """A spec with other observations and rewards; everything else is delegated to the spec.
 
-    If any entry is added, observations are dicts: `observation` of the spec, and each extra entry
-    by name. `rlgates.envs.wrappers` does the same for any gymnasium environment.
+    If any entry is added, observations are dicts: `observation` of the spec, or its own entries,
+    and each extra entry by name. `rlgates.envs.wrappers` does the same for any environment of
+    gymnasium.
 
     | name | default | meaning |
     |------|---------|---------|
@@ -82,7 +84,8 @@ class View(EnvSpec):
 
     Raises:
         ValueError: the spec has no phases or no images, or is itself a view, or the scale is 0, not
-            finite or above 1e30 in magnitude. TypeError: a setting of the wrong type.
+            finite or above 1e30 in magnitude, or an entry has the name of one that is there.
+            TypeError: a setting of the wrong type.
     """
 
     spec: EnvSpec
@@ -109,6 +112,9 @@ class View(EnvSpec):
             warn_of_kept_cue(type(self.spec).__name__)
         if self.add_phase and not self.spec.phase_names:
             raise ValueError(f"add_phase: {type(self.spec).__name__} has no phases.")
+        taken = [name for name in self._added if name in _entries(self.spec.observation_space)]
+        if taken:
+            raise ValueError(f"add_{taken[0]}: the observation already has an entry {taken[0]!r}.")
         if check_flag("scale_frames", self.scale_frames) and not self._has_images:
             raise ValueError(f"scale_frames: {type(self.spec).__name__} has no images.")
         set_fields(self, reward_scale=check_reward_scale(self.reward_scale))
@@ -167,15 +173,17 @@ class View(EnvSpec):
         }
         if self.spec.phase_names:
             boxes["phase"] = spaces.Box(0.0, 1.0, (len(self.spec.phase_names),), np.float32)
-        return spaces.Dict({"observation": inner, **{name: boxes[name] for name in self._added}})
+        return spaces.Dict({**_entries(inner), **{name: boxes[name] for name in self._added}})
+
+    @cached_property
+    def _action_counts(self) -> tuple[int, ...]:
+        return action_counts(self.spec.action_space)
 
     @property
     def state_bounds(self) -> Mapping[str, tuple[int, int]]:
-        space = self.spec.action_space
-        if isinstance(space, spaces.Box):
+        if not self._action_counts:
             return self.spec.state_bounds
-        counts = space.nvec if isinstance(space, spaces.MultiDiscrete) else space.n
-        return {**self.spec.state_bounds, "previous_action": (-1, int(np.max(counts)) - 1)}
+        return {**self.spec.state_bounds, "previous_action": (-1, max(self._action_counts) - 1)}
 
     def initial_state(self, parameters: dict[str, Array]) -> State:
         state = self.spec.initial_state(parameters)
@@ -204,7 +212,7 @@ class View(EnvSpec):
         extras: dict[str, Array] = {}
         if self.add_previous_action:
             extras["previous_action"] = encode_actions(
-                self.spec.action_space, state["previous_action"]
+                state["previous_action"], self._action_counts
             )
         if self.add_previous_reward:
             extras["previous_reward"] = xp.asarray(state["previous_reward"][:, None], copy=True)
@@ -212,10 +220,17 @@ class View(EnvSpec):
             extras["time"] = _divided(t[:, None], self.spec.max_episode_length)
         if self.add_phase:
             extras["phase"] = one_hot(self.spec.phase(state), len(self.spec.phase_names))
-        return {"observation": obs, **extras} if extras else obs
+        return {**_entries(obs), **extras} if extras else obs
 
 
 VIEW_SETTINGS = tuple(field.name for field in fields(View) if field.name != "spec")
+
+
+def _entries(whole: Any) -> dict[str, Any]:
+    """The entries of a dictionary of observations, or of their space; else "observation" alone."""
+    if isinstance(whole, spaces.Dict):
+        return {**whole.spaces}
+    return whole if isinstance(whole, dict) else {"observation": whole}
 
 
 def _divided(values: Array, by: int) -> Array:

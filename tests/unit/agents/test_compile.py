@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
@@ -20,6 +21,7 @@ from rlgates import MaskableRecurrentPPO, RecurrentA2C, RecurrentPPO
 from rlgates.agents import compilation
 from rlgates.agents.compilation import Compiled
 from rlgates.agents.sequences.tensor_vec_env import TensorVecEnv
+from rlgates.envs import ENVS
 from rlgates.envs.torch import make_torch_env
 
 pytestmark = [
@@ -130,6 +132,38 @@ def test_environments_of_tensors_are_one_graph(graphs: list[Any]) -> None:
     assert not isinstance(agents[1].env.env.advance, Compiled)
     assert len(graphs) == 4
     compare(*agents)
+
+
+def steps_of(env_id: str, compile: bool, **settings: Any) -> list[Tensor]:
+    """What random actions bring."""
+    env = TensorVecEnv(make_torch_env(env_id, 3, 0, **settings))
+    env.compile(compile)
+    assert isinstance(env.env.advance, Compiled) == compile
+    seen = [env.reset()]
+    env.action_space.seed(0)
+    for _ in range(4):
+        actions = torch.as_tensor(np.stack([env.action_space.sample() for _ in range(3)]))
+        seen += env.step(actions)[:3]
+    return [part for one in seen for part in (one.values() if isinstance(one, dict) else [one])]
+
+
+@pytest.mark.filterwarnings("ignore:add_previous_action")
+@pytest.mark.parametrize("env_id", ENVS)
+def test_the_steps_of_every_game_are_one_graph(env_id: str, graphs: list[Any]) -> None:
+    for view in ({}, {"add_previous_action": True}):
+        graphs.clear()
+        compiled, plain = (steps_of(env_id, option, **view) for option in (True, False))
+        assert 1 <= len(graphs) <= 2  # the first states may have other strides
+        assert all(map(torch.equal, compiled, plain))
+
+
+def test_environments_without_a_graph_again(graphs: list[Any]) -> None:
+    env = make_torch_env("rlgates/PassiveMatch-v0", 4, 5, **SHORT)
+    for option, kind in ((True, True), ("default", "default"), (False, None)):
+        agent = model(env, "CnnLstmPolicy", compile=option)
+        agent.learn(64)
+        assert getattr(env.advance, "mode", None) == kind
+    assert not isinstance(env.advance, Compiled)
 
 
 @needs_compiler

@@ -111,6 +111,39 @@ def test_graphs_compute_the_same(name: str) -> None:
             assert logs[0][key] == pytest.approx(logs[1][key], rel=1e-5, nan_ok=True), key
 
 
+class Reader(BaseCallback):
+    """Reads the rollout in its fifth step."""
+
+    found: Any = None
+
+    def _on_step(self) -> bool:
+        agent: Any = self.model
+        if self.num_timesteps // agent.n_envs % agent.n_steps == 5:
+            names = "actions", "values", "rewards", "advantages"
+            self.found = [getattr(agent.rollout_buffer, name).copy() for name in names]
+        return True
+
+
+@pytest.mark.usefixtures("graphs")
+@pytest.mark.filterwarnings("ignore:batch_size")
+@pytest.mark.parametrize("name", ["tensors", "episodes of any length"])
+def test_callbacks_may_read_the_rollout(name: str) -> None:
+    """A graph has written the step before the callback is called."""
+    agents, readers = [], [Reader(), Reader(), None]
+    for mode, reader in zip(("reduce-overhead", False, "reduce-overhead"), readers, strict=True):
+        torch.manual_seed(0)
+        agent = AGENTS[name](compile=mode)
+        agents.append(agent.learn(6 * agent.n_steps * agent.n_envs, callback=reader))
+    assert torch.equal(parameters(agents[0]), parameters(agents[2]))
+    one, other, _ = readers
+    assert one is not None
+    assert other is not None
+    for found, expected in zip(one.found, other.found, strict=True):
+        assert (found == expected).all()
+        assert not found[4:].any()  # a step counts after the callback
+    assert one.found[1][:4].all()
+
+
 @pytest.mark.usefixtures("graphs")
 def test_learning_goes_on_with_new_graphs() -> None:
     agents = [AGENTS["tensors"](compile=mode) for mode in ("reduce-overhead", False)]
@@ -276,7 +309,7 @@ def test_results_are_overwritten_by_the_next_call(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_lack_of_memory_is_not_taken_for_another_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CUDAGraph", "device", "graph"):
+    for name in ("CUDAGraph", "device", "graph", "stream"):
         monkeypatch.setattr(torch.cuda, name, lambda *_, **__: nullcontext())
     monkeypatch.setattr(recording, "_stream", lambda device: None)
 

@@ -13,7 +13,7 @@ from support.game_parity import differences
 
 from rlgates.envs import BatchedEnv, make_env_spec
 from rlgates.envs.engine.actions import random_actions
-from rlgates.envs.engine.elementary import normal
+from rlgates.envs.engine.elementary import normal, normal_quantiles
 from rlgates.envs.engine.philox import Key
 from rlgates.envs.engine.players import play
 from rlgates.envs.engine.spec import EnvSpec
@@ -39,7 +39,7 @@ class Forced:
     """Stands for a generator whose normal numbers are known."""
 
     def __init__(self, levels: Any) -> None:
-        self.numbers = iter(normal(levels).reshape(-1, 2))
+        self.numbers = iter(normal(levels, normal_quantiles()).reshape(-1, 2))
 
     def normal(self, mean: float, sigma: Any) -> Any:
         return mean + sigma * next(self.numbers)
