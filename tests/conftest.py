@@ -46,6 +46,12 @@ def _no_loaded_data(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def _same_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands add the folders of the user's modules."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+@pytest.fixture(autouse=True)
 def _checked_distributions() -> Iterator[None]:
     """The first use of torch.compile turns their checks off in the whole process."""
     yield

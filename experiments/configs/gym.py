@@ -90,7 +90,8 @@ class GymConfig(RunConfig):
     """Normalize observations and rewards by their running mean and variance."""
     algo: Literal["ppo", "a2c", "sb3-contrib"] = "ppo"
     """RecurrentPPO or RecurrentA2C of rlgates, or RecurrentPPO of sb3-contrib, whose only core is
-    `torch.nn.LSTM`: "lstm" with forget_bias=0.0."""
+    `torch.nn.LSTM`: "lstm" with forget_bias=0.0. RecurrentA2C makes one update per rollout, so
+    `n_epochs`, `batch_size` and `clip_range` have no effect."""
     algo_kwargs: Pairs = field(default_factory=dict)
     """Further arguments of the algorithm, such as chunk_len=32 or use_sde=True; those of `TVT` are
     given as tvt={"threshold": 2.0}."""

@@ -61,6 +61,18 @@ class Wrapper(NamedTuple):
     number: bool = False
 
 
+def _show_time(env: Env) -> Env:
+    try:
+        return ShowTime(env)
+    except ValueError as error:
+        if env.spec is None or env.spec.max_episode_steps is not None:
+            raise
+        raise ValueError(
+            f"the wrapper 'time' needs to know how long an episode is at most: register "
+            f"{env.spec.id} with max_episode_steps."
+        ) from error
+
+
 def _resize(env: Env, side: int) -> Env:
     space = _image_space(env, "resize")
     shape = (side, side, space.shape[2])
@@ -100,7 +112,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "resize": Wrapper("images resized to this many pixels per side", _resize, number=True),
     "stack": Wrapper("this many last observations, stacked", _stack, number=True),
     "previous": Wrapper("with the previous action and reward", PreviousActionReward),
-    "time": Wrapper("with the share of the episode that has passed", ShowTime),
+    "time": Wrapper("with the share of the episode that has passed", _show_time),
     "flatten": Wrapper("all parts flattened to one vector", FlattenObservation),
 }
 

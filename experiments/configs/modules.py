@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from rlgates.registry import core_modules
+from rlgates.gates import GATES
+from rlgates.registry import CORES, core_modules
 
 
 def import_here(module: str) -> None:
@@ -36,6 +39,39 @@ def import_here(module: str) -> None:
                 f"folder of {module.partition('.')[0]}.py."
             ) from error
         raise ValueError(f"{module} cannot be imported: {_with_place(error, module)}") from error
+
+
+def run_file(path: Path) -> dict[str, Any]:
+    """What a Python file defines, under the name of its module, which other processes can import.
+
+    It may import modules of the current folder, and of its own.
+
+    Raises:
+        ValueError: it registers cores, but another module has its name. Whatever it raises.
+    """
+    folders = dict.fromkeys((os.getcwd(), str(path.resolve().parent)))
+    added = [folder for folder in folders if folder not in sys.path]
+    sys.path += added
+    name, known = path.stem, sys.modules.get(path.stem)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception:
+        for folder in added:
+            sys.path.remove(folder)
+        raise
+    finally:
+        sys.modules.pop(name)
+        if known is not None:
+            sys.modules[name] = known
+    if name in {row.module for row in CORES.values()} | {row.module for row in GATES.values()}:
+        found = importlib.util.find_spec(name)
+        if found is None or Path(found.origin or "").resolve() != path.resolve():
+            raise ValueError(f"{path} registers cores, but {name} is another module: rename it.")
+    return vars(module)
 
 
 @contextmanager

@@ -71,7 +71,7 @@ def plot_curves(
     axes: Axes,
     curves: Sequence[Curve],
     chance: float | None,
-    ceiling: str = CEILING,
+    ceiling: str | None = CEILING,
     label: str = STEPS,
 ) -> None:
     """Plot the IQM over seeds with its interval, and single seeds with at most `MANY` cores.
@@ -83,7 +83,7 @@ def plot_curves(
         axes: to plot into.
         curves: of one or more cores.
         chance: success without memory; None if unknown.
-        ceiling: what the level 1 is called.
+        ceiling: what the level 1 is called; None: these are no shares.
         label: of the horizontal axis.
     """
     cores = in_core_order(curve.core for curve in curves)
@@ -108,7 +108,8 @@ def plot_curves(
         middle = iqm(success)
         axes.plot(grid, middle, **line)
         _mark_end(axes, grid[-1], middle[-1], last, style(core))
-    mark_levels(axes, chance, ceiling=ceiling)
+    if ceiling is not None:
+        mark_levels(axes, chance, ceiling=ceiling)
     say_diverged(axes, {core: _diverged(curves, core) for core in cores})
     axes.set_xlim(0, 1.02 * last)
     axes.xaxis.set_major_formatter(FuncFormatter(steps_label))
@@ -294,7 +295,7 @@ def draw_panels(
     path: Path,
     chances: Levels,
     label: str = TRAINING,
-    ceiling: str = CEILING,
+    ceiling: str | None = CEILING,
 ) -> None:
     """Plot panels with one legend, up to three in one line or else two per line, and save them.
 
@@ -303,7 +304,7 @@ def draw_panels(
         path: the PNG to write.
         chances: success without memory by title, where known.
         label: of the vertical axes.
-        ceiling: what the level 1 is called.
+        ceiling: what the level 1 is called; None: these are no shares.
     """
     lines, columns = _grid(len(panels))
     width = 1 + 4.6 * columns if columns > 1 else WIDTH
@@ -321,7 +322,7 @@ def plot_panels(
     panels: Mapping[str, Sequence[Curve]],
     chances: Levels,
     label: str = TRAINING,
-    ceiling: str = CEILING,
+    ceiling: str | None = CEILING,
 ) -> None:
     """As `draw_panels`, into a figure or subfigure."""
     grid = figure.subplots(*_grid(len(panels)), squeeze=False)

@@ -14,7 +14,7 @@ from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.gym_env import find_env_id
 from rlgates.experiments.configs.modules import import_here
-from rlgates.experiments.runs.agent.build import AGENTS, Agent, agent_file
+from rlgates.experiments.runs.agent.build import AGENT_FILE, AGENTS, BEST_FILE, Agent, agent_file
 from rlgates.experiments.runs.agent.evaluate import MAX_ENVS, evaluation_seed, fresh_env
 from rlgates.experiments.runs.folder import read_config, read_modules
 from rlgates.experiments.runs.gym.envs import make_envs
@@ -81,15 +81,17 @@ def load_run(folder: Path, best: bool = False) -> LoadedRun:
         best: the agent of the best evaluation during training, not the last one.
 
     Raises:
-        ValueError: there is no run or no agent, or it is one of sb3-contrib, whose file runs code.
+        ValueError: there is no run or no agent, or it is one of sb3-contrib, whose file runs code
+            and was not converted.
     """
     config, seed = read_config(folder)
     if not isinstance(config, AgentConfig | GymConfig):
         raise ValueError(f"{folder} does not hold a run of `rlgates train`.")
-    if config.algo == "sb3-contrib":
+    converted = folder / (BEST_FILE if best else AGENT_FILE)
+    if config.algo == "sb3-contrib" and not converted.exists():
         raise ValueError(
             f"the agent in {folder} is one of sb3-contrib, whose file runs code when it is loaded. "
-            f"If you trust it: rlgates convert {folder / 'model.zip'} --trust."
+            f"If you trust it: rlgates convert {converted.with_suffix('.zip')} --trust."
         )
     file = agent_file(folder, best)
     if isinstance(config, GymConfig) and not config.is_batched:
@@ -99,5 +101,6 @@ def load_run(folder: Path, best: bool = False) -> LoadedRun:
     with warnings.catch_warnings():
         # Of statistics, with which `LoadedRun.normalized` wraps environments.
         warnings.filterwarnings("ignore", "the agent was trained in a VecNormalize")
-        model = AGENTS[config.algo].load(file, device="cpu", safe=True)
+        algorithm = AGENTS["ppo" if config.algo == "sb3-contrib" else config.algo]
+        model = algorithm.load(file, device="cpu", safe=True)
     return LoadedRun(config, seed, file, model)

@@ -19,3 +19,8 @@ def time_text(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def ending_text(ended: str) -> str:
+    """Why a run ended, where that is not as planned: ", diverged"."""
+    return {"diverged": ", diverged", "time": ", ended by its time limit"}.get(ended, "")

@@ -11,6 +11,7 @@ from rlgates.errors import check_choice, check_seeds
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.base import RunConfig, override, supported_options
 from rlgates.experiments.configs.gym import GymConfig
+from rlgates.experiments.configs.modules import without_module
 from rlgates.experiments.configs.protocols import as_published, with_published_size
 from rlgates.experiments.configs.published import PROTOCOLS
 from rlgates.experiments.configs.sizes import equal_size
@@ -31,7 +32,7 @@ class Arm:
 
     Attributes:
         config: of all cores; its own core is replaced.
-        cores: the cores to compare.
+        cores: the cores to compare; "my_module:core" imports the module that registers it.
         core_options: overrides of the options of `config`, by core.
         variant: distinguishes arms of the same title.
         gates: cores whose forget gates are recorded before and after training.
@@ -56,6 +57,8 @@ class Arm:
             raise ValueError("cores must be one or more names, got none.")
         _check_row("gates", self.gates, str)
         _check_row("seeds", self.seeds, int)
+        # As on the command line: "my_module:core".
+        object.__setattr__(self, "cores", tuple(map(without_module, self.cores)))
         for core in self.gates:
             check_choice("core whose gates are kept", core, self.cores)
         if isinstance(self.config, GymConfig) and (self.gates or self.horizon):

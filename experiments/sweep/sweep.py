@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import runpy
 import shlex
 from collections.abc import Sequence
 from contextlib import closing
@@ -13,7 +12,7 @@ from statistics import mean
 from typing import Any, Literal, NamedTuple
 
 from rlgates.errors import check_choice, check_seeds, unknown_choice
-from rlgates.experiments.configs.modules import without_module
+from rlgates.experiments.configs.modules import run_file, without_module
 from rlgates.experiments.configs.tiers import TIERS, Tier
 from rlgates.experiments.report.outputs import is_reserved
 from rlgates.experiments.report.study import redraw_study
@@ -80,7 +79,7 @@ def find_study(name: str) -> tuple[str, Study]:
     if path.stem in STUDIES or is_reserved(path.stem):
         raise ValueError(f"{name} has the name of a table of rlgates: choose another one.")
     try:
-        study = runpy.run_path(name).get("STUDY")
+        study = run_file(path).get("STUDY")
     except Exception as error:
         raise ValueError(f"{name} fails: {type(error).__name__}: {error}") from error
     if not isinstance(study, Study):

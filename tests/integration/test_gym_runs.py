@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import sb3_contrib
+from gymnasium.envs.classic_control import CartPoleEnv
 from matplotlib.image import imread
 
 from rlgates.agents import TVT, RecurrentPPO, RMAPolicy
@@ -35,6 +37,14 @@ def tiny(config: Any, folder: Path) -> GymConfig:
     """Two rollouts, with an evaluation after each."""
     small: GymConfig = replace(runner_for(config).smoke(config), folder=str(folder))
     return small
+
+
+class Failing(CartPoleEnv):
+    def step(self, action: Any) -> Any:
+        raise KeyError("in the environment")
+
+
+gymnasium.register("Failing-v0", Failing, max_episode_steps=9)
 
 
 @pytest.fixture
@@ -145,6 +155,14 @@ def test_an_environment_in_a_process_outlives_what_stops_the_run(config: GymConf
         for number in SIGNALS:
             os.kill(base.processes[0].pid, number)
         env.step(np.array([env.action_space.sample()]))
+
+
+def test_an_environment_that_fails_in_its_process_is_said(config: GymConfig) -> None:
+    failing = replace(config, env="Failing-v0", vec_env="subproc")
+    with pytest.raises(RuntimeError, match=r"an environment ended\. What .* --vec-env dummy"):
+        train(failing, 0, bar=False)
+    with pytest.raises(KeyError, match="in the environment"):
+        train(replace(failing, vec_env="dummy"), 0, bar=False)
 
 
 def test_a_time_limit_ends_the_run(config: GymConfig) -> None:

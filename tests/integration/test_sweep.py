@@ -31,7 +31,7 @@ from rlgates.experiments.studies.popgym import LEARNING_RATES
 from rlgates.experiments.sweep.results import StudyResults
 from rlgates.experiments.sweep.sweep import SweepConfig, find_study, run_sweep, study_conditions
 from rlgates.experiments.sweep.workers import run_parallel
-from rlgates.registry import CORES
+from rlgates.registry import CORES, core_modules
 
 pytestmark = pytest.mark.usefixtures("in_tmp_path")
 
@@ -350,10 +350,7 @@ LEARNING_RATES["leaky"] = 0.01
 """
 
 
-def test_a_core_of_a_users_module_joins_the_table(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "path", [*sys.path])
+def test_a_core_of_a_users_module_joins_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     Path("my_memory.py").write_text(LEAKY)
     line = ["sweep", "popgym", "--tier", "smoke", "--seeds", "0", "--jobs", "2"]
     line += ["--tasks", "RepeatFirst, easy", "--cores", "my_memory:leaky", "gru"]
@@ -371,6 +368,39 @@ def test_a_core_of_a_users_module_joins_the_table(
     line[line.index("my_memory:leaky")] = "no_such:leaky"
     assert cli.main(line) == 2
     assert "no_such cannot be imported" in capsys.readouterr().err
+
+
+def test_a_study_file_may_register_a_core(capsys: pytest.CaptureFixture[str]) -> None:
+    study = """
+from dataclasses import replace
+from rlgates.experiments.configs.tiers import task_config
+from rlgates.experiments.studies import Arm, Study
+copy = replace(task_config("copy", "smoke"), updates=2)
+STUDY = Study(title="Mine", laptop=(Arm(copy, ("gru", CORE)),), seeds=(0,))
+"""
+    own, beside, copy = (
+        Path("deep/own_study.py"),
+        Path("deep/beside_study.py"),
+        Path("deep/copy.py"),
+    )
+    own.parent.mkdir()
+    own.write_text(f'{LEAKY}CORE = "leaky"{study}')
+    beside.write_text(f'import own_study\nCORE = "own_study:leaky"{study}')
+    copy.write_text(own.read_text())
+    try:
+        assert cli.main(["sweep", str(own), "--jobs", "2", "--results", "tables"]) == 0
+        assert core_modules("leaky") == ["own_study"]
+        assert find_study(str(beside))[1].laptop[0].cores == ("gru", "leaky")
+        del CORES["leaky"]
+        assert cli.main(["sweep", str(copy)]) == 2
+        assert "registers cores, but copy is another module: rename it" in capsys.readouterr().err
+    finally:
+        CORES.pop("leaky", None)
+        LEARNING_RATES.pop("leaky", None)
+        for name in ("own_study", "beside_study"):
+            sys.modules.pop(name, None)
+    rows = read_table(Path("tables/own_study.csv"))
+    assert [row["core"] for row in rows] == ["gru", "leaky"]
 
 
 def test_the_list_of_studies(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,9 +20,19 @@ from rlgates.experiments.report.rows import (
 )
 from rlgates.experiments.runs.text import steps_text, time_text
 
+HIGHEST_SHARE = 1.5  # of the best return, above which the figure has returns
 
-def read_return_curves(rows: pd.DataFrame, path: Path) -> dict[str, list[Curve]]:
-    """Read the evaluations of agents, 0 for the worst and 1 for the best return, by title."""
+
+def read_return_curves(
+    rows: pd.DataFrame, path: Path, shares: bool = True
+) -> dict[str, list[Curve]]:
+    """Read the evaluations of agents, by title.
+
+    Args:
+        rows: of the runs.
+        path: the table of their evaluations.
+        shares: 0 for the worst and 1 for the best return; else the returns.
+    """
     points = read_frame(path)
     panels: dict[str, list[Curve]] = {}
     points = points[points["mean_return"] != ""]  # the others belong to agents with successes
@@ -31,7 +41,8 @@ def read_return_curves(rows: pd.DataFrame, path: Path) -> dict[str, list[Curve]]
     for title, row in rows.drop_duplicates("title").set_index("title").iterrows():
         here = points[points["title"] == title]
         for (core, seed), run in here.groupby([LABEL, "seed"], sort=False):
-            returns = return_share(row, numbers(run, "mean_return"))
+            returns = numbers(run, "mean_return")
+            returns = return_share(row, returns) if shares else returns
             curve = Curve(core, int(seed), numbers(run, "steps"), returns)
             panels.setdefault(str(title), []).append(curve)
     return panels
@@ -111,6 +122,9 @@ def _short(value: float) -> str:
 def draw_returns(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
     """Draw the return over training, a panel per environment; nothing without evaluations in it.
 
+    As a share of the best return, unless some are far beyond: then the study does not say what the
+    best one is.
+
     Returns:
         `<name>.png`; `<name>_returns.png` where that is of other agents, with success rates.
     """
@@ -120,5 +134,11 @@ def draw_returns(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
         return []
     has_successes = bool((read_frame(curves)["success"] != "").any())
     path = results / f"{name}{'_returns' * has_successes}.png"
-    draw_panels(panels, path, {}, "return as a share of the best", ceiling="the best return")
+    highest = max(np.max(curve.success) for curves in panels.values() for curve in curves)
+    lowest = min(np.min(curve.success) for curves in panels.values() for curve in curves)
+    if highest > HIGHEST_SHARE or lowest < -10 * HIGHEST_SHARE:
+        panels = read_return_curves(rows, curves, shares=False)
+        draw_panels(panels, path, {}, "return", ceiling=None)
+    else:
+        draw_panels(panels, path, {}, "return as a share of the best", ceiling="the best return")
     return [path]

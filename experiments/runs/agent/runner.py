@@ -20,7 +20,7 @@ from rlgates.experiments.runs.agent.train import AgentResult, train
 from rlgates.experiments.runs.files import Row
 from rlgates.experiments.runs.gates import unit_rows
 from rlgates.experiments.runs.runner import CURVE_POINTS, Job, Runner, Stop
-from rlgates.experiments.runs.text import steps_text, time_text
+from rlgates.experiments.runs.text import ending_text, steps_text, time_text
 
 
 class AgentRunner(Runner[AgentConfig, AgentResult]):
@@ -45,7 +45,7 @@ class AgentRunner(Runner[AgentConfig, AgentResult]):
             f"success {result.success:.2f} [{result.low:.2f}, {result.high:.2f}] "
             f"over {result.episodes:,} fresh episodes after {steps_text(result.steps)} steps "
             f"in {time_text(result.seconds)}{'' if chance is None else f' (chance {chance:.2f})'}"
-            f"{', diverged' if result.ended == 'diverged' else ''} "
+            f"{ending_text(result.ended)} "
             f"-> {job.folder.path / 'curve.png'}"
         ]
 

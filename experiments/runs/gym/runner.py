@@ -20,7 +20,7 @@ from rlgates.experiments.runs.files import Row
 from rlgates.experiments.runs.gym.envs import make_envs
 from rlgates.experiments.runs.gym.train import GymResult, build, read_evaluations, train
 from rlgates.experiments.runs.runner import Job, Runner, Stop
-from rlgates.experiments.runs.text import steps_text, time_text
+from rlgates.experiments.runs.text import ending_text, steps_text, time_text
 
 
 class GymRunner(Runner[GymConfig, GymResult]):
@@ -67,7 +67,7 @@ class GymRunner(Runner[GymConfig, GymResult]):
         return [
             f"{self.label(job)}: {reached} after "
             f"{steps_text(result.steps)} steps in {time_text(result.seconds)}"
-            f"{', diverged' if result.ended == 'diverged' else ''} "
+            f"{ending_text(result.ended)} "
             f"-> {job.folder.path / 'curve.png'}"
         ]
 

@@ -196,12 +196,20 @@ def train(
     result = folder.ranks.from_first(lambda: folder.result(GymResult))
     if result is not None:
         return result
-    with (
-        threads_set(config.threads),
-        closing(make_envs(config, seed, training=True, ranks=folder.ranks)) as env,
-        closing(make_envs(config, seed, training=False)) as eval_env,
-    ):
-        return _train(folder, config, env, eval_env, stop, bar)
+    try:
+        with (
+            threads_set(config.threads),
+            closing(make_envs(config, seed, training=True, ranks=folder.ranks)) as env,
+            closing(make_envs(config, seed, training=False)) as eval_env,
+        ):
+            return _train(folder, config, env, eval_env, stop, bar)
+    except (EOFError, ConnectionError) as error:
+        if config.vec_env != "subproc":
+            raise
+        raise RuntimeError(
+            "the process of an environment ended. What it printed is above; with --vec-env dummy "
+            "the run says what failed."
+        ) from error
 
 
 def _train(

@@ -19,7 +19,7 @@ from rlgates.experiments.runs.network.extras import gates_before_and_after, netw
 from rlgates.experiments.runs.network.train import TaskResult, TaskRun
 from rlgates.experiments.runs.progress import Progress
 from rlgates.experiments.runs.runner import CURVE_POINTS, Job, Runner, Stop
-from rlgates.experiments.runs.text import time_text
+from rlgates.experiments.runs.text import ending_text, time_text
 from rlgates.experiments.tasks import TASKS
 
 
@@ -61,6 +61,8 @@ class TaskRunner(Runner[TaskConfig, TaskResult]):
             if (job.folder.path / "checkpoint").exists():
                 line += f", the last finite weights are in {job.folder.path / 'checkpoint'}"
         line += f"; {result.steps:,} updates, {time_text(result.seconds)}"
+        if result.ended == "time":
+            line += ending_text(result.ended)
         published = [
             f"  published: {task.metric} {row.value:g} of {row.core} on {row.split} ({row.source})"
             for row in sorted(task.published, key=lambda row: row.core != config.core)

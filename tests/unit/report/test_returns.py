@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pytest
+from support.tiny import figures_of
+
+from rlgates.experiments.plots import curves
 from rlgates.experiments.report.rows import merge_rows, seeds_text, to_frame
 from rlgates.experiments.report.studies.agents import read_curves
-from rlgates.experiments.report.studies.returns import read_return_curves, return_table
+from rlgates.experiments.report.studies.returns import (
+    draw_returns,
+    read_return_curves,
+    return_table,
+)
 from rlgates.experiments.report.study import redraw_study
 from rlgates.experiments.runs.files import Row
 
@@ -58,6 +67,33 @@ def test_the_note_has_no_mean_over_one_seed_and_names_an_equal_goal_once() -> No
     games = [agent(3, title="CartPole-v1"), agent(3, title="CartPole-v0")]
     note = return_table(to_frame(games)).splitlines()[-1]
     assert "in the last evaluation: seed 3; learned: how many runs were at 450 or above" in note
+
+
+@pytest.mark.parametrize(
+    ("returns", "label"),
+    [
+        (("250", "450"), "return as a share of the best"),
+        (("2500", "450"), "return"),  # of a best return that nobody has set
+        (("-900000", "-1000"), "return"),
+    ],
+)
+def test_returns_far_beyond_the_best_are_drawn_as_they_are(
+    returns: Any, label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = figures_of(curves, monkeypatch)
+    row = agent(0)
+    key = {name: row[name] for name in ("title", "variant", "core", "seed")}
+    points = [
+        {**key, "steps": steps, "mean_return": value}
+        for steps, value in zip(("50000", "100000"), returns, strict=True)
+    ]
+    merge_rows(tmp_path / "some_curves.csv", points)
+    assert [path.name for path in draw_returns(tmp_path, "some", to_frame([row]))] == ["some.png"]
+    (axes,) = seen[0].axes
+    assert axes.get_ylabel() == label
+    low, high = axes.get_ylim()
+    for line in axes.lines:
+        assert all(low <= value <= high for value in line.get_ydata())
 
 
 def test_runs_without_curves_have_a_table_alone(tmp_path: Path) -> None:

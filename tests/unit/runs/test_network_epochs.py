@@ -24,6 +24,7 @@ from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.runs import files, logs
 from rlgates.experiments.runs.files import read_table
 from rlgates.experiments.runs.folder import read_checkpoint
+from rlgates.experiments.runs.jobs import Job, runner_for
 from rlgates.experiments.runs.network.feed import Feed
 from rlgates.experiments.runs.network.train import TaskRun
 from rlgates.experiments.runs.progress import Progress
@@ -424,6 +425,8 @@ def test_a_run_is_evaluated_when_the_time_is_up(
     assert result.ended == "time"
     assert [update for update, _ in result.losses] == [0, result.steps]
     assert result.steps > 1
+    line, *_ = runner_for(run.config).describe(Job(run.config, 0), result)
+    assert line.endswith(", ended by its time limit")
 
 
 def test_a_run_that_is_over_is_not_kept(tmp_path: Path) -> None:

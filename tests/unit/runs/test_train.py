@@ -221,8 +221,11 @@ def test_the_threshold_is_reached_where_it_is_met_first(
 
 
 def test_training_stops_when_the_time_is_up(tmp_path: Path) -> None:
-    result = train(tiny(tmp_path, max_minutes=1e-9, total_steps=10**9), 0, bar=False)
+    config = tiny(tmp_path, max_minutes=1e-9, total_steps=10**9)
+    result = train(config, 0, bar=False)
     assert (result.ended, result.steps) == ("time", 56)
+    (line,) = runner_for(config).describe(Job(config, 0), result)
+    assert ", ended by its time limit -> " in line
 
 
 def test_what_diverges_is_a_result_of_the_last_sound_weights(
