@@ -52,7 +52,8 @@ class GridEncoder(BaseFeaturesExtractor):
     Args:
         observation_space: images (channels, height, width) of uint8, or of numbers from 0 to 1.
         features_dim: width of the output; the last `cell_dim` features are the maximum.
-        cell_dim: width of a cell's embedding; None: 16, or half of features_dim up to 16.
+        cell_dim: width of a cell's embedding; None: 16, or half of features_dim where that is
+            at most 16.
 
     Raises:
         ValueError: cell_dim is not between 1 and features_dim - 1.

@@ -262,6 +262,8 @@ class MlpLstmPolicy(SequencePolicy):
     ) -> tuple[np.ndarray[Any, Any], tuple[np.ndarray[Any, Any], ...] | None]:
         """As in sb3-contrib; without a `state`, start from the core's initial state.
 
+        The two arrays of a state may also be one, (2, num_layers, n_envs, hidden_size).
+
         Raises:
             TrainingDiverged: a state or the weights are not finite.
             ValueError: an observation that is not finite; a state of another form or number of
@@ -494,8 +496,9 @@ class MultiInputLstmPolicy(MlpLstmPolicy):
                 f"{type(self).__name__} is for Dict observations, got {space}: use MlpLstmPolicy, "
                 "or CnnLstmPolicy for images."
             )
+        taken = dir(nn.ModuleDict())
         for key in space.spaces:
-            if not key or "." in key or hasattr(nn.ModuleDict(), key):
+            if not key or "." in key or key in taken:
                 raise ValueError(
                     f"an encoder cannot have the name of the observation {key!r}: rename it in a "
                     "gymnasium.wrappers.TransformObservation, or pass a features_extractor_class."

@@ -189,9 +189,9 @@ def is_bare(module: nn.Module) -> bool:
 
 
 def computes_as(kind: type[nn.Module], *modules: nn.Module) -> bool:
-    """Whether calls of modules compute what this layer of torch does, and run nothing else.
+    """Whether calls of modules run the `forward` of this class, and nothing else.
 
-    Native code that reads the weights of layers inside a cell may do so only then.
+    Only then may native code compute with the weights of such modules instead of calling them.
     """
     if _has_any_global_hook():
         return False

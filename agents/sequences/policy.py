@@ -208,8 +208,8 @@ class SequencePolicy(RecurrentActorCriticPolicy):
         self._one_hot_of = {name: index for index, name in enumerate(choices)}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SequencePolicy:
-        # The distribution of the last minibatch has tensors with gradients, which torch refuses.
-        for tensor in _computed_tensors(self.action_dist):
+        # The distribution of the last minibatch holds tensors of a graph; torch copies none.
+        for tensor in _nonleaf_tensors(self.action_dist):
             memo[id(tensor)] = tensor.detach().clone()
         new = type(self).__new__(type(self))
         memo[id(self)] = new
@@ -536,14 +536,14 @@ _METHODS = {
 }
 
 
-def _computed_tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors with gradients that a distribution of actions holds."""
+def _nonleaf_tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors of a graph of autograd that a distribution of actions holds."""
     if isinstance(value, Tensor):
         if value.grad_fn is not None:
             yield value
     elif isinstance(value, list | tuple):
         for part in value:
-            yield from _computed_tensors(part)
+            yield from _nonleaf_tensors(part)
     elif isinstance(value, Distribution | torch.distributions.Distribution):
         for part in vars(value).values():
-            yield from _computed_tensors(part)
+            yield from _nonleaf_tensors(part)

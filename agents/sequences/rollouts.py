@@ -11,6 +11,7 @@ import sys
 import warnings
 import zipfile
 import zlib
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -805,9 +806,9 @@ class SequenceRollouts(OnPolicyAlgorithm):
         """What the optimizer trains."""
         return [p for group in self.policy.optimizer.param_groups for p in group["params"]]
 
+    @abstractmethod
     def _loss(self, batch: Minibatch, settings: Any) -> tuple[Tensor, dict[str, Tensor]]:
         """The objective of a minibatch, and its metrics."""
-        raise NotImplementedError
 
     def _compute_gradients(self, batch: Minibatch, settings: Any) -> dict[str, Tensor]:
         """Set the gradients to those of a minibatch, and return its metrics, those of all ranks.

@@ -87,7 +87,7 @@ class BatchedEnv:
         self._episode = xp.full_like(self._index, -1)
         self._return = self._zeros(xp.float64)
         self._clock = 0  # steps since the reset; used where all episodes have the same length
-        self._is_first = True  # no episode has ended since the reset
+        self._in_first_episodes = True  # since the reset
         self._state: State | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -151,7 +151,8 @@ class BatchedEnv:
         parameters = self.spec.sample(Key(seed, self._index, episode))
         parameters = override(self.spec.parameters, parameters, overrides)
         self._state = self.spec.initial_state(parameters)
-        self._seed, self._episode, self._clock, self._is_first = seed, episode, 0, True
+        self._seed, self._episode, self._clock = seed, episode, 0
+        self._in_first_episodes = True
         self._return, self._ahead = self._zeros(self.xp.float64), None
         info = reset_info(report(self.spec.parameters, parameters)) if reveal else {}
         return self.spec.observe(self._state), info
@@ -224,7 +225,7 @@ class BatchedEnv:
         A step takes microseconds: that none ends early is only looked at in the first episodes.
         """
         at_end = self._clock == self._length
-        if finished.all() if at_end else not (self._is_first and finished.any()):
+        if finished.all() if at_end else not (self._in_first_episodes and finished.any()):
             return
         which = "not every" if at_end else "an"
         raise ValueError(
@@ -242,7 +243,7 @@ class BatchedEnv:
     ) -> tuple[State, Observation]:
         """`state` and `obs` with finished episodes replaced by the start of the next ones."""
         assert self._seed is not None
-        self._clock, self._is_first = 0, False
+        self._clock, self._in_first_episodes = 0, False
         self._episode = self._episode + finished
         self._return = self.xp.where(finished, 0.0, self._return)
         if not self._looks:

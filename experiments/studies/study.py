@@ -32,7 +32,7 @@ class Arm:
 
     Attributes:
         config: of all cores; its own core is replaced.
-        cores: the cores to compare; "my_module:core" imports the module that registers it.
+        cores: the cores to compare, each a name, or "my_module:name" to import its module.
         core_options: overrides of the options of `config`, by core.
         variant: distinguishes arms of the same title.
         gates: cores whose forget gates are recorded before and after training.
@@ -57,8 +57,7 @@ class Arm:
             raise ValueError("cores must be one or more names, got none.")
         _check_row("gates", self.gates, str)
         _check_row("seeds", self.seeds, int)
-        # As on the command line: "my_module:core".
-        object.__setattr__(self, "cores", tuple(map(without_module, self.cores)))
+        _import_cores(self)
         for core in self.gates:
             check_choice("core whose gates are kept", core, self.cores)
         if isinstance(self.config, GymConfig) and (self.gates or self.horizon):
@@ -104,6 +103,7 @@ class Published:
     def __post_init__(self) -> None:
         check_choice("protocol", self.protocol, PROTOCOLS)
         _check_row("cores", self.cores, str)
+        _import_cores(self)
         for name in self.changes:
             check_choice("setting", name, [item.name for item in fields(TaskConfig)])
 
@@ -163,6 +163,7 @@ class EqualParameters:
     def __post_init__(self) -> None:
         _check_row("cores", self.cores, str)
         _check_row("seeds", self.seeds, int)
+        _import_cores(self)
 
     def with_cores(self, cores: Sequence[str]) -> EqualParameters:
         """The same with other cores."""
@@ -291,6 +292,11 @@ def _check_row(name: str, values: Any, kind: Any) -> None:
     if not isinstance(values, tuple | list) or not all(isinstance(value, kind) for value in values):
         kinds = {str: "names", int: "numbers"}.get(kind, "rows, such as Arm(...)")
         raise TypeError(f"{name} must be a tuple of {kinds}, got {values!r:.100}.")
+
+
+def _import_cores(row: Rows) -> None:
+    """Import the modules of the cores of a row, and leave their names."""
+    object.__setattr__(row, "cores", tuple(map(without_module, row.cores)))
 
 
 def _with_cores(rows: Sequence[Rows], cores: Sequence[str]) -> list[Rows]:

@@ -20,7 +20,7 @@ from rlgates.experiments.report.rows import (
 )
 from rlgates.experiments.runs.text import steps_text, time_text
 
-HIGHEST_SHARE = 1.5  # of the best return, above which the figure has returns
+SHARES = -15.0, 1.5  # of the best return; of figures with others the axis has the returns
 
 
 def read_return_curves(
@@ -31,7 +31,8 @@ def read_return_curves(
     Args:
         rows: of the runs.
         path: the table of their evaluations.
-        shares: 0 for the worst and 1 for the best return; else the returns.
+        shares: 0 for the worst and 1 for the best return; else the returns, and the lowest of them
+            for nan.
     """
     points = read_frame(path)
     panels: dict[str, list[Curve]] = {}
@@ -40,9 +41,10 @@ def read_return_curves(
         return panels
     for title, row in rows.drop_duplicates("title").set_index("title").iterrows():
         here = points[points["title"] == title]
+        lowest = np.fmin.reduce(numbers(here, "mean_return"))
         for (core, seed), run in here.groupby([LABEL, "seed"], sort=False):
             returns = numbers(run, "mean_return")
-            returns = return_share(row, returns) if shares else returns
+            returns = return_share(row, returns) if shares else np.nan_to_num(returns, nan=lowest)
             curve = Curve(core, int(seed), numbers(run, "steps"), returns)
             panels.setdefault(str(title), []).append(curve)
     return panels
@@ -134,9 +136,8 @@ def draw_returns(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
         return []
     has_successes = bool((read_frame(curves)["success"] != "").any())
     path = results / f"{name}{'_returns' * has_successes}.png"
-    highest = max(np.max(curve.success) for curves in panels.values() for curve in curves)
-    lowest = min(np.min(curve.success) for curves in panels.values() for curve in curves)
-    if highest > HIGHEST_SHARE or lowest < -10 * HIGHEST_SHARE:
+    shares = np.concatenate([curve.success for panel in panels.values() for curve in panel])
+    if shares.min() < SHARES[0] or shares.max() > SHARES[1]:
         panels = read_return_curves(rows, curves, shares=False)
         draw_panels(panels, path, {}, "return", ceiling=None)
     else:

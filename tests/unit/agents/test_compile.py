@@ -135,16 +135,16 @@ def test_environments_of_tensors_are_one_graph(graphs: list[Any]) -> None:
 
 
 def steps_of(env_id: str, compile: bool, **settings: Any) -> list[Tensor]:
-    """What random actions bring."""
+    """Observations, rewards and dones of random actions."""
     env = TensorVecEnv(make_torch_env(env_id, 3, 0, **settings))
     env.compile(compile)
     assert isinstance(env.env.advance, Compiled) == compile
-    seen = [env.reset()]
+    results = [env.reset()]
     env.action_space.seed(0)
     for _ in range(4):
         actions = torch.as_tensor(np.stack([env.action_space.sample() for _ in range(3)]))
-        seen += env.step(actions)[:3]
-    return [part for one in seen for part in (one.values() if isinstance(one, dict) else [one])]
+        results += env.step(actions)[:3]
+    return [part for one in results for part in (one.values() if isinstance(one, dict) else [one])]
 
 
 @pytest.mark.filterwarnings("ignore:add_previous_action")

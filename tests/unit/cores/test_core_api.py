@@ -415,7 +415,7 @@ def with_inner(name: str) -> Core:
 
 @pytest.mark.skipif(not abi.built(), reason="native code was not built")
 @pytest.mark.parametrize(("name", "inner"), INNER_LAYERS)
-def test_layers_inside_a_cell_do_as_they_are_told(name: str, inner: str) -> None:
+def test_changed_layers_inside_a_cell_are_called(name: str, inner: str) -> None:
     """Native code computes with the weights of such layers, and would not call them."""
     core = with_inner(name)
     layer, x, calls = core.cells[0].get_submodule(inner), torch.randn(5, 2, INPUTS), []

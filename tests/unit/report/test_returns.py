@@ -75,6 +75,7 @@ def test_the_note_has_no_mean_over_one_seed_and_names_an_equal_goal_once() -> No
         (("250", "450"), "return as a share of the best"),
         (("2500", "450"), "return"),  # of a best return that nobody has set
         (("-900000", "-1000"), "return"),
+        (("2500", "nan"), "return"),
     ],
 )
 def test_returns_far_beyond_the_best_are_drawn_as_they_are(
