@@ -39,6 +39,7 @@ from rlgates.experiments.configs.gym_env import (
     make_env,
     pick_policy,
     pick_wrappers,
+    registered_env,
     wrap,
 )
 from rlgates.experiments.configs.modules import naming_module
@@ -144,12 +145,13 @@ class GymConfig(RunConfig):
     """Take the most likely action in evaluations; else sample it, as in training."""
     vec_env: Literal["dummy", "subproc"] = bookkeeping("dummy")
     """Run the environments one after the other (dummy), or each in its own process (subproc)."""
-    success_return: float = bookkeeping(1.0)
-    """Mean return from which an evaluation counts as learned."""
-    best_return: float = bookkeeping(1.0)
-    """The best possible return, 100 % in figures."""
+    success_return: float | None = bookkeeping(None)
+    """Mean return from which an evaluation counts as learned; None: the `reward_threshold` with
+    which the environment is registered, if any."""
+    best_return: float | None = bookkeeping(None)
+    """The best possible return, 100 % in figures; None: figures show the returns themselves."""
     worst_return: float = bookkeeping(0.0)
-    """The return of an agent that does nothing useful, 0 % in figures."""
+    """The return of an agent that does nothing useful, 0 % in figures. Needs `best_return`."""
     published: str = bookkeeping("")
     """A published return and its source, which tables show beside ours."""
 
@@ -164,6 +166,13 @@ class GymConfig(RunConfig):
         """Whether an environment is trained with this config, and not with `AgentConfig`."""
         single = env_id in (*minigrid.IDS, *popgym.IDS)
         return single or (not env_id.startswith("rlgates/") and env_id not in ENVS)
+
+    @property
+    def goal(self) -> float | None:
+        """Mean return from which an evaluation counts as learned; None where nobody has set it."""
+        if self.success_return is not None or self.is_batched:
+            return self.success_return
+        return registered_env(self.env).reward_threshold
 
     @property
     def is_batched(self) -> bool:
@@ -252,9 +261,15 @@ class GymConfig(RunConfig):
             check_number(name, getattr(self, name), above=0)
         for name in ("gamma", "gae_lambda"):
             check_fraction(name, getattr(self, name))
-        for name in ("ent_coef", "vf_coef", "success_return", "best_return", "worst_return"):
+        for name in ("ent_coef", "vf_coef", "worst_return"):
             check_number(name, getattr(self, name))
-        if self.worst_return >= self.best_return:  # figures divide by their difference
+        for name in ("success_return", "best_return"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name))
+        if self.best_return is None and self.worst_return:
+            raise ValueError(f"worst_return={self.worst_return:g} needs best_return.")
+        # Figures divide by their difference.
+        if self.best_return is not None and self.worst_return >= self.best_return:
             raise ValueError(
                 f"worst_return must be below best_return, {self.best_return:g}, "
                 f"got {self.worst_return:g}."

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.envs.registration import load_env_creator
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.error import Error, UnregisteredEnv
 from gymnasium.wrappers import (
     FlattenObservation,
@@ -226,9 +226,14 @@ def make_env(env_id: str, settings: Mapping[str, Any], render_mode: str | None =
     return env
 
 
+def registered_env(env_id: str) -> EnvSpec:
+    """What gymnasium knows of an environment whose module, if it names one, is imported."""
+    return gymnasium.spec(find_env_id(env_id).rpartition(":")[2])
+
+
 def full_settings(env_id: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The keyword arguments of an environment, with the defaults of those not given."""
-    registered = gymnasium.spec(find_env_id(env_id).rpartition(":")[2])
+    registered = registered_env(env_id)
     point = registered.entry_point
     creator = load_env_creator(point) if isinstance(point, str) else point
     assert creator is not None

@@ -121,6 +121,7 @@ GYM_PRESETS: dict[str, GymConfig] = {
         ent_coef=0.05,
         eval_every=100_000,
         success_return=0.9,
+        best_return=1.0,
         folder="runs/gym",
     ),
 }

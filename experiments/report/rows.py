@@ -95,8 +95,13 @@ def numbers(rows: pd.DataFrame, column: str) -> Floats:
 
 
 def returns_of(rows: pd.DataFrame, column: str = "mean_return") -> Floats:
-    """Mean returns; the environment's worst where a run diverged before it had one."""
+    """Mean returns; the environment's worst where a run diverged before it had one.
+
+    Where nobody has set the worst return it is the lowest of these.
+    """
     returns, worst = numbers(rows, column), numbers(rows, "worst_return")
+    lowest = pd.Series(returns, rows.index).groupby(rows["title"]).transform("min")
+    worst = np.where(np.isnan(worst), lowest, worst)
     return np.where(np.isnan(returns) & (rows["ended"] == "diverged"), worst, returns)
 
 

@@ -111,6 +111,7 @@ _T_MAZE = GymConfig(
     vf_coef=1.0,
     eval_every=50_000,
     success_return=0.9,
+    best_return=1.0,
 )
 
 

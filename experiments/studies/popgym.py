@@ -85,6 +85,7 @@ BASE = GymConfig(
         "enable_critic_lstm": False,
     },
     success_return=0.9,
+    best_return=1.0,
     worst_return=-1.0,
 )
 

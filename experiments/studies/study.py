@@ -222,8 +222,16 @@ class Study:
         if not set(self.added) <= set(self.seeds):
             raise ValueError(f"added seeds must be among {self.seeds}, got {self.added}.")
         for row in (*self.laptop, *self.full):
-            if not isinstance(row, Published) and not set(row.seeds) <= set(self.seeds):
+            if isinstance(row, Published):
+                continue
+            if not set(row.seeds) <= set(self.seeds):
                 raise ValueError(f"a row's seeds must be among {self.seeds}, got {row.seeds}.")
+            has_shares = not isinstance(row.config, GymConfig) or row.config.best_return is not None
+            if self.chart == "benchmark" and not has_shares:
+                raise ValueError(
+                    "chart 'benchmark' draws shares of the best return: set best_return of "
+                    f"{row.config.title}."
+                )
         check_choice("chart", self.chart, get_args(Chart))
 
     def arms(self, tier: Literal["laptop", "full"], cores: Sequence[str] = ()) -> list[Arm]:

@@ -39,6 +39,13 @@ def tiny(config: Any, folder: Path) -> GymConfig:
     return small
 
 
+def test_the_goal_is_that_of_the_environment_unless_one_is_set() -> None:
+    assert GymConfig(env="CartPole-v1").goal == gymnasium.spec("CartPole-v1").reward_threshold
+    assert GymConfig(env="CartPole-v1", success_return=50.0).goal == 50
+    assert GymConfig(env="Pendulum-v1").goal is None
+    assert GymConfig(env="rlgates/RepeatFirst-v0").goal is None
+
+
 class Failing(CartPoleEnv):
     def step(self, action: Any) -> Any:
         raise KeyError("in the environment")
@@ -303,6 +310,7 @@ def test_figures_draw_returns_from_the_worst_to_the_best(tmp_path: Path) -> None
         ({"worst_return": 500.0}, "worst_return must be below best_return, 500, got 500"),
         ({"best_return": -200.0}, "worst_return must be below best_return, -200, got 0"),
         ({"worst_return": float("nan")}, "worst_return must be"),
+        ({"best_return": None, "worst_return": -200.0}, "worst_return=-200 needs best_return"),
     ],
 )
 def test_bad_input(config: GymConfig, changes: dict[str, Any], message: str) -> None:

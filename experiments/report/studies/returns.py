@@ -20,8 +20,6 @@ from rlgates.experiments.report.rows import (
 )
 from rlgates.experiments.runs.text import steps_text, time_text
 
-SHARES = -15.0, 1.5  # of the best return; of figures with others the axis has the returns
-
 
 def read_return_curves(
     rows: pd.DataFrame, path: Path, shares: bool = True
@@ -65,12 +63,12 @@ def return_table(rows: pd.DataFrame) -> str:
     known = bool((rows["best"] != "").any())  # not of runs without curves
     heads = ["environment", "agent", "return at the end", *["best"] * known]
     heads += ["plain mean", "published"] * bool(published)
-    heads += ["learned", "first there", "CPU time per run"]
+    goals = numbers(rows.drop_duplicates("title"), "success_return")
+    has_goals = not np.isnan(goals).all()
+    heads += [*["learned", "first there"] * has_goals, "CPU time per run"]
     lines = []
     for (title, agent), group in rows.groupby(["title", LABEL], sort=False):
         ends = returns_of(group)
-        learned = (ends >= numbers(group, "success_return")).sum()
-        when = _first_there(group)
         seconds = float(np.median(numbers(group, "seconds")))
         end = _short(float(iqm(ends)))
         if len(ends) > 1:
@@ -79,25 +77,38 @@ def return_table(rows: pd.DataFrame) -> str:
         best = numbers(group[group["best"] != ""], "best")
         top = [_short(float(iqm(best))) if len(best) else ""] * known
         beside = [f"{ends.mean():.4g}", group.iloc[0]["published"]] * bool(published)
-        share = f"{learned} of {len(ends)}"
-        lines.append([title, f"`{agent}`", end, *top, *beside, share, when, time_text(seconds)])
+        reached = _reached(group, ends) if has_goals else []
+        lines.append([title, f"`{agent}`", end, *top, *beside, *reached, time_text(seconds)])
     over = seeds_text(rows)
     if rows["seed"].nunique() > 1:
         over = (
             f"interquartile mean over {over} (or those available), with its 95 % bootstrap interval"
         )
-    goals = [f"{goal:g}" for goal in numbers(rows.drop_duplicates("title"), "success_return")]
-    goal = goals[0] if len({*goals}) == 1 else ", ".join(goals)
+    learned = ""
+    if has_goals:
+        texts = ["-" if np.isnan(goal) else f"{goal:g}" for goal in goals]
+        goal = texts[0] if len({*texts}) == 1 else ", ".join(texts)
+        learned = (
+            f"; learned: how many runs were at {goal} or above at the end, environment by "
+            "environment. First there: median number of steps at which an evaluation first reached "
+            "it, and how many runs did"
+        )
     episodes = " or ".join(sorted(rows["episodes"].unique(), key=int))
     note = (
         f"\nMean return of {episodes} fresh episodes in the last evaluation: "
-        f"{over}; {'best: that of the best evaluation; ' * known}learned: how "
-        f"many runs were at {goal} or above at the end, environment by environment. First there: "
-        "median number of steps at which an evaluation first reached it, and how many runs did. "
+        f"{over}{'; best: that of the best evaluation' * known}{learned}. "
         "CPU time: median, one thread per run, evaluations included. "
         f"{provenance(rows)}.\n"
     )
     return markdown(heads, lines) + note
+
+
+def _reached(rows: pd.DataFrame, ends: Floats) -> list[str]:
+    """How many runs ended at the goal, and when they first got there; empty without a goal."""
+    goals = numbers(rows, "success_return")
+    if np.isnan(goals).all():
+        return ["", ""]
+    return [f"{(ends >= goals).sum()} of {len(ends)}", _first_there(rows)]
 
 
 def _first_there(rows: pd.DataFrame) -> str:
@@ -124,22 +135,18 @@ def _short(value: float) -> str:
 def draw_returns(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
     """Draw the return over training, a panel per environment; nothing without evaluations in it.
 
-    As a share of the best return, unless some are far beyond: then the study does not say what the
-    best one is.
+    As a share of the best return, where the study says which that is for each environment.
 
     Returns:
         `<name>.png`; `<name>_returns.png` where that is of other agents, with success rates.
     """
     curves = results / f"{name}_curves.csv"
-    panels = read_return_curves(rows, curves)
+    shares = not np.isnan(numbers(rows, "best_return")).any()
+    panels = read_return_curves(rows, curves, shares)
     if not panels or max(len(curve.steps) for curves in panels.values() for curve in curves) < 2:
         return []
     has_successes = bool((read_frame(curves)["success"] != "").any())
     path = results / f"{name}{'_returns' * has_successes}.png"
-    shares = np.concatenate([curve.success for panel in panels.values() for curve in panel])
-    if shares.min() < SHARES[0] or shares.max() > SHARES[1]:
-        panels = read_return_curves(rows, curves, shares=False)
-        draw_panels(panels, path, {}, "return", ceiling=None)
-    else:
-        draw_panels(panels, path, {}, "return as a share of the best", ceiling="the best return")
+    label = "return as a share of the best" if shares else "return"
+    draw_panels(panels, path, {}, label, ceiling="the best return" if shares else None)
     return [path]

@@ -9,7 +9,7 @@ import pytest
 from support.tiny import figures_of
 
 from rlgates.experiments.plots import curves
-from rlgates.experiments.report.rows import merge_rows, seeds_text, to_frame
+from rlgates.experiments.report.rows import merge_rows, returns_of, seeds_text, to_frame
 from rlgates.experiments.report.studies.agents import read_curves
 from rlgates.experiments.report.studies.returns import (
     draw_returns,
@@ -69,20 +69,32 @@ def test_the_note_has_no_mean_over_one_seed_and_names_an_equal_goal_once() -> No
     assert "in the last evaluation: seed 3; learned: how many runs were at 450 or above" in note
 
 
-@pytest.mark.parametrize(
-    ("returns", "label"),
-    [
-        (("250", "450"), "return as a share of the best"),
-        (("2500", "450"), "return"),  # of a best return that nobody has set
-        (("-900000", "-1000"), "return"),
-        (("2500", "nan"), "return"),
-    ],
-)
-def test_returns_far_beyond_the_best_are_drawn_as_they_are(
-    returns: Any, label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_goals_nothing_is_said_of_who_learned() -> None:
+    games = [agent(0, title="a", success_return=""), agent(0, title="b", success_return="")]
+    head, _, line, *_, note = return_table(to_frame(games)).splitlines()
+    assert head.endswith("| agent | return at the end | CPU time per run |")
+    assert line.endswith("| 400 | 1 min 0 s |")
+    assert "learned" not in note
+    table = return_table(to_frame([*games, agent(0)]))
+    assert "| learned | first there |" in table
+    assert "| a | `lstm` | 400 |  |  | 1 min 0 s |" in table
+    assert "were at -, -, 450 or above" in table
+
+
+def test_a_diverged_run_counts_with_the_lowest_return_of_its_environment() -> None:
+    rows = [agent(seed, mean_return=text, best_return="") for seed, text in enumerate("31")]
+    lost = agent(2, mean_return="nan", ended="diverged", worst_return="")
+    other = agent(0, title="b", mean_return="0")
+    assert returns_of(to_frame([*rows, lost, other])).tolist() == [3, 1, 1, 0]
+
+
+@pytest.mark.parametrize("returns", [("250", "450"), ("-900000", "-1000"), ("2500", "nan")])
+@pytest.mark.parametrize("best", ["500", ""])
+def test_returns_are_drawn_as_they_are_unless_the_best_is_known(
+    best: str, returns: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = figures_of(curves, monkeypatch)
-    row = agent(0)
+    row = agent(0, best_return=best)
     key = {name: row[name] for name in ("title", "variant", "core", "seed")}
     points = [
         {**key, "steps": steps, "mean_return": value}
@@ -91,10 +103,10 @@ def test_returns_far_beyond_the_best_are_drawn_as_they_are(
     merge_rows(tmp_path / "some_curves.csv", points)
     assert [path.name for path in draw_returns(tmp_path, "some", to_frame([row]))] == ["some.png"]
     (axes,) = seen[0].axes
-    assert axes.get_ylabel() == label
+    assert axes.get_ylabel() == ("return as a share of the best" if best else "return")
     low, high = axes.get_ylim()
     for line in axes.lines:
-        assert all(low <= value <= high for value in line.get_ydata())
+        assert best or all(low <= value <= high for value in line.get_ydata())
 
 
 def test_runs_without_curves_have_a_table_alone(tmp_path: Path) -> None:

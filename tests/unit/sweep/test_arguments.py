@@ -115,6 +115,11 @@ def test_the_tables_that_are_no_studies_are_known() -> None:
             "TypeError: seeds must be a tuple of numbers, got 5.",
         ),
         ("laptop=ROW, seeds=(0, 0)", "ValueError: seeds must be one or more different numbers"),
+        (
+            "laptop=(Arm(GymConfig(env='CartPole-v1'), ('lstm',)),), chart='benchmark'",
+            "ValueError: chart 'benchmark' draws shares of the best return: set best_return of "
+            "CartPole-v1.",
+        ),
         ("laptop=ROW, chart='curve'", "ValueError: unknown chart 'curve'. Did you mean 'curves'?"),
         (
             "laptop=(Arm(COPY, ('lstm',), gates=('gru',)),)",
@@ -135,6 +140,7 @@ def test_slips_in_a_study_are_said(
 ) -> None:
     Path("mine.py").write_text(
         "from rlgates.experiments.studies import Arm, Published, Study\n"
+        "from rlgates.experiments.configs.gym import GymConfig\n"
         "from rlgates.experiments.configs.tiers import task_config\n"
         "COPY = task_config('copy', 'smoke')\n"
         "ROW = (Arm(COPY, ('lstm',)),)\n"
