@@ -126,8 +126,8 @@ class RunConfig:
     jobs: int = bookkeeping(1)
     """Number of runs at the same time, each in its own process."""
     max_minutes: float | None = bookkeeping(None)
-    """Time limit of training in minutes; None: no limit. A run that it ends is finished: with more
-    time it is made anew, in another folder."""
+    """Time limit of training in minutes; None: no limit. A run that it ended continues if the limit
+    is raised."""
     checkpoint_minutes: float = bookkeeping(2.0)
     """Minutes between checkpoints; 0: one after every update."""
     folder: str = bookkeeping("runs")

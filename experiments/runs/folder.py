@@ -71,7 +71,7 @@ class RunFolder:
     """The folder of one run. One process at a time works in it, see `runs.locks`.
 
     Its files are `manifest.json`, `progress.csv` and the event files of TensorBoard, and
-    `checkpoint` until the run is finished; `SHA256SUMS` has the digests of the first two. The
+    `checkpoint` unless the run is finished; `SHA256SUMS` has the digests of the first two. The
     manifest has the config, its identity, the seed, a status ("running", "interrupted", "failed" or
     "finished"), and a record of each session.
 
@@ -92,7 +92,7 @@ class RunFolder:
 
     @property
     def checkpoint(self) -> Path:
-        """The checkpoint; it exists while the run is not finished."""
+        """The checkpoint; it exists while the run is not finished, or could have more time."""
         return self.path / "checkpoint"
 
     @property
@@ -107,6 +107,8 @@ class RunFolder:
 
     def result(self, kind: type[ResultT]) -> ResultT | None:
         """The result of the run, of that kind; None if it is not finished.
+
+        A run that its time limit ended is not, once the config has a higher one.
 
         Raises:
             Damaged: the manifest is, or it is missing although there are results.
@@ -124,12 +126,16 @@ class RunFolder:
         if manifest["status"] != "finished":
             return None
         try:
-            return kind(**_immutable(manifest["result"]))
-        except (KeyError, TypeError) as error:
+            result = kind(**_immutable(manifest["result"]))
+            then, now = manifest["config"].get("max_minutes"), self.config.max_minutes
+        except (KeyError, TypeError, AttributeError) as error:
             raise Damaged(
                 f"{self.manifest} is damaged: its result does not have the right fields "
                 f"({error}). Put it back."
             ) from error
+        has_more = then is not None and (now is None or now > then)
+        continues = result.ended == "time" and has_more and self.checkpoint.exists()
+        return None if continues else result
 
     def begin(self, step: int) -> None:
         """Write the manifest of a run that starts, or continues at a step."""
@@ -161,14 +167,14 @@ class RunFolder:
         write_json(self.manifest, {**content, **facts})
 
     def finish(self, result: RunResult, *, keep_checkpoint: bool = False) -> None:
-        """Record the result, and remove the checkpoint."""
+        """Record the result, and remove the checkpoint unless more time would change it."""
         if not self.ranks.is_first:
             return
         for name in _LOGS:
             if (self.path / name).exists():
                 record_digest(self.path / name)
         self.end("finished", result=asdict(result))
-        if not keep_checkpoint:
+        if not keep_checkpoint and result.ended != "time":
             self.checkpoint.unlink(missing_ok=True)
 
     def provenance(self) -> dict[str, Any]:

@@ -177,6 +177,10 @@ def test_a_time_limit_ends_the_run(config: GymConfig) -> None:
     result = train(config, 0, bar=False)
     assert result.ended == "time"
     assert result.steps < config.total_steps
+    assert train(config, 0, bar=False) == result
+    longer = train(replace(config, max_minutes=None), 0, bar=False)
+    whole = train(replace(config, max_minutes=None, folder=f"{config.folder}/whole"), 0, bar=False)
+    assert replace(longer, seconds=0.0) == replace(whole, seconds=0.0)
 
 
 def test_sb3_contrib_has_the_agent_of_sb3_contrib(

@@ -414,6 +414,20 @@ def test_a_run_ends_when_the_time_is_up(tmp_path: Path) -> None:
     assert (result.ended, result.steps) == ("time", 1)
 
 
+def test_a_run_that_its_time_limit_ended_continues_with_more_time(tmp_path: Path) -> None:
+    whole = TaskRun(config(tmp_path / "whole"), 0)
+    result = whole.train()
+    short = config(tmp_path, max_minutes=1e-9)
+    for limit in (1e-9, 0.5e-9, 2e-9):
+        assert TaskRun(replace(short, max_minutes=limit), 0).train().steps == 1
+    run = TaskRun(replace(short, max_minutes=None), 0)
+    longer = run.train()
+    assert (longer.ended, longer.steps, longer.test) == ("budget", result.steps, result.test)
+    assert all(map(torch.equal, weights(run), weights(whole)))
+    assert not run.folder.checkpoint.exists()
+    assert TaskRun(short, 0).train() == longer  # looked up
+
+
 @pytest.mark.parametrize("eval_every", [None, "epoch", 10**6])
 def test_a_run_is_evaluated_when_the_time_is_up(
     eval_every: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -228,6 +228,16 @@ def test_training_stops_when_the_time_is_up(tmp_path: Path) -> None:
     assert ", ended by its time limit -> " in line
 
 
+def test_what_the_time_limit_ended_continues_with_more_time(tmp_path: Path) -> None:
+    whole = train(tiny(tmp_path / "whole"), 0, bar=False)
+    short = tiny(tmp_path, max_minutes=1e-9)
+    for limit, steps in ((1e-9, 56), (0.5e-9, 56), (1e-9, 56)):
+        assert train(replace(short, max_minutes=limit), 0, bar=False).steps == steps
+    longer = train(replace(short, max_minutes=None), 0, bar=False)
+    assert replace(longer, seconds=0.0) == replace(whole, seconds=0.0)
+    assert train(short, 0, bar=False) == longer
+
+
 def test_what_diverges_is_a_result_of_the_last_sound_weights(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
