@@ -17,6 +17,7 @@ from rlgates.registry import core_options
 _SAME = (
     *("num_layers", "embedding_size", "tied", "decoder_size", "optimizer", "max_grad_norm"),
     *("weight_decay", "updates", "epochs", "patience", "decay_at", "decay_factor", "halve_block"),
+    "eval_sequences",
 )
 
 
@@ -104,7 +105,7 @@ def with_published_size(config: TaskConfig, protocol: Protocol) -> TaskConfig:
 
 
 def _largest_hidden_size(config: TaskConfig, parameters: int) -> int:
-    """The largest hidden size, a multiple of 8, within a budget of parameters."""
+    """The largest hidden size within a budget of parameters: a multiple of 8, or of 2 if small."""
     task = config.make_task()
 
     def count(hidden_size: int) -> int:
@@ -112,4 +113,5 @@ def _largest_hidden_size(config: TaskConfig, parameters: int) -> int:
             model = build_model(replace(config, hidden_size=hidden_size), task)
         return sum(parameter.numel() for parameter in model.parameters())
 
-    return largest_size(config.core, count, parameters, step=8)
+    step = 8 if parameters >= 1_000_000 else 2
+    return largest_size(config.core, count, parameters, step=step)

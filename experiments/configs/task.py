@@ -194,6 +194,8 @@ class TaskConfig(RunConfig):
             )
         if self.updates is None and self.epochs is None:
             raise ValueError("a budget is needed: updates or epochs.")
+        if self.patience is not None and self.eval_every is None:
+            raise ValueError("patience counts evaluations during training: set eval_every.")
         if self.auxiliary != "none" and task.carries_state:
             raise ValueError(
                 f"auxiliary={self.auxiliary!r} is for sequences that start anew in each batch; "

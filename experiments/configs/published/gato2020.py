@@ -8,6 +8,8 @@ from rlgates.experiments.configs.published.protocol import Protocol
 
 _SOURCE = "GATO"
 _WORDS: dict[str, Any] = {"cores": ("lstm", "gru", "gato"), "seeds": 3}
+# The biases of torch.nn are about 0.
+_BIASES: dict[str, dict[str, Any]] = {core: {"forget_bias": 0.0} for core in ("lstm", "gru")}
 _ADDING: dict[str, Any] = {
     "task": "adding",
     "hidden_size": 512,
@@ -16,13 +18,14 @@ _ADDING: dict[str, Any] = {
     "halve_block": 10_000,
     "batch_size": 64,
     "updates": 200_000 // 64,
+    "eval_sequences": 1_000,
 }
 _MEASURED: dict[str, Any] = {
-    "core_options": {"gato": {"input_start": "default"}},
+    "core_options": _BIASES | {"gato": {"input_start": "default"}},
     "weight_decay": 1.2e-6,
     "unstated": {"epochs": 100, "patience": 10},
 }
-_TWO = {"gato": {"depth": 2}}
+_TWO = _BIASES | {"gato": {"depth": 2}}
 
 GATO2020: dict[str, Protocol] = {
     "copy_aba-gato": Protocol(
@@ -34,6 +37,7 @@ GATO2020: dict[str, Protocol] = {
         learning_rates=(4e-3,),
         batch_size=32,
         updates=1_000_000 // 32,
+        eval_sequences=1_000,
         source=f"{_SOURCE}, section 5.2, appendix B",
         **_WORDS,
     ),

@@ -66,8 +66,11 @@ OHNO2022: dict[str, Protocol] = {
     "ptb_words-ohno": Protocol(
         task="ptb_words",
         task_settings={"by_frequency": True},
-        # Not tied; the rest is as in the code of Mahto et al. 2021, which the paper ran, and which
-        # goes back to that of Merity et al. 2018: the widths are theirs.
+        # The gates are not tied. The paper ran the code of Mahto et al. 2021, which goes back to
+        # that of Merity et al. 2018: widths, clipping and weight decay are theirs. They have
+        # another optimizer (SGD, then its average), and more: weights that embedding and decoder
+        # share, a last layer as narrow as these, dropout of recurrent weights, and penalties of
+        # activations.
         cores=("lstm", "r_lstm", "f_lstm"),
         core_options={"f_lstm": {"tied": False}},
         num_layers=3,
@@ -81,6 +84,7 @@ OHNO2022: dict[str, Protocol] = {
             "learning_rate": 1e-3,
             "batch_size": 20,
             "max_grad_norm": 0.25,
+            "weight_decay": 1.2e-6,
             "epochs": 100,
             "patience": 10,
         },
@@ -92,6 +96,7 @@ OHNO2022: dict[str, Protocol] = {
     "speech_commands-ohno": Protocol(
         task="speech_commands",
         cores=("lstm", "r_lstm", "ur_lstm", "f_lstm"),
+        core_options={"lstm": {"tied": True}},
         hidden_size=256,
         learning_rates=(1e-3, 5e-4, 1e-4, 5e-5),
         batch_size=None,
@@ -121,7 +126,7 @@ for _task, _epochs, _cut in (("smnist", 150, 100), ("pmnist", 150, 100), ("scifa
         **_pixels,
     )
     OHNO2022[f"{_task}-ohno-others"] = Protocol(
-        cores=("uf_lstm", "ff_lstm", "gru", "r_gru", "ur_gru", "f_gru"),
+        cores=("uf_lstm", "ff_lstm", "s_gru", "gru", "r_gru", "ur_gru", "f_gru", "uf_gru"),
         source=f"{_SOURCE}, table 4, appendix F.2",
         **_pixels,
     )

@@ -42,7 +42,8 @@ class Protocol:
         patience: a run ends after this many evaluations, one per epoch, without improvement.
         unstated: settings that the paper does not state, by the names of `TaskConfig`, with
             the values that are used instead.
-        seeds: runs of each setting.
+        seeds: runs of each setting in the paper; a study has its own seeds.
+        eval_sequences: held-out sequences of a task that generates them.
         finding: what the paper found, in words; numbers are in `Task.published`.
     """
 
@@ -75,6 +76,7 @@ class Protocol:
     patience: int | None = None
     unstated: Mapping[str, Any] = field(default_factory=dict)
     seeds: int | None = None
+    eval_sequences: int = 256
     finding: str = ""
 
     def reference_core(self, core: str) -> str:

@@ -299,7 +299,11 @@ class TaskRun:
     def _evaluation_is_due(self) -> bool:
         if self.diverged_at is not None or (self.losses and self.losses[-1][0] == self.update):
             return False
-        if self.update == 0 or self._is_over():
+        return self._is_over() or self._is_planned()
+
+    def _is_planned(self) -> bool:
+        """Whether this update has an evaluation whenever training ends."""
+        if self.update == 0:
             return True
         if self.config.eval_every is None:
             return False
@@ -414,6 +418,11 @@ class TaskRun:
         """What is added to the loss of a batch; None without `auxiliary`."""
         if self.auxiliary is None:
             return None
+        if batch.episode_starts is not None:
+            raise ValueError(
+                f"auxiliary={self.config.auxiliary!r} is for batches without episode starts: in "
+                f"task {self.config.task!r} it would learn the padding between sequences."
+            )
         with self.precision.forward():
             loss: Tensor = self.auxiliary(self.network, batch.inputs)
         return loss
@@ -463,7 +472,7 @@ class TaskRun:
         if math.isfinite(value) and (self.best is None or sign * value > sign * self.best[0]):
             self.best, self.waited = (value, self.update), 0
             self.folder.write(self.folder.path / "best.pt", self.weights())
-        elif self.update >= self.config.auxiliary_updates:
+        elif self.update >= self.config.auxiliary_updates and self._is_planned():
             self.waited += 1
 
     def _test(self) -> dict[str, float]:

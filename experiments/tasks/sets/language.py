@@ -273,6 +273,8 @@ class Wikipedia(CharacterStream):
     ) -> None:
         super().__init__(window, restart, data_dir)
         self.prefix = check_flag("prefix", prefix)
+        if self.prefix:
+            self.published = ()
 
     def load(self) -> dict[str, Text]:
         return mahoney(self.name, self.prefix, self.data_dir)

@@ -124,6 +124,8 @@ class Music(SequenceDataset[Segments]):
         super().__init__(data_dir)
         self.steps = check_size("steps", steps, maximum=MAX_LENGTH)
         self.whole = check_flag("whole", whole)
+        if self.whole or self.steps != 200:
+            self.published = ()
         self.input_size = self.output_size = NOTES
 
     def load(self) -> dict[str, Segments]:

@@ -99,6 +99,8 @@ class IMDB(SequenceClassification):
         super().__init__(data_dir)
         self.words = check_size("words", words, minimum=3)
         self.length = check_size("length", length, maximum=MAX_LENGTH)
+        if (self.words, self.length) != (10_000, 500):
+            self.published = ()
         self.input_size, self.output_size = self.words, 2
         self.baseline = math.log(2)
 

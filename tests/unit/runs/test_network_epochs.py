@@ -355,6 +355,7 @@ def test_half_precision_on_the_cpu(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"epochs": None}, "a budget is needed"),
+        ({"patience": 3, "eval_every": None}, "set eval_every"),
         ({"optimizer": "addam"}, "Did you mean 'adam'"),
         ({"amp": "fp16"}, "fp16' needs a GPU"),
         ({"momentum": 0.9}, "momentum is for sgd and rmsprop, not adam"),
@@ -426,6 +427,17 @@ def test_a_run_that_its_time_limit_ended_continues_with_more_time(tmp_path: Path
     assert all(map(torch.equal, weights(run), weights(whole)))
     assert not run.folder.checkpoint.exists()
     assert TaskRun(short, 0).train() == longer  # looked up
+
+
+def test_the_evaluation_at_the_time_limit_does_not_use_up_patience(tmp_path: Path) -> None:
+    run = TaskRun(config(tmp_path, patience=1, eval_every="epoch", max_minutes=1), 0)
+    run.best = (-math.inf, 0)  # no evaluation is better: perplexities are positive
+    run.update, run._late, run.feed.position = 1, True, 3  # within an epoch
+    run._compare({run.task.metric: 1.0})
+    assert (run.waited, run._ended()) == (0, "time")
+    run.feed.position = 0
+    run._compare({run.task.metric: 1.0})
+    assert (run.waited, run._ended()) == (1, "patience")
 
 
 @pytest.mark.parametrize("eval_every", [None, "epoch", 10**6])

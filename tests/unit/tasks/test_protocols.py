@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
 
-from rlgates.experiments.configs.protocols import describe_protocol
+from rlgates.experiments.configs.protocols import as_published, describe_protocol
 from rlgates.experiments.configs.published import PROTOCOLS, protocols_for
 from rlgates.experiments.configs.published.zakovskis2023 import ablation_result
-from rlgates.experiments.configs.task import build_model
+from rlgates.experiments.configs.task import TaskConfig, build_model
 from rlgates.experiments.configs.tiers import task_config
 from rlgates.experiments.runs.network.runner import published_figures
+from rlgates.experiments.studies import STUDIES
 from rlgates.experiments.tasks import make_task
 
 # Every row of the tables of the papers' tasks; some have data to be read.
@@ -65,13 +67,48 @@ def test_protocols_can_be_run(name: str) -> None:
         assert smoke.optimizer == full.optimizer
 
 
+def test_the_complete_cell_of_an_ablation_has_its_dropout() -> None:
+    arms = STUDIES["rru_ablation"].arms("full")
+    for title in {arm.config.title for arm in arms}:
+        here = [arm.of("rru") for arm in arms if arm.config.title == title]
+        assert len(here) == 6
+        assert len({config.core_options["dropout"] for config in here}) == 1, title
+
+
+@pytest.mark.parametrize("name", [name for name in PROTOCOLS if "-gato" in name])
+def test_gato_is_compared_with_the_biases_of_torch(name: str) -> None:
+    protocol = PROTOCOLS[name]
+    for core in {"lstm", "gru"} & {*protocol.cores}:
+        config = as_published(TaskConfig(task=protocol.task, core=core), protocol)
+        assert config.core_options["forget_bias"] == 0
+    if protocol.task in ("adding", "copy_aba"):
+        assert as_published(TaskConfig(task=protocol.task), protocol).eval_sequences == 1000
+
+
+@pytest.mark.parametrize(
+    ("task", "settings"),
+    [
+        ("copy_aba", {"delay": 20}),
+        ("speech_commands", {"subset": True}),
+        ("text8", {"prefix": True}),
+        ("imdb", {"length": 50}),
+        ("nottingham", {"whole": True}),
+    ],
+)
+def test_published_figures_are_of_the_published_settings(
+    task: str, settings: dict[str, Any]
+) -> None:
+    assert make_task(task).published
+    assert make_task(task, **settings).published == ()
+
+
 def test_other_cores_get_the_settings_of_the_papers_lstm() -> None:
     lstm, other = (task_config("jsb", "full", core) for core in ("lstm", "r_lstm"))
     assert other.core_options == lstm.core_options
     assert (other.learning_rate, other.epochs) == (0.01, 1000)
     assert describe_protocol("jsb", None, "lstm") == [
         "protocol jsb-rru (Zakovskis et al. 2023, table 1, appendix D.2)",
-        "  not stated in the paper, and assumed: epochs=1000",
+        "  not stated in the paper, and assumed: epochs=1000 max_grad_norm=1.0",
     ]
     assert describe_protocol("jsb", None, "r_lstm")[-1].endswith(
         "no r_lstm: its settings are those of lstm"
