@@ -66,7 +66,7 @@ class CopyABA(GeneratedTask):
 
     settings = ("delay", "length")
     metric, higher_is_better = "probability", True
-    published = (
+    published: tuple[PublishedResult, ...] = (
         PublishedResult("gato", 0.5, "test", "GATO, section 5.2: at least"),
         PublishedResult("gru", 0.1, "test", "GATO, section 5.2: near"),
         PublishedResult("lstm", 0.1, "test", "GATO, section 5.2: near"),
