@@ -168,7 +168,7 @@ class GymConfig(RunConfig):
         return single or (not env_id.startswith("rlgates/") and env_id not in ENVS)
 
     @property
-    def goal(self) -> float | None:
+    def reward_threshold(self) -> float | None:
         """Mean return from which an evaluation counts as learned; None where nobody has set it."""
         if self.success_return is not None or self.is_batched:
             return self.success_return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from rlgates.experiments.configs.published.gato2020 import TORCH_BIASES
 from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.configs.tiers import task_config
 from rlgates.experiments.studies.study import FRESH, TEN, Arm, Published, Study
@@ -13,7 +14,6 @@ CORES = ("gato", "gru", "lstm")
 LENGTHS = (100, 200, 400, 750)
 TWO: dict[str, dict[str, Any]] = {"gato": {"depth": 2}}
 TORCH_BIAS = "forget bias 0"  # about that of torch.nn, which the paper has
-_BIASES: dict[str, dict[str, Any]] = {core: {"forget_bias": 0.0} for core in ("lstm", "gru")}
 
 
 def _adding(length: int) -> TaskConfig:
@@ -32,7 +32,7 @@ def _adding(length: int) -> TaskConfig:
 
 
 def _torch_bias(length: int, *cores: str) -> Arm:
-    return Arm(_adding(length), cores, TWO | _BIASES, TORCH_BIAS)
+    return Arm(_adding(length), cores, TWO | TORCH_BIASES, TORCH_BIAS)
 
 
 def _without(s_update: str, words: str) -> Arm:
@@ -95,7 +95,7 @@ STUDIES: dict[str, Study] = {
             Arm(
                 replace(task_config("ptb_words"), epochs=3, max_grad_norm=None),
                 CORES,
-                _DEPTH | _BIASES,
+                _DEPTH | TORCH_BIASES,
             ),
         ),
         full=(Published("ptb_words-gato"),),

@@ -226,8 +226,8 @@ class Study:
                 continue
             if not set(row.seeds) <= set(self.seeds):
                 raise ValueError(f"a row's seeds must be among {self.seeds}, got {row.seeds}.")
-            has_shares = not isinstance(row.config, GymConfig) or row.config.best_return is not None
-            if self.chart == "benchmark" and not has_shares:
+            lacks_best = isinstance(row.config, GymConfig) and row.config.best_return is None
+            if self.chart == "benchmark" and lacks_best:
                 raise ValueError(
                     "chart 'benchmark' draws shares of the best return: set best_return of "
                     f"{row.config.title}."

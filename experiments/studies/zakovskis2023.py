@@ -100,7 +100,7 @@ STUDIES: dict[str, Study] = {
             row
             for task in ABLATED
             for row in (
-                Published(f"{task}-rru{'-whole' * (task == 'ptb_chars')}", ("rru",)),
+                Published(f"{task}-rru-whole"),
                 *(
                     Published(f"{task}-rru-{name}", variant=words)
                     for name, words in WITHOUT.items()

@@ -39,11 +39,14 @@ def tiny(config: Any, folder: Path) -> GymConfig:
     return small
 
 
-def test_the_goal_is_that_of_the_environment_unless_one_is_set() -> None:
-    assert GymConfig(env="CartPole-v1").goal == gymnasium.spec("CartPole-v1").reward_threshold
-    assert GymConfig(env="CartPole-v1", success_return=50.0).goal == 50
-    assert GymConfig(env="Pendulum-v1").goal is None
-    assert GymConfig(env="rlgates/RepeatFirst-v0").goal is None
+def test_the_threshold_is_that_of_the_environment_unless_one_is_set() -> None:
+    assert (
+        GymConfig(env="CartPole-v1").reward_threshold
+        == gymnasium.spec("CartPole-v1").reward_threshold
+    )
+    assert GymConfig(env="CartPole-v1", success_return=50.0).reward_threshold == 50
+    assert GymConfig(env="Pendulum-v1").reward_threshold is None
+    assert GymConfig(env="rlgates/RepeatFirst-v0").reward_threshold is None
 
 
 class Failing(CartPoleEnv):

@@ -9,7 +9,7 @@ from rlgates.experiments.configs.published.protocol import Protocol
 _SOURCE = "GATO"
 _WORDS: dict[str, Any] = {"cores": ("lstm", "gru", "gato"), "seeds": 3}
 # The biases of torch.nn are about 0.
-_BIASES: dict[str, dict[str, Any]] = {core: {"forget_bias": 0.0} for core in ("lstm", "gru")}
+TORCH_BIASES: dict[str, dict[str, Any]] = {core: {"forget_bias": 0.0} for core in ("lstm", "gru")}
 _ADDING: dict[str, Any] = {
     "task": "adding",
     "hidden_size": 512,
@@ -21,11 +21,11 @@ _ADDING: dict[str, Any] = {
     "eval_sequences": 1_000,
 }
 _MEASURED: dict[str, Any] = {
-    "core_options": _BIASES | {"gato": {"input_start": "default"}},
+    "core_options": TORCH_BIASES | {"gato": {"input_start": "default"}},
     "weight_decay": 1.2e-6,
     "unstated": {"epochs": 100, "patience": 10},
 }
-_TWO = _BIASES | {"gato": {"depth": 2}}
+_TWO = TORCH_BIASES | {"gato": {"depth": 2}}
 
 GATO2020: dict[str, Protocol] = {
     "copy_aba-gato": Protocol(

@@ -20,6 +20,8 @@ from rlgates.experiments.report.rows import (
 )
 from rlgates.experiments.runs.text import steps_text, time_text
 
+SHARES = -15.0, 1.5  # of the best return; of figures with others the axis has the returns
+
 
 def read_return_curves(
     rows: pd.DataFrame, path: Path, shares: bool = True
@@ -135,18 +137,23 @@ def _short(value: float) -> str:
 def draw_returns(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:
     """Draw the return over training, a panel per environment; nothing without evaluations in it.
 
-    As a share of the best return, where the study says which that is for each environment.
+    As a share of the best return, where the study says which that is for each environment, and none
+    is far beyond.
 
     Returns:
         `<name>.png`; `<name>_returns.png` where that is of other agents, with success rates.
     """
     curves = results / f"{name}_curves.csv"
-    shares = not np.isnan(numbers(rows, "best_return")).any()
-    panels = read_return_curves(rows, curves, shares)
+    panels = read_return_curves(rows, curves, shares=False)
     if not panels or max(len(curve.steps) for curves in panels.values() for curve in curves) < 2:
         return []
     has_successes = bool((read_frame(curves)["success"] != "").any())
     path = results / f"{name}{'_returns' * has_successes}.png"
-    label = "return as a share of the best" if shares else "return"
-    draw_panels(panels, path, {}, label, ceiling="the best return" if shares else None)
+    label, ceiling = "return", None
+    if not np.isnan(numbers(rows, "best_return")).any():
+        of_best = read_return_curves(rows, curves)
+        shares = np.concatenate([curve.success for panel in of_best.values() for curve in panel])
+        if SHARES[0] <= shares.min() and shares.max() <= SHARES[1]:
+            panels, label, ceiling = of_best, "return as a share of the best", "the best return"
+    draw_panels(panels, path, {}, label, ceiling=ceiling)
     return [path]

@@ -79,6 +79,7 @@ class GymRunner(Runner[GymConfig, GymResult]):
 
     def row(self, job: Job, result: GymResult) -> dict[str, Any]:
         config = self.config(job)
+        threshold, best = config.reward_threshold, config.best_return
         return {
             "title": config.title,
             "core": config.core,
@@ -86,9 +87,9 @@ class GymRunner(Runner[GymConfig, GymResult]):
             "mean_return": round(result.mean_return, 3),
             "success": "" if result.success is None else round(result.success, 4),
             "episodes": config.final_episodes,
-            "success_return": "" if config.goal is None else config.goal,
-            "best_return": "" if config.best_return is None else config.best_return,
-            "worst_return": "" if config.best_return is None else config.worst_return,
+            "success_return": "" if threshold is None else threshold,
+            "best_return": "" if best is None else best,
+            "worst_return": "" if best is None else config.worst_return,
             "published": config.published,
             "steps_to_goal": result.steps_to_goal or "",
             "budget": config.total_steps,

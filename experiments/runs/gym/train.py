@@ -59,7 +59,7 @@ class GymResult(RunResult):
         mean_return, low, high: of fresh episodes after training, with a 95 % interval; nan if the
             agent's states or probabilities are no longer finite, so that it cannot act.
         success: share of them that succeeded; None where the environment does not say so, or then.
-        steps_to_goal: of training, until an evaluation reached the goal of the config; None: never.
+        steps_to_goal: of training, until an evaluation reached `reward_threshold`; None: never.
     """
 
     mean_return: float
@@ -274,9 +274,10 @@ def _measure(
     except TrainingDiverged:
         ended, returns, success = "diverged", Estimate(math.nan, math.nan, math.nan, 0), None
     steps, means = read_evaluations(folder.path)
-    goal = math.inf if config.goal is None else config.goal
-    reached = steps[means >= goal].tolist()
-    if returns.mean >= goal:
+    threshold = config.reward_threshold
+    threshold = math.inf if threshold is None else threshold
+    reached = steps[means >= threshold].tolist()
+    if returns.mean >= threshold:
         reached.append(model.num_timesteps)
     result = GymResult(
         mean_return=returns.mean,

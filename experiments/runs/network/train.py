@@ -302,7 +302,7 @@ class TaskRun:
         return self._is_over() or self._is_planned()
 
     def _is_planned(self) -> bool:
-        """Whether this update has an evaluation whenever training ends."""
+        """Whether `eval_every` has an evaluation at this update."""
         if self.update == 0:
             return True
         if self.config.eval_every is None:

@@ -88,10 +88,19 @@ def test_a_diverged_run_counts_with_the_lowest_return_of_its_environment() -> No
     assert returns_of(to_frame([*rows, lost, other])).tolist() == [3, 1, 1, 0]
 
 
-@pytest.mark.parametrize("returns", [("250", "450"), ("-900000", "-1000"), ("2500", "nan")])
-@pytest.mark.parametrize("best", ["500", ""])
+@pytest.mark.parametrize(
+    ("best", "returns", "label"),
+    [
+        ("500", ("250", "450"), "return as a share of the best"),
+        ("500", ("2500", "450"), "return"),
+        ("500", ("-900000", "-1000"), "return"),
+        ("500", ("2500", "nan"), "return"),
+        ("", ("0.5", "0.9"), "return"),
+        ("", ("2500", "nan"), "return"),
+    ],
+)
 def test_returns_are_drawn_as_they_are_unless_the_best_is_known(
-    best: str, returns: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    best: str, returns: Any, label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = figures_of(curves, monkeypatch)
     row = agent(0, best_return=best)
@@ -103,10 +112,10 @@ def test_returns_are_drawn_as_they_are_unless_the_best_is_known(
     merge_rows(tmp_path / "some_curves.csv", points)
     assert [path.name for path in draw_returns(tmp_path, "some", to_frame([row]))] == ["some.png"]
     (axes,) = seen[0].axes
-    assert axes.get_ylabel() == ("return as a share of the best" if best else "return")
+    assert axes.get_ylabel() == label
     low, high = axes.get_ylim()
     for line in axes.lines:
-        assert best or all(low <= value <= high for value in line.get_ydata())
+        assert all(low <= value <= high for value in line.get_ydata())
 
 
 def test_runs_without_curves_have_a_table_alone(tmp_path: Path) -> None:
