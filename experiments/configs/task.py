@@ -194,12 +194,16 @@ class TaskConfig(RunConfig):
             )
         if self.updates is None and self.epochs is None:
             raise ValueError("a budget is needed: updates or epochs.")
-        if self.patience is not None and self.eval_every is None:
-            raise ValueError("patience counts evaluations during training: set eval_every.")
-        if self.auxiliary != "none" and task.carries_state:
+        if self.eval_every is None:
+            if self.patience is not None:
+                raise ValueError("patience counts evaluations during training: set eval_every.")
+            if self.stop_loss is not None:
+                raise ValueError("stop_loss is compared at evaluations: set eval_every.")
+        if self.auxiliary != "none" and (task.carries_state or task.starts_inside):
+            where = "go on from batch to batch" if task.carries_state else "may start within one"
             raise ValueError(
-                f"auxiliary={self.auxiliary!r} is for sequences that start anew in each batch; "
-                f"those of task {self.task!r} go on from batch to batch."
+                f"auxiliary={self.auxiliary!r} is for sequences that start with each batch; "
+                f"those of task {self.task!r} {where}."
             )
         if self.auxiliary == "none" and self.auxiliary_updates:
             raise ValueError("auxiliary_updates is for auxiliary='reconstruct' or 'predict'.")

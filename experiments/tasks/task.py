@@ -76,6 +76,7 @@ class Task(ABC):
         output_size: width of a prediction.
         scored: number of steps at the end of a sequence that have targets; None for all steps.
         carries_state: whether each sequence of a batch continues that of the batch before.
+        starts_inside: whether sequences may start within a batch, see `Batch.episode_starts`.
         baseline: the loss of the best prediction without memory, or of one that knows only the
             frequencies of the targets; None if unknown.
         ceiling: the smallest possible loss.
@@ -90,6 +91,7 @@ class Task(ABC):
     output_size: int
     scored: int | None = None
     carries_state: bool = False
+    starts_inside: bool = False
     baseline: float | None = None
     ceiling: float = 0.0
 

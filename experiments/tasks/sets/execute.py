@@ -55,7 +55,7 @@ class Execute(GeneratedTask):
 
     settings = ("nesting", "length", "curriculum")
     metric, higher_is_better = "accuracy", True
-    tokens = True
+    tokens = starts_inside = True
     language: ClassVar[str]
     exact: ClassVar[bool] = False
 

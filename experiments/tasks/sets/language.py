@@ -201,6 +201,7 @@ class PTBWords(WordStream):
 class WikiText(WordStream):
     """WikiText (Merity et al. 2017) in words; each article starts from the initial state."""
 
+    starts_inside = True
     size: ClassVar[int]
 
     def __init__(self, window: int = 128, data_dir: DataDir = None) -> None:

@@ -140,7 +140,7 @@ class SpeechCommands(SequenceClassification):
         super().__init__(data_dir)
         self.official = check_flag("official", official)
         self.subset = check_flag("subset", subset)
-        if self.subset:
+        if self.official or self.subset:
             self.published = ()
         self.input_size, self.output_size = 1, len(WORDS)
         self.baseline = math.log(len(WORDS))

@@ -356,6 +356,7 @@ def test_half_precision_on_the_cpu(tmp_path: Path) -> None:
     [
         ({"epochs": None}, "a budget is needed"),
         ({"patience": 3, "eval_every": None}, "set eval_every"),
+        ({"stop_loss": 0.1, "eval_every": None}, "set eval_every"),
         ({"optimizer": "addam"}, "Did you mean 'adam'"),
         ({"amp": "fp16"}, "fp16' needs a GPU"),
         ({"momentum": 0.9}, "momentum is for sgd and rmsprop, not adam"),

@@ -15,7 +15,6 @@ from torch import nn
 from rlgates import make_core
 from rlgates.experiments.configs.identity import identity
 from rlgates.experiments.configs.task import TaskConfig, build_auxiliary, build_model
-from rlgates.experiments.configs.tiers import task_config
 from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.network.train import TaskRun
 from rlgates.experiments.runs.stopping import InterruptedRun
@@ -121,13 +120,6 @@ def test_a_run_trains_with_it_alone_and_then_with_both(tmp_path: Path) -> None:
     assert means.max() < 1.5 * means.min()
 
 
-def test_sequences_that_start_within_a_batch_are_refused(tmp_path: Path) -> None:
-    config = replace(task_config("lte_program", "smoke"), folder=str(tmp_path))
-    run = TaskRun(replace(config, auxiliary="predict", auxiliary_steps=5), 0)
-    with pytest.raises(ValueError, match="'lte_program' it would learn the padding"):
-        run.learn()
-
-
 def test_patience_waits_for_the_first_updates(tmp_path: Path) -> None:
     config = small(tmp_path, patience=1, auxiliary_updates=6, learning_rate=1e-9)
     assert TaskRun(config, 0).train().steps == 6
@@ -150,6 +142,7 @@ def test_an_interrupted_run_goes_on_as_if_it_had_not_been(tmp_path: Path) -> Non
         ({"auxiliary": "reconstuct"}, "Did you mean 'reconstruct'"),
         ({"auxiliary": "none", "auxiliary_updates": 1}, "is for auxiliary='reconstruct'"),
         ({"task": "ptb_words", "task_settings": {}, "updates": 1}, "go on from batch to batch"),
+        ({"task": "lte_program", "task_settings": {}}, "may start within one"),
         ({"auxiliary_steps": 1}, "auxiliary_steps must be at least 2"),
     ],
 )

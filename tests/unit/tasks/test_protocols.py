@@ -90,6 +90,7 @@ def test_gato_is_compared_with_the_biases_of_torch(name: str) -> None:
     [
         ("copy_aba", {"delay": 20}),
         ("speech_commands", {"subset": True}),
+        ("speech_commands", {"official": True}),
         ("text8", {"prefix": True}),
         ("imdb", {"length": 50}),
         ("nottingham", {"whole": True}),

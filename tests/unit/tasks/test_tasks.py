@@ -124,6 +124,7 @@ def test_the_same_generator_gives_the_same_sequences(name: str) -> None:
         assert 0 <= one.inputs.min() <= one.inputs.max() < task.input_size
     else:
         assert one.inputs.shape[-1] == task.input_size
+    assert task.starts_inside == (one.episode_starts is not None)
 
 
 @pytest.mark.parametrize("name", GENERATED)
