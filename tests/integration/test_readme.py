@@ -174,6 +174,7 @@ def test_readme_fits_a_screen_and_quotes_the_tables_it_links() -> None:
         (link,) = LINK.findall(row)
         numbers = re.findall(r"[\d.]+ \[[^\]]+\]", row)
         table = (ROOT / link).read_text()
+        assert row.split("|")[-2].strip() in table
         assert numbers
         assert all(f"| {number} |" in table for number in numbers), row
 
