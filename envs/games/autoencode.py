@@ -11,15 +11,12 @@ import numpy as np
 from gymnasium import spaces
 
 from rlgates.envs.engine.arrays import Array, Tables, entry, look_up, namespace
-from rlgates.envs.engine.cards import DECK, MAX_DECKS, SUIT_NAMES, SUITS, CardOrder, shuffled
-from rlgates.envs.engine.parameters import EpisodeParameter
-from rlgates.envs.engine.philox import Key
-from rlgates.envs.engine.settings import check_range, set_fields
-from rlgates.envs.engine.spec import EnvSpec, Player, State
+from rlgates.envs.engine.cards import SUITS, SuitGame
+from rlgates.envs.engine.spec import Player, State
 
 
 @dataclass(frozen=True, kw_only=True)
-class Autoencode(EnvSpec):
+class Autoencode(SuitGame):
     """Autoencode, `rlgates/Autoencode-v0`.
 
     ## Description
@@ -75,24 +72,12 @@ class Autoencode(EnvSpec):
     """
 
     env_id: ClassVar[str] = "rlgates/Autoencode-v0"
-    num_decks: int = 1
-
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "easy": {"num_decks": 1},
         "medium": {"num_decks": 2},
         "hard": {"num_decks": 3},
     }
-    action_space: ClassVar[spaces.Discrete] = spaces.Discrete(SUITS)
-    action_names: ClassVar[tuple[str, ...]] = SUIT_NAMES
     observation_space: ClassVar[spaces.MultiDiscrete] = spaces.MultiDiscrete([2, SUITS])
-    metric_names: ClassVar[tuple[str, ...]] = ("is_success", "accuracy")
-
-    def __post_init__(self) -> None:
-        set_fields(self, num_decks=check_range("num_decks", self.num_decks, 1, MAX_DECKS))
-
-    @property
-    def _num_cards(self) -> int:
-        return DECK * self.num_decks
 
     @property
     def max_episode_length(self) -> int:
@@ -102,42 +87,16 @@ class Autoencode(EnvSpec):
     def chance(self) -> float:
         return float(0.25**self._num_cards)
 
-    @cached_property
-    def parameters(self) -> Mapping[str, EpisodeParameter]:
-        return {"suits": CardOrder(self.num_decks)}
-
     @property
-    def state_bounds(self) -> Mapping[str, tuple[int, int]]:
-        return {"suits": (0, SUITS - 1), "num_right": (0, self._num_cards)}
-
-    def sample(self, key: Key) -> dict[str, Array]:
-        return {"suits": shuffled(key, self.num_decks)}
-
-    def initial_state(self, parameters: dict[str, Array]) -> State:
-        suits = parameters["suits"]
-        zeros = namespace(suits).zeros_like(suits[:, 0])
-        return {"t": zeros, "suits": suits, "num_right": zeros}
-
-    def step(self, state: State, actions: Array) -> tuple[State, Array, Array]:
-        t, tables = state["t"], self._tables.on_device_of(actions)
-        is_right = actions == entry(state["suits"], look_up(tables.asked, t))
-        counts = look_up(tables.counts, t)
-        reward = look_up(tables.reward, counts * (1 + is_right))
-        state = {**state, "t": t + 1, "num_right": state["num_right"] + counts * is_right}
-        return state, reward, state["t"] == self.max_episode_length
+    def _asked(self) -> Array:
+        cards = self._num_cards
+        return np.append(np.full(cards - 1, -1), np.arange(cards)[::-1])
 
     def observe(self, state: State) -> Array:
         t, tables = state["t"], self._tables.on_device_of(state["t"])
         suit = entry(state["suits"], look_up(tables.shown, t)) * look_up(tables.is_shown, t)
         observation: Array = namespace(t).stack([look_up(tables.mark, t), suit], axis=1)
         return observation
-
-    def metrics(self, state: State) -> dict[str, Array]:
-        num_right = state["num_right"]
-        return {
-            "is_success": num_right == self._num_cards,
-            "accuracy": look_up(self._tables.on_device_of(num_right).accuracy, num_right),
-        }
 
     def memory_player(self) -> Player:
         return AutoencodeMemoryPlayer(self._num_cards)
@@ -153,10 +112,6 @@ class Autoencode(EnvSpec):
             shown=np.minimum(t, cards - 1),
             is_shown=(t < cards).astype(np.int64),
             mark=(t < cards - 1).astype(np.int64),
-            asked=np.clip(2 * cards - 2 - t, 0, cards - 1),
-            counts=(t >= cards - 1).astype(np.int64),
-            reward=np.array([0, -1 / cards, 1 / cards], dtype=np.float32),
-            accuracy=(np.arange(cards + 1) / cards).astype(np.float32),
         )
 
 

@@ -12,19 +12,9 @@ import numpy as np
 from gymnasium import spaces
 
 from rlgates.envs.engine.arrays import Array, Tables, entry, look_up, namespace
-from rlgates.envs.engine.cards import (
-    DECK,
-    MAX_DECKS,
-    RANKS,
-    SUIT_NAMES,
-    SUITS,
-    CardOrder,
-    shuffled,
-)
-from rlgates.envs.engine.parameters import EpisodeParameter
-from rlgates.envs.engine.philox import Key
+from rlgates.envs.engine.cards import DECK, RANKS, SUITS, SuitGame
 from rlgates.envs.engine.settings import check_range, set_fields
-from rlgates.envs.engine.spec import EnvSpec, Player, State
+from rlgates.envs.engine.spec import Player, State
 from rlgates.errors import check_size
 
 # The board has the first of these widths that is at least its height.
@@ -49,21 +39,13 @@ _COLORS = np.array(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repeat(EnvSpec):
+class Repeat(SuitGame):
     """The rules that both games share; their docstrings specify them.
 
     Card t is visible after t steps; each game defines which card is to be named then.
     """
 
-    num_decks: int = 1
-
-    action_space: ClassVar[spaces.Discrete] = spaces.Discrete(SUITS)
-    action_names: ClassVar[tuple[str, ...]] = SUIT_NAMES
     observation_space: ClassVar[spaces.Discrete] = spaces.Discrete(SUITS)
-    metric_names: ClassVar[tuple[str, ...]] = ("is_success", "accuracy")
-
-    def __post_init__(self) -> None:
-        set_fields(self, num_decks=check_range("num_decks", self.num_decks, 1, MAX_DECKS))
 
     @property
     @abstractmethod
@@ -71,50 +53,15 @@ class Repeat(EnvSpec):
         """(cards,) the card to name while card t is visible, or -1."""
 
     @property
-    def _num_cards(self) -> int:
-        return DECK * self.num_decks
+    def _asked(self) -> Array:
+        return self._target[:-1]  # no action follows the last card
 
     @property
     def max_episode_length(self) -> int:
         return self._num_cards - 1
 
-    @cached_property
-    def _num_answers(self) -> int:
-        return int((self._target[:-1] >= 0).sum())
-
-    @cached_property
-    def parameters(self) -> Mapping[str, EpisodeParameter]:
-        return {"suits": CardOrder(self.num_decks)}
-
-    @property
-    def state_bounds(self) -> Mapping[str, tuple[int, int]]:
-        return {"suits": (0, SUITS - 1), "num_right": (0, self._num_answers)}
-
-    def sample(self, key: Key) -> dict[str, Array]:
-        return {"suits": shuffled(key, self.num_decks)}
-
-    def initial_state(self, parameters: dict[str, Array]) -> State:
-        suits = parameters["suits"]
-        zeros = namespace(suits).zeros_like(suits[:, 0])
-        return {"t": zeros, "suits": suits, "num_right": zeros}
-
-    def step(self, state: State, actions: Array) -> tuple[State, Array, Array]:
-        t, tables = state["t"], self._tables.on_device_of(actions)
-        is_right = actions == entry(state["suits"], look_up(tables.target, t))
-        counts = look_up(tables.counts, t)
-        reward = look_up(tables.reward, counts * (1 + is_right))
-        state = {**state, "t": t + 1, "num_right": state["num_right"] + counts * is_right}
-        return state, reward, state["t"] == self.max_episode_length
-
     def observe(self, state: State) -> Array:
         return entry(state["suits"], state["t"])
-
-    def metrics(self, state: State) -> dict[str, Array]:
-        num_right = state["num_right"]
-        return {
-            "is_success": num_right == self._num_answers,
-            "accuracy": look_up(self._tables.on_device_of(num_right).accuracy, num_right),
-        }
 
     def render_board(self, state: State) -> Array:
         """The cards dealt so far, row by row, in the colours of their suits.
@@ -136,15 +83,7 @@ class Repeat(EnvSpec):
 
     @cached_property
     def _tables(self) -> Tables:
-        target, answers = self._target, self._num_answers
-        return Tables(
-            target=np.maximum(target, 0),
-            counts=(target >= 0).astype(np.int64),
-            bright=target,
-            reward=np.array([0, -1 / answers, 1 / answers], dtype=np.float32),
-            accuracy=(np.arange(answers + 1) / answers).astype(np.float32),
-            colors=_COLORS,
-        )
+        return Tables(bright=self._target, colors=_COLORS)
 
 
 @dataclass(frozen=True, kw_only=True)
