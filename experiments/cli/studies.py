@@ -30,16 +30,17 @@ def sweep(
         data_dir: folder of the data sets, with a folder for each; RLGATES_DATA by default.
         list: list the studies with their number of runs in the laptop tier, and their sources.
     """
-    from rlgates.experiments.studies import STUDIES
-    from rlgates.experiments.sweep.sweep import run_sweep
-
     if list:
+        from rlgates.experiments.studies import STUDIES
+
         for name, row in STUDIES.items():
             source = f" ({row.source})" if row.source else ""
             print(f"{name:<20}{row.num_runs('laptop'):>5} runs  {row.title}{source}")
         return FINISHED
     if not study:
         raise ValueError("the name of a study is needed; rlgates sweep --list shows all.")
+    from rlgates.experiments.sweep.sweep import run_sweep  # with matplotlib and SciPy
+
     set_data_dir(data_dir)
     return exit_code(run_sweep(study, config))
 

@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
+from numpy.typing import NDArray
 from PIL import Image
 
 from rlgates.experiments.analysis.stats import Floats, iqm, iqm_interval
@@ -203,7 +204,7 @@ def save(figure: Figure, path: Path, exact: bool = False) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     FigureCanvasAgg(figure)
     buffer = io.BytesIO()
-    figure.savefig(buffer, dpi=DPI, format="png")
+    figure.savefig(buffer, dpi=DPI, format="png", pil_kwargs={"compress_level": 1})
     with Image.open(buffer) as image:
         rgb = image.convert("RGB")
         small = rgb if exact else _reduce(rgb)
@@ -215,18 +216,26 @@ def _reduce(image: Image.Image) -> Image.Image:
 
     Areas keep their colours, so that no two pale bands become one; edges may be a shade off.
     """
-    numbers = np.asarray(image).reshape(-1, 3) @ np.array((1 << 16, 1 << 8, 1))
-    unique, places, counts = np.unique(numbers, return_inverse=True, return_counts=True)
-    found = np.stack([unique >> shift & 255 for shift in (16, 8, 0)], axis=1)
-    frequent = found[np.argsort(-counts, kind="stable")[: COLORS // 2]]
-    method = Image.Quantize.MAXCOVERAGE  # the others, rare ones too
-    others = image.quantize(COLORS // 2, method, kmeans=3, dither=Image.Dither.NONE).getpalette()
-    palette = np.concatenate((frequent, np.reshape(others or [], (-1, 3)))).astype(np.float32)
+    numbers = np.asarray(image, np.uint32) @ np.array((1 << 16, 1 << 8, 1), np.uint32)
+    unique, places, counts = np.unique(numbers.ravel(), return_inverse=True, return_counts=True)
+    found = np.stack([unique >> shift & 255 for shift in (16, 8, 0)], axis=1).astype(np.uint8)
+    frequent, rare = np.split(found[np.argsort(-counts, kind="stable")], [COLORS // 2])
+    palette = np.concatenate((frequent, _nearest(rare))).astype(np.float32)
     squares = (palette**2).sum(1) - 2 * found.astype(np.float32) @ palette.T
     indices = squares.argmin(1).astype(np.uint8)[places.reshape(-1)]
     small = Image.fromarray(indices.reshape(image.height, image.width))
     small.putpalette(palette.astype(np.uint8).tobytes())
     return small
+
+
+def _nearest(colors: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """At most half as many as `COLORS`, near all of these (n, 3)."""
+    if len(colors) <= COLORS // 2:
+        return colors
+    method, none = Image.Quantize.MAXCOVERAGE, Image.Dither.NONE
+    # An image of one pixel a colour: that of the figure would take ten times as long.
+    few = Image.fromarray(colors[None]).quantize(COLORS // 2, method, kmeans=3, dither=none)
+    return np.array(few.getpalette(), np.uint8).reshape(-1, 3)
 
 
 @contextmanager

@@ -72,10 +72,10 @@ def test_pages_of_studies_name_the_seeds_that_were_added(site: Path) -> None:
     assert any(study.added for study in STUDIES.values())
 
 
-def test_internal_links_lead_to_files_and_anchors(site: Path) -> None:
+def test_links_lead_from_the_front_page_to_all_files_and_anchors(site: Path) -> None:
     files = {path.relative_to(site).as_posix() for path in site.rglob("*") if path.is_file()}
     pages = {name: Page((site / name).read_text()) for name in files if name.endswith(".html")}
-    count, broken = 0, set()
+    count, broken, leads_to = 0, set(), {name: set[str]() for name in pages}
     for name, page in pages.items():
         for link in page.links:
             parts = urlsplit(link)
@@ -83,12 +83,18 @@ def test_internal_links_lead_to_files_and_anchors(site: Path) -> None:
                 count += 1
                 path = os.path.join(os.path.dirname(name), unquote(parts.path))
                 target = os.path.normpath(path) if parts.path else name
+                leads_to[name].add(target)
                 anchor = unquote(parts.fragment)
                 known = pages[target].anchors if anchor and target in pages else {anchor}
                 if target not in files or anchor not in known:
                     broken.add(f"{name} -> {target}#{anchor}")
     assert count > 5_000
     assert broken == set()
+    found, queue = set[str](), {"index.html"}
+    while queue:
+        found |= queue
+        queue = {target for name in queue for target in leads_to[name] & pages.keys()} - found
+    assert found >= pages.keys() - {"search.html"}  # which the search box opens
 
 
 def test_the_page_of_a_core_says_what_is_known(site: Path) -> None:

@@ -352,7 +352,7 @@ LEARNING_RATES["leaky"] = 0.01
 
 def test_a_core_of_a_users_module_joins_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     Path("my_memory.py").write_text(LEAKY)
-    line = ["sweep", "popgym", "--tier", "smoke", "--seeds", "0", "--jobs", "2"]
+    line = ["sweep", "popgym", "--tier", "smoke", "--seeds", "0", "--jobs", "1"]
     line += ["--tasks", "RepeatFirst, easy", "--cores", "my_memory:leaky", "gru"]
     try:
         assert cli.main(line) == 0

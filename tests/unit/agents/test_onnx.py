@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,11 @@ TASKS: dict[str, tuple[str, spaces.Space[Any], spaces.Space[Any]]] = {
         spaces.Discrete(3),
     ),
 }
+
+
+def some(cases: Iterable[str], *quick: str) -> list[Any]:
+    """Cases, of which the others are slow: an export takes seconds."""
+    return [c if c in quick else pytest.param(c, marks=pytest.mark.slow) for c in cases]
 
 
 def agent(task: str = "discrete", core: str = "ur_lstm", **kwargs: Any) -> Any:
@@ -148,7 +154,7 @@ def test_every_core(name: str, tmp_path: Path) -> None:
     compare(learner, session(learner, tmp_path))
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", some(TASKS, "discrete", "box", "dict"))
 def test_every_space(task: str, tmp_path: Path) -> None:
     learner = agent(task)
     compare(learner, session(learner, tmp_path))
@@ -158,9 +164,9 @@ def test_every_space(task: str, tmp_path: Path) -> None:
     ("action", "masked"),
     [
         (spaces.Discrete(5), True),
-        (spaces.MultiDiscrete([5, 3]), False),
+        pytest.param(spaces.MultiDiscrete([5, 3]), False, marks=pytest.mark.slow),
         (spaces.MultiBinary(4), False),
-        (spaces.MultiBinary(4), True),
+        pytest.param(spaces.MultiBinary(4), True, marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -183,6 +189,7 @@ def test_ties_are_broken_alike(action: spaces.Space[Any], masked: bool, tmp_path
     np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.slow
 def test_a_core_that_sorts(tmp_path: Path) -> None:
     """torch's exporter knows no stable sort."""
     learner = agent("discrete", "dnc", core_kwargs=small("dnc"))
@@ -217,7 +224,7 @@ def test_metadata(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["policy.onnx"]
 
 
-@pytest.mark.parametrize("critic", ["separate", "shared", "none"])
+@pytest.mark.parametrize("critic", some(["separate", "shared", "none"], "separate"))
 def test_values_and_logits(critic: str, tmp_path: Path) -> None:
     learner = agent(**CRITICS[critic])
     run = session(learner, tmp_path, value=True, logits=True)
@@ -241,7 +248,9 @@ def test_values_and_logits(critic: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(logits, policy.action_net(latents.pi).detach(), atol=1e-4)
 
 
-@pytest.mark.parametrize("task", ["discrete", "multi_discrete", "multi_binary", "box"])
+@pytest.mark.parametrize(
+    "task", some(["discrete", "multi_discrete", "multi_binary", "box"], "multi_discrete", "box")
+)
 def test_actions_sampled_with_noise(task: str, tmp_path: Path) -> None:
     learner = agent(task)
     learner.policy.action_net.weight.data.div_(100.0)
