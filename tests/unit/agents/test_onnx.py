@@ -189,7 +189,6 @@ def test_ties_are_broken_alike(action: spaces.Space[Any], masked: bool, tmp_path
     np.testing.assert_array_equal(result, expected)
 
 
-@pytest.mark.slow
 def test_a_core_that_sorts(tmp_path: Path) -> None:
     """torch's exporter knows no stable sort."""
     learner = agent("discrete", "dnc", core_kwargs=small("dnc"))
