@@ -418,6 +418,11 @@ class TaskRun:
         """What is added to the loss of a batch; None without `auxiliary`."""
         if self.auxiliary is None:
             return None
+        if batch.episode_starts is not None:  # of a task that does not say so
+            raise ValueError(
+                f"auxiliary={self.config.auxiliary!r} is for batches without episode starts: in "
+                f"task {self.config.task!r} it would learn the padding between sequences."
+            )
         with self.precision.forward():
             loss: Tensor = self.auxiliary(self.network, batch.inputs)
         return loss

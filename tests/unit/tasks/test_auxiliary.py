@@ -15,10 +15,17 @@ from torch import nn
 from rlgates import make_core
 from rlgates.experiments.configs.identity import identity
 from rlgates.experiments.configs.task import TaskConfig, build_auxiliary, build_model
+from rlgates.experiments.configs.tiers import task_config
 from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.network.train import TaskRun
 from rlgates.experiments.runs.stopping import InterruptedRun
-from rlgates.experiments.tasks import AuxiliaryKind, AuxiliaryLoss, make_sequence_model, make_task
+from rlgates.experiments.tasks import (
+    TASKS,
+    AuxiliaryKind,
+    AuxiliaryLoss,
+    make_sequence_model,
+    make_task,
+)
 
 
 def small(folder: Path, **changes: Any) -> TaskConfig:
@@ -118,6 +125,16 @@ def test_a_run_trains_with_it_alone_and_then_with_both(tmp_path: Path) -> None:
     means = logs.column(rows, "train/auxiliary_loss")[1:]  # each of two updates
     assert len(means) == 3
     assert means.max() < 1.5 * means.min()
+
+
+def test_sequences_that_start_within_a_batch_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TASKS["lte_program"], "starts_inside", False)  # a task that does not say so
+    config = replace(task_config("lte_program", "smoke"), folder=str(tmp_path))
+    run = TaskRun(replace(config, auxiliary="predict", auxiliary_steps=5), 0)
+    with pytest.raises(ValueError, match="'lte_program' it would learn the padding"):
+        run.learn()
 
 
 def test_patience_waits_for_the_first_updates(tmp_path: Path) -> None:
