@@ -16,9 +16,10 @@ from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstm
 from rlgates.agents.rma.policy import RMAPolicy
 from rlgates.agents.sequences.buffers import Minibatch
 from rlgates.agents.sequences.policy import SequencePolicy
-from rlgates.agents.sequences.rollouts import SequenceRollouts, check_learning
+from rlgates.agents.sequences.rollouts import check_learning
 from rlgates.agents.sequences.updates import (
     MeanMetrics,
+    SequenceAlgorithm,
     all_or_nothing,
     check_gradient_norms,
     explained_variance,
@@ -35,7 +36,7 @@ class _Settings(NamedTuple):
     scale: float
 
 
-class RecurrentA2C(SequenceRollouts, stable_baselines3.A2C):
+class RecurrentA2C(SequenceAlgorithm, stable_baselines3.A2C):
     """Synchronous advantage actor-critic (Mnih et al. 2016) with any core.
 
         RecurrentA2C("MlpLstmPolicy", env, n_steps=16, policy_kwargs={"core": "ur_lstm"})

@@ -21,8 +21,8 @@ from stable_baselines3.common.vec_env import (
     unwrap_vec_normalize,
 )
 
-from rlgates.agents.sequences.rollouts import SequenceRollouts
 from rlgates.agents.sequences.tensor_vec_env import TensorVecEnv, is_tensor_env
+from rlgates.agents.sequences.updates import SequenceAlgorithm
 from rlgates.errors import check_choice, check_flag, check_size
 
 RESAMPLES = 2_000
@@ -205,7 +205,7 @@ def _run_tensor_episodes(
     model: Any, env: TensorVecEnv, deterministic: bool
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """As `_run_episodes`, but finished episodes leave the device every `POLL_STEPS` steps."""
-    if not isinstance(model, SequenceRollouts):
+    if not isinstance(model, SequenceAlgorithm):
         raise TypeError(
             f"environments of tensors need a model of rlgates, got {type(model).__name__}."
         )

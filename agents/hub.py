@@ -11,14 +11,14 @@ from typing import Any
 
 import rlgates
 from rlgates.agents.evaluation import PolicyEvaluation
-from rlgates.agents.sequences.rollouts import SequenceRollouts
+from rlgates.agents.sequences.updates import SequenceAlgorithm
 from rlgates.errors import check_seeds
 
 FILE = "agent.rlgates"
 
 
 def push_to_hub(
-    model: SequenceRollouts,
+    model: SequenceAlgorithm,
     repo_id: str,
     *,
     env_id: str,
@@ -103,7 +103,7 @@ def load_from_hub(
 
 
 def model_card(
-    model: SequenceRollouts,
+    model: SequenceAlgorithm,
     repo_id: str,
     env_id: str,
     seeds: Sequence[int],

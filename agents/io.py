@@ -13,7 +13,7 @@ from rlgates.agents.files import archive
 from rlgates.agents.files.models import pack_model, reading, saving
 from rlgates.agents.files.normalize import restore_normalize
 from rlgates.agents.ppo import RecurrentPPO
-from rlgates.agents.sequences.rollouts import SequenceRollouts
+from rlgates.agents.sequences.updates import SequenceAlgorithm
 from rlgates.errors import check_flag
 
 __all__ = ["convert", "load_vec_normalize"]
@@ -22,7 +22,7 @@ __all__ = ["convert", "load_vec_normalize"]
 def convert(
     source: str | Path,
     target: str | Path | None = None,
-    algorithm: type[SequenceRollouts] = RecurrentPPO,
+    algorithm: type[SequenceAlgorithm] = RecurrentPPO,
     vec_normalize: str | Path | None = None,
     custom_objects: dict[str, Any] | None = None,
 ) -> Path:
@@ -50,7 +50,7 @@ def convert(
         FileNotFoundError: a file does not exist.
     """
     given: Any = algorithm
-    if not (isinstance(given, type) and issubclass(given, SequenceRollouts)):
+    if not (isinstance(given, type) and issubclass(given, SequenceAlgorithm)):
         raise TypeError(f"algorithm must be a class such as RecurrentPPO, got {algorithm!r}.")
     found = archive.find(Path(source))
     model = _loaded(found, algorithm, custom_objects)
@@ -68,7 +68,7 @@ def convert(
 
 
 def _loaded(
-    path: Path, algorithm: type[SequenceRollouts], custom_objects: dict[str, Any] | None
+    path: Path, algorithm: type[SequenceAlgorithm], custom_objects: dict[str, Any] | None
 ) -> Any:
     """The agent in a zip, whatever its suffix."""
     settings: dict[str, Any] = {"device": "cpu", "custom_objects": custom_objects}

@@ -19,9 +19,10 @@ from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstm
 from rlgates.agents.rma.policy import RMAPolicy
 from rlgates.agents.sequences.buffers import Minibatch
 from rlgates.agents.sequences.losses import native_ppo_losses, ppo_loss
-from rlgates.agents.sequences.rollouts import SequenceRollouts, check_learning
+from rlgates.agents.sequences.rollouts import check_learning
 from rlgates.agents.sequences.updates import (
     MeanMetrics,
+    SequenceAlgorithm,
     all_or_nothing,
     check_gradient_norms,
     explained_variance,
@@ -38,7 +39,7 @@ _CONTRIB_POLICIES: dict[type[BasePolicy], type[BasePolicy]] = {
 """Policies of rlgates by those of sb3-contrib, whose weights they load."""
 
 
-class RecurrentPPO(SequenceRollouts, sb3_contrib.RecurrentPPO):  # type: ignore[misc]
+class RecurrentPPO(SequenceAlgorithm, sb3_contrib.RecurrentPPO):  # type: ignore[misc]
     """Proximal policy optimization (Schulman et al. 2017) with any core.
 
         RecurrentPPO("MlpLstmPolicy", env, policy_kwargs={"core": "ur_lstm"})

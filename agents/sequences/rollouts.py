@@ -1,21 +1,14 @@
-"""Collecting rollouts of sequences: the base class of the recurrent algorithms."""
+"""Collecting rollouts of sequences."""
 
 from __future__ import annotations
 
-import inspect
-import json
 import math
 import operator
-import pickle
 import sys
 import warnings
-import zipfile
-import zlib
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -30,14 +23,12 @@ from torch import Tensor
 from rlgates.agents.compilation import (
     Compiled,
     CompileMode,
-    as_tensors,
     check_compile,
     records_graphs,
 )
-from rlgates.agents.files import archive
-from rlgates.agents.files.models import load_model, pack_model, read_parameters, reading, saving
+from rlgates.agents.files.agent import SavedAgent
 from rlgates.agents.ranks import ALONE, Ranks, check_first_index, pool_statistics, seed_envs
-from rlgates.agents.recording import Recorded, aside, can_record, copied
+from rlgates.agents.recording import Recorded, can_record, copied
 from rlgates.agents.sequences.buffers import (
     Minibatch,
     RolloutArrays,
@@ -48,7 +39,6 @@ from rlgates.agents.sequences.buffers import (
 from rlgates.agents.sequences.distributions import sampling
 from rlgates.agents.sequences.policy import (
     CONTRIB_METHODS,
-    ActionEvaluation,
     Observations,
     PolicyOutput,
     SequencePolicy,
@@ -77,34 +67,9 @@ from rlgates.errors import (
     check_positive,
     check_size,
     nearest_divisor,
-    suggestion,
 )
 from rlgates.kernels import ClipAndStep
 from rlgates.registry import core_modules, core_name
-
-_LOAD_ERRORS = (
-    zipfile.BadZipFile,
-    zlib.error,
-    json.JSONDecodeError,
-    pickle.UnpicklingError,
-    EOFError,
-    KeyError,
-    AttributeError,
-    AssertionError,
-    RuntimeError,
-)
-
-
-def _check_attributes(cls: type[Any], given: Iterable[str]) -> None:
-    """Refuse names that no model of this class reads; `load` of SB3 takes any."""
-    policy = next(iter(cls.policy_aliases.values()))
-    makers: list[Any] = [OnPolicyAlgorithm.load, *cls.__mro__[:-1]]  # all but object
-    known = vars(cls(policy, None, _init_setup_model=False)).keys() | {
-        name for make in makers for name in inspect.signature(make).parameters
-    }
-    for name in given:
-        if name not in known:
-            raise TypeError(f"load has no argument {name!r}.{suggestion(name, sorted(known))}")
 
 
 def _callers_level() -> int:
@@ -182,7 +147,7 @@ def check_learning(callback: Any, log_interval: Any, *flags: Any) -> None:
         check_flag(name, flag)
 
 
-class SequenceRollouts(OnPolicyAlgorithm):
+class SequenceRollouts(SavedAgent):
     """The part of an algorithm that collects rollouts of sequences; subclasses train on them.
 
     Attributes:
@@ -764,202 +729,6 @@ class SequenceRollouts(OnPolicyAlgorithm):
         length, count = batch.episode_starts.shape
         chunks = sequences.n_steps // length * sequences.n_envs
         return count == (chunks if size is None else min(chunks, chunks_of(size, length)))
-
-    def _evaluate(self, batch: Minibatch) -> ActionEvaluation:
-        evaluation: ActionEvaluation = self._graph(self.policy.evaluate, batch)(
-            batch.observations,
-            batch.actions,
-            batch.states,
-            batch.episode_starts,
-            batch.action_masks,
-        )
-        return evaluation
-
-    def _normalized(self, batch: Minibatch) -> Tensor:
-        """The advantages of a minibatch with mean 0 and variance 1, those of all ranks together."""
-        advantages = batch.advantages
-        if self.ranks.is_alone:
-            if advantages.numel() > 1:
-                advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-            return advantages
-        mean, variance, count = self.ranks.moments(advantages.flatten(), counts=batch.weight > 0)
-        std = (variance * count / (count - 1)).sqrt()
-        normalized = ((advantages - mean) / (std + 1e-8)).to(advantages.dtype)
-        return torch.where(count > 1, normalized, advantages)
-
-    def _begin_update(self) -> None:
-        """Prepare the policy and its optimizer for an update with the current rollout.
-
-        Raises:
-            ValueError: the rollout is not complete.
-        """
-        buffer = self.rollout_buffer
-        if not buffer.full:
-            raise ValueError(
-                f"train needs a whole rollout, got {buffer.pos} of {buffer.buffer_size} steps: "
-                "collect a rollout first, as learn does."
-            )
-        self.policy.set_training_mode(True)
-        self._update_learning_rate(self.policy.optimizer)
-
-    def _parameters(self) -> list[Tensor]:
-        """What the optimizer trains."""
-        return [p for group in self.policy.optimizer.param_groups for p in group["params"]]
-
-    @abstractmethod
-    def _loss(self, batch: Minibatch, settings: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        """The objective of a minibatch, and its metrics."""
-
-    def _compute_gradients(self, batch: Minibatch, settings: Any) -> dict[str, Tensor]:
-        """Set the gradients to those of a minibatch, and return its metrics, those of all ranks.
-
-        Args:
-            batch: averages over the part of it that this rank has are its objective and metrics.
-            settings: of `_loss`.
-        """
-        parameters = self._parameters()
-        # Free those of the last minibatch: the next ones get their memory.
-        for parameter in parameters:
-            parameter.grad = None
-        compiles = self._compiles(batch)
-        if compiles:
-            settings = as_tensors(settings, self.device)
-        if self._records():
-            # What a graph cannot see: a callback may freeze weights, or give others to train.
-            options = tuple((id(p), p.requires_grad) for p in parameters), self.normalize_advantage
-            compute = self._replayed("gradients", self._gradients) if compiles else self._gradients
-            with aside(self.device):
-                metrics, gradients = compute(batch, settings, options)
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.grad = gradient
-            return copied(metrics)  # type: ignore[no-any-return]
-        objective, metrics = self._loss(batch, settings)
-        (objective if self.ranks.is_alone else objective * batch.weight).backward()
-        return self.ranks.reduce(parameters, metrics, batch.weight)
-
-    def _gradients(
-        self, batch: Minibatch, settings: Any, _: Any
-    ) -> tuple[dict[str, Tensor], list[Tensor | None]]:
-        """The metrics of a minibatch and the gradients of all parameters; None of frozen ones."""
-        objective, metrics = self._loss(batch, settings)
-        trained = [p for p in self._parameters() if p.requires_grad]
-        gradients: Any = torch.autograd.grad(objective, trained, allow_unused=True)
-        found = {
-            # With the strides of the parameter, as backward() would, and a fused optimizer needs.
-            id(p): torch.empty_like(p).copy_(g)
-            for p, g in zip(trained, gradients, strict=True)
-            if g is not None
-        }
-        metrics = {name: value.detach() for name, value in metrics.items()}
-        return metrics, [found.get(id(p)) for p in self._parameters()]
-
-    def _step_optimizer(self) -> Tensor:
-        """Take a gradient step; returns the norm of the gradient before it was clipped."""
-        optimizer = self.policy.optimizer
-        norm = self._clip_and_step(optimizer, self.max_grad_norm)
-        if norm is None:
-            norm = torch.nn.utils.clip_grad_norm_(
-                self._parameters(), self.max_grad_norm, foreach=True
-            )
-            optimizer.step()
-        return norm
-
-    def _record(self, metrics: dict[str, Any]) -> None:
-        """Record the metrics of an update in the logger, under `train/`."""
-        for name, value in metrics.items():
-            self.logger.record(f"train/{name}", float(value))
-        if hasattr(self.policy, "log_std"):
-            self.logger.record("train/std", self.policy.log_std.exp().mean().item())
-        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
-
-    def save(
-        self,
-        path: Any,
-        exclude: Iterable[str] | None = None,
-        include: Iterable[str] | None = None,
-        *,
-        format: Literal["sb3", "safe"] | None = None,
-    ) -> None:
-        """Save the agent.
-
-        The default is SB3's zip, which sb3-contrib, RL Baselines3 Zoo and SB3's callbacks read and
-        write. It takes any custom schedule or class, so that no training ends with an agent that
-        cannot be saved. It contains pickles, which run code when they are loaded. To share agents,
-        use the safe format (suffix `.rlgates`): weights, optimizer, settings and progress as data
-        only, and the statistics of a VecNormalize, for `rlgates.agents.load_vec_normalize`. It
-        stores no path: pass `tensorboard_log` to `load`. Training continues from either format bit
-        for bit alike.
-
-        Args:
-            path: a file or stream; `.zip` or `.rlgates` is added to a name without a suffix.
-            exclude: attributes to leave out.
-            include: as in SB3; only for its format.
-            format: "sb3" or "safe"; None for "safe" if `path` ends in `.rlgates`, else "sb3".
-
-        Raises:
-            ValueError: the agent holds something that cannot be written as data, such as a schedule
-                that is a function or a custom policy class (the message names it). Format "sb3"
-                with the suffix `.rlgates`.
-        """
-        if archive.chosen_format(path, format) == "sb3":
-            super().save(path, exclude, include)
-            return
-        if include is not None:
-            raise ValueError(f"include is for format='sb3', got {list(include)}.")
-        with saving("the agent"):
-            content = pack_model(self, tuple(exclude or ()))
-        if isinstance(path, str | Path):
-            archive.write(path, content)
-        else:
-            path.write(content)
-
-    @classmethod
-    def load(cls, path: Any, *args: Any, safe: bool = False, **kwargs: Any) -> Any:
-        """As in SB3, for both formats of `save`, recognized by the file's content.
-
-        A file in the safe format runs no code, and neither does any file with `safe=True` or a name
-        that ends in `.rlgates`. SB3's zips run the code that is pickled in them: load only those
-        you trust. They are accepted by default because this class replaces that of sb3-contrib, and
-        sb3-contrib, `EvalCallback` and the Zoo write nothing else; for files from others, pass
-        `safe=True`.
-
-        Args:
-            path, args, kwargs: as in SB3.
-            safe: refuse files that are not in the safe format.
-
-        Raises:
-            TypeError: an argument whose name is not an attribute of the model.
-            ValueError: the file is damaged, holds no model of this class, or is not of the safe
-                format.
-            FileNotFoundError: the file does not exist.
-        """
-        _check_attributes(cls, kwargs)
-        with archive.opened(path, check_flag("safe", safe)) as (found, file):
-            if file is not None:
-                with reading(found):
-                    return load_model(cls, file, *args, **kwargs)
-        try:
-            return super().load(found, *args, **kwargs)
-        except _LOAD_ERRORS as error:
-            raise ValueError(
-                f"{path} is damaged, or not a model of {cls.__name__}: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-
-    def set_parameters(
-        self, load_path_or_dict: Any, exact_match: bool = True, device: Any = "auto"
-    ) -> None:
-        """As in SB3, from a file of either format; neither runs code here.
-
-        Raises:
-            ValueError: the file is damaged, or the parameters are those of another model.
-        """
-        if not isinstance(load_path_or_dict, dict):
-            with archive.opened(load_path_or_dict) as (load_path_or_dict, file):
-                if file is not None:
-                    with reading(load_path_or_dict):
-                        load_path_or_dict = read_parameters(self, *archive.unpack(file))
-        super().set_parameters(load_path_or_dict, exact_match, device)
 
     def _excluded_save_params(self) -> list[str]:
         ours = ["_last_lstm_states", "_last_warning", "distributed", "ranks"]

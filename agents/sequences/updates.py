@@ -1,7 +1,8 @@
-"""What the updates of all recurrent algorithms share."""
+"""Updates with rollouts of sequences: the base class of the recurrent algorithms."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,8 +11,124 @@ import torch
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from torch import Tensor
 
+from rlgates.agents.compilation import as_tensors
 from rlgates.agents.ranks import ALONE, Ranks
+from rlgates.agents.recording import aside, copied
+from rlgates.agents.sequences.buffers import Minibatch
+from rlgates.agents.sequences.policy import ActionEvaluation
+from rlgates.agents.sequences.rollouts import SequenceRollouts
 from rlgates.errors import TrainingDiverged
+
+
+class SequenceAlgorithm(SequenceRollouts):
+    """An algorithm that trains a policy on the rollouts it collects; subclasses define the loss."""
+
+    def _evaluate(self, batch: Minibatch) -> ActionEvaluation:
+        evaluation: ActionEvaluation = self._graph(self.policy.evaluate, batch)(
+            batch.observations,
+            batch.actions,
+            batch.states,
+            batch.episode_starts,
+            batch.action_masks,
+        )
+        return evaluation
+
+    def _normalized(self, batch: Minibatch) -> Tensor:
+        """The advantages of a minibatch with mean 0 and variance 1, those of all ranks together."""
+        advantages = batch.advantages
+        if self.ranks.is_alone:
+            if advantages.numel() > 1:
+                advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+            return advantages
+        mean, variance, count = self.ranks.moments(advantages.flatten(), counts=batch.weight > 0)
+        std = (variance * count / (count - 1)).sqrt()
+        normalized = ((advantages - mean) / (std + 1e-8)).to(advantages.dtype)
+        return torch.where(count > 1, normalized, advantages)
+
+    def _begin_update(self) -> None:
+        """Prepare the policy and its optimizer for an update with the current rollout.
+
+        Raises:
+            ValueError: the rollout is not complete.
+        """
+        buffer = self.rollout_buffer
+        if not buffer.full:
+            raise ValueError(
+                f"train needs a whole rollout, got {buffer.pos} of {buffer.buffer_size} steps: "
+                "collect a rollout first, as learn does."
+            )
+        self.policy.set_training_mode(True)
+        self._update_learning_rate(self.policy.optimizer)
+
+    def _parameters(self) -> list[Tensor]:
+        """What the optimizer trains."""
+        return [p for group in self.policy.optimizer.param_groups for p in group["params"]]
+
+    @abstractmethod
+    def _loss(self, batch: Minibatch, settings: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        """The objective of a minibatch, and its metrics."""
+
+    def _compute_gradients(self, batch: Minibatch, settings: Any) -> dict[str, Tensor]:
+        """Set the gradients to those of a minibatch, and return its metrics, those of all ranks.
+
+        Args:
+            batch: averages over the part of it that this rank has are its objective and metrics.
+            settings: of `_loss`.
+        """
+        parameters = self._parameters()
+        # Free those of the last minibatch: the next ones get their memory.
+        for parameter in parameters:
+            parameter.grad = None
+        compiles = self._compiles(batch)
+        if compiles:
+            settings = as_tensors(settings, self.device)
+        if self._records():
+            # What a graph cannot see: a callback may freeze weights, or give others to train.
+            options = tuple((id(p), p.requires_grad) for p in parameters), self.normalize_advantage
+            compute = self._replayed("gradients", self._gradients) if compiles else self._gradients
+            with aside(self.device):
+                metrics, gradients = compute(batch, settings, options)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient
+            return copied(metrics)  # type: ignore[no-any-return]
+        objective, metrics = self._loss(batch, settings)
+        (objective if self.ranks.is_alone else objective * batch.weight).backward()
+        return self.ranks.reduce(parameters, metrics, batch.weight)
+
+    def _gradients(
+        self, batch: Minibatch, settings: Any, _: Any
+    ) -> tuple[dict[str, Tensor], list[Tensor | None]]:
+        """The metrics of a minibatch and the gradients of all parameters; None of frozen ones."""
+        objective, metrics = self._loss(batch, settings)
+        trained = [p for p in self._parameters() if p.requires_grad]
+        gradients: Any = torch.autograd.grad(objective, trained, allow_unused=True)
+        found = {
+            # With the strides of the parameter, as backward() would, and a fused optimizer needs.
+            id(p): torch.empty_like(p).copy_(g)
+            for p, g in zip(trained, gradients, strict=True)
+            if g is not None
+        }
+        metrics = {name: value.detach() for name, value in metrics.items()}
+        return metrics, [found.get(id(p)) for p in self._parameters()]
+
+    def _step_optimizer(self) -> Tensor:
+        """Take a gradient step; returns the norm of the gradient before it was clipped."""
+        optimizer = self.policy.optimizer
+        norm = self._clip_and_step(optimizer, self.max_grad_norm)
+        if norm is None:
+            norm = torch.nn.utils.clip_grad_norm_(
+                self._parameters(), self.max_grad_norm, foreach=True
+            )
+            optimizer.step()
+        return norm
+
+    def _record(self, metrics: dict[str, Any]) -> None:
+        """Record the metrics of an update in the logger, under `train/`."""
+        for name, value in metrics.items():
+            self.logger.record(f"train/{name}", float(value))
+        if hasattr(self.policy, "log_std"):
+            self.logger.record("train/std", self.policy.log_std.exp().mean().item())
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import safe_mean
 
-from rlgates.agents.sequences.rollouts import SequenceRollouts
+from rlgates.agents.sequences.updates import SequenceAlgorithm
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.runs.agent.build import save_agent
 from rlgates.experiments.runs.agent.evaluate import evaluate, evaluation_seed
@@ -22,7 +22,7 @@ from rlgates.experiments.runs.progress import Progress
 
 def rollout_envs(model: Any) -> int:
     """The environments of a rollout, those of all ranks."""
-    envs: int = model.ranks.total if isinstance(model, SequenceRollouts) else model.n_envs
+    envs: int = model.ranks.total if isinstance(model, SequenceAlgorithm) else model.n_envs
     return envs
 
 

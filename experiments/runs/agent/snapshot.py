@@ -19,7 +19,7 @@ from sb3_contrib.common.recurrent.type_aliases import RNNStates
 
 from rlgates.agents.ranks import Ranks
 from rlgates.agents.sequences.policy import States
-from rlgates.agents.sequences.rollouts import SequenceRollouts
+from rlgates.agents.sequences.updates import SequenceAlgorithm
 
 _COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_current_progress_remaining")
 
@@ -134,7 +134,7 @@ def restore(model: Any, env: Saveable, saved: dict[str, Any]) -> None:
     model.ep_success_buffer = deque(saved["successes"], maxlen=size)
     model._last_obs = _arrays(saved["obs"])
     model._last_episode_starts = _arrays(saved["episode_starts"])
-    kind = States if isinstance(model, SequenceRollouts) else RNNStates
+    kind = States if isinstance(model, SequenceAlgorithm) else RNNStates
     model._last_lstm_states = kind(*(_on(part, model.device) for part in saved["states"]))
     restore_random(model, saved)
 

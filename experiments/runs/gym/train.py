@@ -21,7 +21,7 @@ from stable_baselines3.common.vec_env import VecEnv, sync_envs_normalization
 from rlgates.agents import TVT, Estimate, PolicyEvaluation, evaluate_policy
 from rlgates.agents.files.archive import SUFFIX
 from rlgates.agents.ranks import ALONE, Ranks
-from rlgates.agents.sequences.rollouts import SequenceRollouts
+from rlgates.agents.sequences.updates import SequenceAlgorithm
 from rlgates.errors import TrainingDiverged, check_choice
 from rlgates.experiments.configs.devices import find_device, threads_set
 from rlgates.experiments.configs.gym import CLASSES, GymConfig
@@ -403,7 +403,7 @@ def save(model: OnPolicyAlgorithm, path: Path) -> None:
         model: of one of `AGENTS`.
         path: without a suffix.
     """
-    if isinstance(model, SequenceRollouts):
+    if isinstance(model, SequenceAlgorithm):
         save_agent(model, path.with_suffix(SUFFIX))
     else:
         model.save(path)

@@ -20,7 +20,7 @@ from support.ranks import together
 from rlgates import RecurrentA2C, RecurrentPPO
 from rlgates.agents import load_vec_normalize
 from rlgates.agents.ranks import PooledMeanStd, RankLost, Ranks
-from rlgates.agents.sequences.rollouts import SequenceRollouts
+from rlgates.agents.sequences.updates import SequenceAlgorithm
 from rlgates.envs.sb3 import make_vec_env
 from rlgates.envs.torch import make_torch_env
 
@@ -29,7 +29,7 @@ GAME = {"explore_steps": 2, "distractor_steps": 2, "reward_steps": 4}
 SMALL = {"core": "ur_lstm", "lstm_hidden_size": 8}
 
 
-def batched(**changes: Any) -> SequenceRollouts:
+def batched(**changes: Any) -> SequenceAlgorithm:
     """PPO on a game, with fewer sequences in a minibatch than there are ranks in some tests."""
     ranks = Ranks.world().split(ENVS)
     env = make_vec_env(
@@ -41,15 +41,15 @@ def batched(**changes: Any) -> SequenceRollouts:
     )
 
 
-def chunks() -> SequenceRollouts:
+def chunks() -> SequenceAlgorithm:
     return batched(chunk_len=4, batch_size=16, burn_in=2, clip_range_vf=0.2)
 
 
-def stopped_by_kl() -> SequenceRollouts:
+def stopped_by_kl() -> SequenceAlgorithm:
     return batched(target_kl=1e-5, learning_rate=3e-3, n_epochs=4)
 
 
-def a2c() -> SequenceRollouts:
+def a2c() -> SequenceAlgorithm:
     ranks = Ranks.world().split(ENVS)
     env = make_torch_env(
         "rlgates/PassiveMatch-v0", ranks.count, first_index=ranks.first, seed=3, **GAME
@@ -60,7 +60,7 @@ def a2c() -> SequenceRollouts:
     )  # fmt: skip
 
 
-def normalized(env_id: str, **options: Any) -> SequenceRollouts:
+def normalized(env_id: str, **options: Any) -> SequenceAlgorithm:
     """PPO with VecNormalize, in environments that SB3 seeds one by one."""
     ranks = Ranks.world().split(ENVS)
     env = VecNormalize(make_sb3_env(env_id, n_envs=ranks.count))
@@ -70,19 +70,19 @@ def normalized(env_id: str, **options: Any) -> SequenceRollouts:
     )  # fmt: skip
 
 
-def cartpole() -> SequenceRollouts:
+def cartpole() -> SequenceAlgorithm:
     return normalized("CartPole-v1")
 
 
-def gaussian() -> SequenceRollouts:
+def gaussian() -> SequenceAlgorithm:
     return normalized("Pendulum-v1")
 
 
-def state_dependent_noise() -> SequenceRollouts:
+def state_dependent_noise() -> SequenceAlgorithm:
     return normalized("Pendulum-v1", use_sde=True, sde_sample_freq=4)
 
 
-def trained(make: Callable[[], SequenceRollouts], rollouts: int = 5) -> dict[str, Any]:
+def trained(make: Callable[[], SequenceAlgorithm], rollouts: int = 5) -> dict[str, Any]:
     """What training leaves, whatever the number of ranks."""
     torch.manual_seed(Ranks.world().rank)  # agents must not depend on it
     model = make()
@@ -118,7 +118,7 @@ def trained(make: Callable[[], SequenceRollouts], rollouts: int = 5) -> dict[str
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_ranks_train_the_agent_that_one_process_would(
-    make: Callable[[], SequenceRollouts], size: int, tmp_path: Path
+    make: Callable[[], SequenceAlgorithm], size: int, tmp_path: Path
 ) -> None:
     alone = trained(make)
     first, *others = together(size, tmp_path, lambda: trained(make))
