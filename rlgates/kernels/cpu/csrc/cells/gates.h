@@ -41,10 +41,13 @@ static void activate_input_backward(const Gate &gate, const float *saved, float 
   activate_backward(input_activation(gate), saved, d, units, d_map);
 }
 
-// Repeat the value of each chunk for its units, in place: from the last unit down.
+// Repeat the value of each chunk for its units, in place: from the last chunk down.
 static void repeat_chunks(float *row, long units, long chunk) {
   if (chunk > 1)
-    for (long unit = units - 1; unit >= 0; unit--) row[unit] = row[unit / chunk];
+    for (long n = units / chunk - 1; n >= 0; n--) {
+      const float value = row[n];
+      for (long i = 0; i < chunk; i++) row[n * chunk + i] = value;
+    }
 }
 
 static void sum_chunks(float *row, long units, long chunk) {
