@@ -177,7 +177,7 @@ STUDIES: dict[str, Study] = {
         ),
     ),
     "words": Study(
-        title="Words of WikiText",
+        title="Word-level language models",
         source="Gu et al. 2020, figure 6",
         laptop=(
             Arm(
