@@ -330,8 +330,9 @@ class Claim:
         controls = [control.judge(results) for control in self.controls]
         reached = None if self.test.learns else True
         if controls:
-            reached = all(control.outcome == "true" for control in controls)
+            outcomes = {control.outcome for control in controls}
+            reached = outcomes == {"true"}
+            known = "reached" if reached else "not reached" if "false" in outcomes else "undecided"
             text = "; ".join(control.numbers for control in controls)
-            reaching = "reached" if reached else "not reached"
-            finding = finding._replace(numbers=f"{finding.numbers}; control {reaching}: {text}")
+            finding = finding._replace(numbers=f"{finding.numbers}; control {known}: {text}")
         return verdict_of(finding.outcome, self.setting.scale, reached), finding

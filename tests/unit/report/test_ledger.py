@@ -448,17 +448,20 @@ def test_a_row_without_added_seeds_is_tested_on_all_of_its_own() -> None:
 def test_controls_decide_whether_a_failure_counts(tmp_path: Path) -> None:
     results = tables(tmp_path, runs("a", NEVER) + runs("b", FIVE))
     whole = Setting("100 steps", "100 steps", "as published")
-    fails, learns = Solves(A), Solves(B)
-    for setting, controls, verdict in (
-        (whole, (learns,), "contradicted"),
-        (whole, (), "open"),
-        (whole, (learns, fails), "open"),
-        (whole._replace(scale="smaller"), (learns,), "not reproduced at smaller scale"),
-        (whole._replace(scale="smaller"), (fails,), "open"),
+    smaller = whole._replace(scale="smaller")
+    fails, learns, unknown = Solves(A), Solves(B), Solves(RunGroup("other", "x", "a"))
+    for setting, controls, verdict, control in (
+        (whole, (learns,), "contradicted", "control reached"),
+        (whole, (), "open", ""),
+        (whole, (learns, fails), "open", "control not reached"),
+        (whole, (learns, unknown), "open", "control undecided"),
+        (smaller, (learns,), "not reproduced at smaller scale", "control reached"),
+        (smaller, (fails, unknown), "open", "control not reached"),
     ):
         claim = Claim("figure 1", "A is good.", fails, setting, controls)
         found, finding = claim.judge(results)
         assert found == verdict
+        assert control in finding.numbers
         assert ("control" in finding.numbers) == bool(controls)
     never = Claim("figure 1", "A is bad.", Solves(A, never=True), whole, (fails,))
     assert never.judge(results)[0] == "open"
