@@ -59,7 +59,7 @@ def ledger(judged: Judged) -> str:
         "or undecided, the claim is open. A test needs all seeds of each core that the study names "
         f"before its first run, at least {SEEDS}. Where seeds were added later, it reads only "
         "those; where a claim is tested again in a study with fresh seeds, it reads those, though "
-        "some such studies lack runs yet. It decides with an exact one-sided p of at most "
+        "some of these still lack runs. It decides with an exact one-sided p of at most "
         f"{LEVEL:g}: by permutations where two cores are compared; by the binomial distribution "
         "where runs solve a task or do not, so that three of five count as solved and none of five "
         "as not solved, even before all seeds are run if the missing ones cannot change this. A "

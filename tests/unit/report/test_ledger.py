@@ -456,6 +456,7 @@ def test_controls_decide_whether_a_failure_counts(tmp_path: Path) -> None:
         (whole, (learns, fails), "open", "control not reached"),
         (whole, (learns, unknown), "open", "control undecided"),
         (smaller, (learns,), "not reproduced at smaller scale", "control reached"),
+        (smaller, (fails,), "open", "control not reached"),
         (smaller, (fails, unknown), "open", "control not reached"),
     ):
         claim = Claim("figure 1", "A is good.", fails, setting, controls)
