@@ -28,11 +28,25 @@ from rlgates.experiments.runs.folder import read_config, read_modules
 
 TrainConfig = AgentConfig | GymConfig
 _MERGED = ("algo_kwargs", "policy_kwargs")
+_OF_ENV = (
+    *("env_title", "observation_indices", "wrappers", "policy"),
+    *("success_return", "best_return", "worst_return", "published"),
+)
+"""Fields of `GymConfig` that say something about its environment, besides `env_settings`."""
+
+
+def for_env(config: TrainConfig, env_id: str) -> TrainConfig:
+    """`config` with another environment, without what it says about its own."""
+    if env_id == config.env:
+        return config
+    defaults = {item.name: item.default for item in fields(config) if item.name in _OF_ENV}
+    changed: TrainConfig = replace(config, env=env_id, env_settings={}, **defaults)
+    return changed
 
 
 def over_base(base: TrainConfig, config: TrainConfig) -> TrainConfig:
     """`config` with its named settings from the command line laid over those of `base`."""
-    settings = base.env_settings if config.env == base.env else {}
+    settings = for_env(base, config.env).env_settings
     options = supported_options(base.core_options, config.core)
     merged: dict[str, Any] = {
         name: override_from_command_line(getattr(base, name), getattr(config, name))
@@ -98,8 +112,7 @@ def default_config(env_id: Any) -> TrainConfig:
         raise ValueError(f"env must be the id of an environment, got {env_id!r}.")
     if GymConfig.takes(env_id):
         return GymConfig(env=env_id)
-    base = AgentConfig()
-    return base if env_id == base.env else replace(base, env=env_id, env_settings={})
+    return for_env(AgentConfig(), env_id)
 
 
 def config_text(config: TrainConfig) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from rlgates.experiments.cli.config_file import (
     TrainConfig,
     config_text,
     default_config,
+    for_env,
     over_base,
     read_config_file,
 )
@@ -59,7 +60,7 @@ def train_base(words: Sequence[str]) -> TrainConfig:
         base = read
     env_id = known.env or base.env
     if _fit(base, env_id):
-        return base
+        return for_env(base, env_id)
     if source is not None:
         raise _misfit(source, base, env_id)
     return default_config(env_id)
@@ -149,7 +150,7 @@ def init(
     if env is not None and env != config.env:
         if preset is not None and not _fit(config, env):
             raise _misfit(f"the preset {preset!r}", config, env)
-        config = replace(config, env=env) if preset is not None else default_config(env)
+        config = for_env(config, env) if preset is not None else default_config(env)
     if isinstance(config, GymConfig):
         config = config.resolved()
     else:

@@ -20,6 +20,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from rlgates.envs import ENVS
 from rlgates.experiments.cli.main import main
+from rlgates.experiments.cli.train import find_preset
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.gym_env import make_env, wrap
 from rlgates.experiments.configs.gym_presets import GYM_PRESETS
@@ -378,7 +379,16 @@ def test_what_a_folder_of_a_run_is_mistaken_for(capsys: pytest.CaptureFixture[st
     assert "holds a run in guess_module:Guess-v0, but this is only for" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--env", "CartPole-v1"], ["--preset", "pendulum_novel"], []])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--env", "CartPole-v1"],
+        ["--preset", "pendulum_novel"],
+        ["--preset", "cartpole_novel", "--env", "Acrobot-v1"],
+        ["--preset", "tmaze", "--env", "rlgates/MemoryChain-v0"],
+        [],
+    ],
+)
 def test_init_writes_what_train_reads(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(
@@ -394,6 +404,24 @@ def test_init_writes_what_train_reads(words: list[str], monkeypatch: pytest.Monk
     assert seen[0].config.folder == seen[1].config.folder
     assert main(["train", "--config", "rlgates.toml", "--gamma", "0.5", "--seeds", "4"]) == 0
     assert (seen[2].config.gamma, seen[2].seed) == (0.5, 4)
+
+
+@pytest.mark.parametrize("words", [["--preset", "cartpole_novel"], ["--config", "rlgates.toml"]])
+def test_what_a_config_says_of_its_environment_is_not_said_of_another(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(
+        "rlgates.experiments.sweep.workers.run_all", lambda jobs, _: seen.extend(jobs) or []
+    )
+    assert main(["init", "--preset", "cartpole_novel"]) == 0
+    returns = ["--worst-return", "-500", "--best-return", "0"]
+    assert main(["train", *words, "--env", "Acrobot-v1", *returns]) == 0
+    config = seen[0].config
+    assert (config.title, config.observation_indices) == ("Acrobot-v1", ())
+    assert (config.success_return, config.reward_threshold) == (None, -100.0)
+    assert (config.best_return, config.published) == (0.0, "")
+    assert config.gamma == find_preset("cartpole_novel").gamma
 
 
 def test_a_file_of_a_few_lines_will_do(monkeypatch: pytest.MonkeyPatch) -> None:

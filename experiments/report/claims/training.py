@@ -28,7 +28,7 @@ from rlgates.experiments.report.claims.claim import (
     Test,
     ruling_from_p,
 )
-from rlgates.experiments.report.rows import numbers
+from rlgates.experiments.report.rows import numbers, test_figures
 from rlgates.experiments.report.studies.paired import steps_and_success
 from rlgates.experiments.tasks import TASKS
 
@@ -85,7 +85,9 @@ class CountTest(RunTest):
         (runs,) = rows
         count, total = sum(self.happens(runs)), len(runs) + missing
         ends = [ruling_from_count(count + more, total, self.never) for more in range(missing + 1)]
-        return ends[0] if len({end.outcome for end in ends}) == 1 else OPEN
+        if len({end.outcome for end in ends}) > 1:
+            return OPEN
+        return max(ends, key=lambda end: end.p_false)
 
 
 @dataclass(frozen=True)
@@ -355,11 +357,7 @@ def _range(values: Floats) -> str:
 
 
 def _figures(runs: pd.DataFrame, column: Column) -> Floats:
-    """Read the column; nan for a test figure of the best weights of a run that diverged."""
-    figures = numbers(runs, column)
-    if column == "test":
-        figures[(runs["diverged_at"] != "").to_numpy()] = np.nan
-    return figures
+    return test_figures(runs) if column == "test" else numbers(runs, column)
 
 
 def _best_success(runs: pd.DataFrame, column: str) -> str:

@@ -26,6 +26,7 @@ from rlgates.experiments.report.rows import (
     provenance,
     read_frame,
     seeds_text,
+    test_figures,
     total_time,
 )
 from rlgates.experiments.runs.text import steps_text
@@ -126,8 +127,8 @@ def _lowest_losses(rows: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
 
 def _cell(runs: pd.DataFrame) -> Cell:
     kept = runs[runs["_loss"].notna()]
-    tests = numbers(runs[(runs["test"] != "") & (runs["diverged_at"] == "")], "test")
-    test = float(np.median(tests)) if len(tests) else None
+    tests = test_figures(runs)
+    test = None if np.isnan(tests).all() else float(np.nanmedian(tests))
     if kept.empty:
         return Cell(None, None, len(runs), len(runs), test)
     loss, updates = float(kept["_loss"].median()), float(kept["_update"].median())

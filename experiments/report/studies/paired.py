@@ -82,12 +82,13 @@ def score(row: Row) -> float:
 def steps_and_success(row: Row) -> tuple[float, bool]:
     """Return the steps or updates of a run, and whether it had then reached its goal.
 
-    A run that diverged never reaches it, however long it is.
+    A run that diverged never reaches it, whatever it had reached before.
     """
     if row["success"]:
-        if reached := row.get(STEPS_COLUMN):
-            return float(reached), True
-        return float(row["budget" if row["ended"] == "diverged" else "steps"]), False
+        if row["ended"] == "diverged":
+            return float(row["budget"]), False
+        reached = row.get(STEPS_COLUMN)
+        return float(reached or row["steps"]), bool(reached)
     if row["diverged_at"]:
         return float(row["updates"] or math.inf), False
     return float(row["made"] or row["updates"]), row["ended"] == "goal"

@@ -33,6 +33,7 @@ from rlgates.experiments.report.rows import (
     provenance,
     read_frame,
     seeds_text,
+    test_figures,
     total_time,
 )
 from rlgates.experiments.report.studies.unit_gates import draw_unit_gates
@@ -134,9 +135,12 @@ def _columns(rows: pd.DataFrame) -> list[str]:
 def _cell(column: str, rows: pd.DataFrame) -> str:
     """Format a column for all seeds of a core."""
     if column.endswith(" on test"):
-        metric = numbers(rows, "test")
-        spread = f" [{metric.min():.4g}, {metric.max():.4g}]" if len(metric) > 1 else ""
-        return f"{float(np.median(metric)):.4g}{spread}"
+        figures = test_figures(rows)
+        finite = figures[np.isfinite(figures)]
+        if not len(finite):
+            return "nan"
+        spread = f" [{finite.min():.4g}, {finite.max():.4g}]" if len(figures) > 1 else ""
+        return f"{float(np.median(finite)):.4g}{spread}"
     match column:
         case "solved":
             if not _stop_loss(rows):  # a solved task does not end these runs
@@ -206,6 +210,8 @@ def _note(rows: pd.DataFrame) -> str:
         )
     if many and any(column.endswith(" on test") for column in _columns(rows)):
         parts.append("In brackets: lowest and highest seed")
+        if (rows["diverged_at"] != "").any():
+            parts.append("Runs that diverged have no figure on test")
     if first["epochs"] and _has_any(rows, "published"):
         parts.append("Published: with the papers' own sizes and budgets")
     optimizers = _distinct(OPTIMIZERS.get(name, name) for name in rows["optimizer"])

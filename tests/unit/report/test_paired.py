@@ -117,6 +117,9 @@ def test_runs_of_both_kinds() -> None:
     assert (score(first(agent)), steps_and_success(first(agent))) == (0.5, (1000.0, False))
     assert steps_and_success(first(agent, steps="700", ended="minutes")) == (700.0, False)
     assert steps_and_success(first(agent, steps="700", ended="diverged")) == (1000.0, False)
+    reached = agents("lstm", [0.9], [400])
+    assert steps_and_success(first(reached)) == (400.0, True)
+    assert steps_and_success(first(reached, ended="diverged")) == (1000.0, False)
     network = networks("lstm", ["8"])
     assert score(first(network)) == -8.0
     assert math.isnan(score(first(network, diverged_at="3")))
