@@ -17,8 +17,9 @@ import torch
 from scipy.stats import binom
 
 from rlgates.errors import check_size
+from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.report.timings.core_speed import Comparison
-from rlgates.experiments.runs.files import Row, write_atomically
+from rlgates.experiments.runs.files import Row
 from rlgates.experiments.runs.provenance import git_state, machine, now, versions
 
 MIN_SAMPLE = 0.005  # seconds; shorter runs are repeated within a sample

@@ -39,7 +39,9 @@ def for_env(config: TrainConfig, env_id: str) -> TrainConfig:
     """`config` with another environment, without what it says about its own."""
     if env_id == config.env:
         return config
-    defaults = {item.name: item.default for item in fields(config) if item.name in _OF_ENV}
+    defaults: dict[str, Any] = {
+        item.name: item.default for item in fields(config) if item.name in _OF_ENV
+    }
     changed: TrainConfig = replace(config, env=env_id, env_settings={}, **defaults)
     return changed
 

@@ -6,11 +6,12 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rlgates.experiments.runs.jobs import JobResult
+    from rlgates.experiments.runs.jobs import Job, JobResult
 
 FINISHED, FAILED, WRONG, INTERRUPTED = 0, 1, 2, 130
 MOST = 3  # failed runs that are named
@@ -40,10 +41,17 @@ def exit_code(job_results: Sequence[JobResult]) -> int:
         return interrupted()
     failed = [job_result.job for job_result in job_results if job_result.result is None]
     if failed:
-        paths = ", ".join(str(job.folder.path / "manifest.json") for job in failed[:MOST])
-        more = f" and {len(failed) - MOST} more" if len(failed) > MOST else ""
-        print(
-            f"{len(failed)} of {len(job_results)} runs failed; the errors are in {paths}{more}",
-            file=sys.stderr,
-        )
+        paths = [str(job.folder.manifest) for job in failed if _has_error(job)]
+        more = f" and {len(paths) - MOST} more" if len(paths) > MOST else ""
+        where = f", with tracebacks in {', '.join(paths[:MOST])}{more}" if paths else ""
+        print(f"{len(failed)} of {len(job_results)} runs failed: see above{where}", file=sys.stderr)
     return FAILED if failed else FINISHED
+
+
+def _has_error(job: Job) -> bool:
+    """Whether the manifest of a run says how it failed; what else goes wrong is printed alone."""
+    from rlgates.experiments.runs.folder import read_manifest
+
+    with suppress(ValueError, OSError):
+        return "error" in (read_manifest(job.folder.path) or {})
+    return False

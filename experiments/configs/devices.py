@@ -13,7 +13,10 @@ MAX_THREADS = 512
 """More would make no run faster, and the OpenMP runtime ends a process that cannot start them."""
 
 
-def find_device(name: str, allowed: tuple[str, ...] = ("cpu", "cuda", "auto")) -> torch.device:
+DEVICES = ("cpu", "cuda", "auto")
+
+
+def find_device(name: str, allowed: tuple[str, ...] = DEVICES) -> torch.device:
     """The device that is meant; "auto" is a GPU where there is one.
 
     Args:

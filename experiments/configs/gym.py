@@ -144,7 +144,8 @@ class GymConfig(RunConfig):
     eval_deterministic: bool = True
     """Take the most likely action in evaluations; else sample it, as in training."""
     vec_env: Literal["dummy", "subproc"] = bookkeeping("dummy")
-    """Run the environments one after the other (dummy), or each in its own process (subproc)."""
+    """Run the environments one after the other (dummy), or each in its own process (subproc), whose
+    time is not part of the CPU time of the run."""
     success_return: float | None = bookkeeping(None)
     """Mean return from which an evaluation counts as learned; None: the `reward_threshold` with
     which the environment is registered, if any."""
@@ -279,6 +280,10 @@ class GymConfig(RunConfig):
             check_number("max_minutes", self.max_minutes, above=0)
         if self.policy is not None:
             check_choice("policy", self.policy, POLICIES)
+        if self.policy == "RMAPolicy":
+            for name in ("net_arch", "vf_net_arch", "ortho_init"):
+                if getattr(self, name) != getattr(GymConfig, name):
+                    raise ValueError(f"{name} is not for RMAPolicy, which has its own networks.")
         for name, classes in CLASSES.items():
             if name in self.policy_kwargs:
                 check_choice(name, self.policy_kwargs[name], classes)
@@ -288,6 +293,8 @@ class GymConfig(RunConfig):
                     raise ValueError(
                         f"{name} must be empty for {self.env}, got {getattr(self, name)}."
                     )
+            if self.vec_env != "dummy":
+                raise ValueError(f"vec_env must be 'dummy' for {self.env}, a batch of one process.")
         else:
             check_wrappers(self.wrappers or ())
             self.make_env().close()

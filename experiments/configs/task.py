@@ -192,6 +192,8 @@ class TaskConfig(RunConfig):
             raise ValueError(
                 f"momentum is for {' and '.join(WITH_MOMENTUM)}, not {self.optimizer}."
             )
+        if self.decay_factor != TaskConfig.decay_factor and not self.decay_at:
+            raise ValueError("decay_factor is for decay_at, which is not set.")
         if self.updates is None and self.epochs is None:
             raise ValueError("a budget is needed: updates or epochs.")
         if self.eval_every is None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlgates.errors import check_choice
+from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.report.claims.ledger import LEDGER, write_ledger
 from rlgates.experiments.report.environments import draw_environments
 from rlgates.experiments.report.parity import write_game_parity, write_public_parity
@@ -27,7 +28,6 @@ from rlgates.experiments.report.timings.tables import (
     write_loop_speed,
     write_task_speed,
 )
-from rlgates.experiments.runs.files import write_atomically
 from rlgates.experiments.runs.locks import locked
 from rlgates.experiments.runs.runner import EXTRAS
 

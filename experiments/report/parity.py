@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.rows import markdown, numbers, read_frame
-from rlgates.experiments.runs.files import write_atomically
 
 
 def write_game_parity(source: Path, table: Path) -> None:

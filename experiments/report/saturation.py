@@ -20,10 +20,10 @@ from rlgates.experiments.analysis.saturation import (
     slope,
     thinned,
 )
+from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.plots.curves import new_figure
 from rlgates.experiments.plots.styles import GATE_COLORS
 from rlgates.experiments.report.rows import markdown, numbers, read_frame
-from rlgates.experiments.runs.files import write_atomically
 
 TITLES = {"iterated_fast": "iterated fast"}
 PREFIXES = {"sigmoid": "", "softsign": "s", "refine": "r", "fast": "f", "iterated_fast": "ff"}

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, get_args
 
 import pandas as pd
 
+from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.report.rows import read_frame, with_best
 from rlgates.experiments.report.settings import CHART, study_settings
 from rlgates.experiments.report.studies.agents import agent_tables, draw_agents
@@ -20,7 +21,6 @@ from rlgates.experiments.report.studies.lengths import draw_env_lengths, draw_st
 from rlgates.experiments.report.studies.paired import write_paired
 from rlgates.experiments.report.studies.returns import draw_returns, return_table
 from rlgates.experiments.report.studies.tasks import draw_tasks, task_tables
-from rlgates.experiments.runs.files import write_atomically
 from rlgates.experiments.studies import STUDIES
 from rlgates.experiments.studies.study import Chart, Study
 

@@ -14,38 +14,11 @@ import json
 import os
 import re
 import tempfile
-import uuid
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file atomically, once the new content is on disk.
-
-    Raises:
-        OSError: it could not be written; an existing file is unchanged, and no temporary file
-            remains.
-    """
-    # A name of its own: another process may be writing the same file. Opened as any new file, and
-    # not by tempfile, so that others may read it.
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        text = f"{path} could not be written ({error.strerror}); an existing file is unchanged"
-        raise OSError(error.errno, text) from error
+from rlgates.experiments.atomic import write_atomically
 
 
 class Damaged(ValueError):

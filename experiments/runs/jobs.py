@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from rlgates.agents.ranks import Ranks
+from rlgates.errors import check_choice
 from rlgates.experiments.configs.base import RunConfig
+from rlgates.experiments.configs.devices import DEVICES
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.modules import import_here
 from rlgates.experiments.configs.task import TaskConfig
@@ -91,9 +93,14 @@ def check_all(jobs: Sequence[Job], here: bool = True) -> list[JobResult]:
 
 
 def _on_any_machine(config: Config) -> Config:
-    """The config without settings that need a certain device."""
-    if isinstance(config, TaskConfig):
-        return replace(config, device="cpu", amp="none")
+    """The config with settings that need no certain device.
+
+    Raises:
+        ValueError: an unknown device.
+    """
+    check_choice("device", config.device, DEVICES)
+    if isinstance(config, TaskConfig) and config.amp == "fp16":
+        config = replace(config, amp="bf16")
     return replace(config, device="cpu")
 
 
@@ -113,8 +120,9 @@ def _measured(job: Job) -> bool:
 def run_job(job: Job, stop: Stop = lambda: False, bar: bool | None = None) -> JobResult:
     """Make a run in this process, unless `stop` is true already, or look up its result.
 
-    A failure is recorded in the manifest of the run. Where torch.distributed is initialized, all
-    its processes make the run together and get the result, and rank 0 alone writes.
+    A failure of training is recorded in the manifest of the run. Where torch.distributed is
+    initialized, all its processes make the run together and get the result, and rank 0 alone
+    writes.
 
     Args:
         job: the run.
@@ -163,7 +171,11 @@ def _measure(runner: AnyRunner, job: Job, result: Any, extra: str) -> None:
     path = job.folder.path / f"{extra}.csv"
     if path.exists():
         return
-    rows = getattr(runner, extra)(job, result)
+    try:
+        rows = getattr(runner, extra)(job, result)
+    except Exception:
+        traceback.print_exc()  # the manifest is that of the run, which has not failed
+        raise
     write_table(path, rows, list(rows[0]) if rows else ["nothing"])
 
 

@@ -17,14 +17,8 @@ from stable_baselines3.common.logger import (
     filter_excluded_keys,
 )
 
-from rlgates.experiments.runs.files import (
-    Damaged,
-    Row,
-    parse_table,
-    read_text,
-    table_text,
-    write_atomically,
-)
+from rlgates.experiments.atomic import sync, write_atomically
+from rlgates.experiments.runs.files import Damaged, Row, parse_table, read_text, table_text
 
 STEPS = "time/total_timesteps"
 EVENTS = "events.out.tfevents.*"
@@ -111,12 +105,19 @@ def column(rows: list[Row], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def position(folder: Path, logger: Logger) -> dict[str, Any]:
-    """How far the log files go, and the values that wait in the logger for the next dump."""
+    """How far the log files go, and the values that wait in the logger for the next dump.
+
+    So far they are on disk: a checkpoint that refers to them outlives a power failure.
+    """
     table = next(format_ for format_ in logger.output_formats if isinstance(format_, CSVFormat))
+    events = list(folder.glob(EVENTS))
+    for path in (table.path, *events):
+        if path.exists():
+            sync(path)
     return {
         "rows": len(table.rows),
         "digest": _digest(table.rows),
-        "events": {file.name: file.stat().st_size for file in folder.glob(EVENTS)},
+        "events": {path.name: path.stat().st_size for path in events},
         "waiting": {
             key: (_plain(value), list(logger.name_to_excluded[key]))
             for key, value in logger.name_to_value.items()

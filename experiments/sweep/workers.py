@@ -6,6 +6,7 @@ import multiprocessing
 import os
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
@@ -89,8 +90,9 @@ def available_cpus() -> int:
 def run_parallel(jobs: Iterable[Job], stop: Stop, workers: int) -> Generator[JobResult]:
     """Make the runs and yield their results as they end.
 
-    If a worker process dies, its run fails, and another worker takes its place. After `stop`
-    the active runs are saved, and the others are not started.
+    If a worker process dies, its run fails, and another worker takes its place; so it does if a
+    signal stops a worker, which saves its run. After `stop` the active runs are saved, and the
+    others are not started.
 
     Args:
         jobs: the runs. The next one is requested when a worker is free and after the caller has
@@ -123,9 +125,15 @@ def run_parallel(jobs: Iterable[Job], stop: Stop, workers: int) -> Generator[Job
                     job_result = pipe.recv()
                 except (EOFError, ConnectionResetError):
                     yield _dead_worker_result(worker, job)
-                else:
+                    continue
+                if not job_result.interrupted or stop():
                     idle.append(worker)
-                    yield job_result
+                else:  # a signal to this process alone, which would start no further run
+                    _end(worker)
+                    if job_result.error == NOT_STARTED:
+                        queue = chain((job,), queue)
+                        continue
+                yield job_result
             if stop():
                 stop_event.set()
         for job in queue:
@@ -133,8 +141,7 @@ def run_parallel(jobs: Iterable[Job], stop: Stop, workers: int) -> Generator[Job
     finally:
         stop_event.set()
         for worker in (*idle, *(worker for worker, _ in busy.values())):
-            worker.pipe.close()
-            worker.process.join()
+            _end(worker)
 
 
 def unlocked_first(jobs: Iterable[Job]) -> Iterator[Job]:
@@ -155,8 +162,7 @@ def _send(job: Job, idle: list[_Worker]) -> _Worker | None:
         try:
             worker.pipe.send(job)
         except OSError:  # it was killed since its last run
-            worker.pipe.close()
-            worker.process.join()
+            _end(worker)
         else:
             return worker
     return None
@@ -171,6 +177,11 @@ def _start_worker(context: Any, stop_event: Any, job: Job) -> _Worker:
     with suppress(OSError):  # it is dead already, which is noticed where its result is awaited
         parent_end.send(job)
     return _Worker(process, parent_end)
+
+
+def _end(worker: _Worker) -> None:
+    worker.pipe.close()
+    worker.process.join()
 
 
 def _dead_worker_result(worker: _Worker, job: Job) -> JobResult:

@@ -79,7 +79,6 @@ class Task(ABC):
         starts_inside: whether sequences may start within a batch, see `Batch.episode_starts`.
         baseline: the loss of the best prediction without memory, or of one that knows only the
             frequencies of the targets; None if unknown.
-        ceiling: the smallest possible loss.
     """
 
     settings: ClassVar[tuple[str, ...]] = ()
@@ -93,7 +92,6 @@ class Task(ABC):
     carries_state: bool = False
     starts_inside: bool = False
     baseline: float | None = None
-    ceiling: float = 0.0
 
     def prepare(self) -> None:  # noqa: B027 - generated tasks have nothing to load
         """Load the data, and download it if necessary, so that later runs need not.

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from support.tiny import TINY, stop_after, tiny
 
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.task import TaskConfig
-from rlgates.experiments.runs import files, logs
+from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.agent.train import AgentResult, train
 from rlgates.experiments.runs.files import SUMS, Damaged, read_json, read_table, write_table
 from rlgates.experiments.runs.folder import RunFolder, read_config, read_manifest
@@ -222,7 +223,7 @@ def test_a_table_has_its_digest_at_every_moment(
     else:
         write_table(path, old, ["a"])
     replaced = iter(range(9))
-    replace_file = files.os.replace
+    replace_file = os.replace
 
     def killed(*paths: Any) -> None:
         if next(replaced) == moment // 2:
@@ -230,7 +231,7 @@ def test_a_table_has_its_digest_at_every_moment(
         replace_file(*paths)
 
     with monkeypatch.context() as patch:
-        patch.setattr(files.os, "replace", killed)
+        patch.setattr(os, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
             write_table(path, new, ["a"])
     assert read_table(path) == (new if moment // 2 == 2 else old)

@@ -97,6 +97,29 @@ def test_what_a_run_leaves(config: GymConfig) -> None:
         RunFolder(replace(config, gamma=0.9), 3).result(GymResult)
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"vec_env": "subproc"}, "vec_env must be 'dummy' for rlgates/ActiveTMaze-v0, a batch"),
+        ({"wrappers": ("flatten",)}, "wrappers must be empty for rlgates/ActiveTMaze-v0"),
+    ],
+)
+def test_what_a_batch_of_one_process_does_not_take(setting: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GymConfig(env="rlgates/ActiveTMaze-v0", **setting).check()
+
+
+def test_a_goal_that_is_set_after_the_run_is_that_of_its_row(config: GymConfig) -> None:
+    config = replace(config, success_return=1e9)
+    result = train(config, 3, bar=False)
+    assert result.steps_to_goal is None
+    lower = replace(config, success_return=0.0)
+    assert train(lower, 3) == result  # it is not made again
+    row = runner_for(lower).row(Job(lower, 3), result)
+    first = read_evaluations(lower.run_folder(3))[0][0]
+    assert (row["success_return"], row["steps_to_goal"]) == (0.0, first)
+
+
 def test_an_agent_that_can_no_longer_act_has_no_return(
     config: GymConfig, capsys: pytest.CaptureFixture[str]
 ) -> None:

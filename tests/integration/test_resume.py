@@ -15,11 +15,11 @@ from support.processes import start
 from support.tiny import agent, equal, scalars, stop_after, table, tiny, words
 
 from rlgates.agents import RecurrentPPO
+from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.configs.agent import AgentConfig
-from rlgates.experiments.runs import files, logs
+from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.agent.callbacks import Boundary
 from rlgates.experiments.runs.agent.train import train
-from rlgates.experiments.runs.files import write_atomically
 from rlgates.experiments.runs.folder import read_checkpoint, write_checkpoint
 from rlgates.experiments.runs.jobs import Job
 from rlgates.experiments.runs.progress import Progress
@@ -290,7 +290,7 @@ def test_a_file_is_the_old_or_the_new_one(tmp_path: Path, monkeypatch: pytest.Mo
     def killed(_: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(files.os, "fsync", killed)
+    monkeypatch.setattr(os, "fsync", killed)
     with pytest.raises(KeyboardInterrupt):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"

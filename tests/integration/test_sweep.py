@@ -15,6 +15,7 @@ import torch
 from support.tiny import TINY, tiny
 
 from rlgates.experiments.cli import main as cli
+from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.identity import comparison, digest, identity
 from rlgates.experiments.configs.presets import PRESETS
 from rlgates.experiments.configs.published import PROTOCOLS
@@ -23,7 +24,7 @@ from rlgates.experiments.report.rows import to_frame
 from rlgates.experiments.report.settings import study_settings
 from rlgates.experiments.report.studies.agents import chance_levels, env_settings, read_curves
 from rlgates.experiments.runs.files import read_json, read_table
-from rlgates.experiments.runs.jobs import Job
+from rlgates.experiments.runs.jobs import Job, runner_for
 from rlgates.experiments.runs.locks import locked
 from rlgates.experiments.runs.network.extras import gates_before_and_after
 from rlgates.experiments.studies import STUDIES, Arm, EqualParameters, Published, Study
@@ -200,8 +201,9 @@ def test_a_failing_run_does_not_stop_those_beside_it(capsys: pytest.CaptureFixtu
     printed = capsys.readouterr()
     assert printed.out.count(" of 8") == 8
     assert "copy, delay 2: none seed 4 failed: ValueError: the checkpoint" in printed.out
-    assert f"1 of 8 runs failed; the errors are in {damaged / 'manifest.json'}" in printed.err
-    manifest = json.loads((damaged / "manifest.json").read_text())
+    manifest_path = damaged / "manifest.json"
+    assert f"1 of 8 runs failed: see above, with tracebacks in {manifest_path}" in printed.err
+    manifest = json.loads(manifest_path.read_text())
     assert manifest["status"] == "failed"
     assert "is damaged" in manifest["error"]
     assert len(read_table(Path("results/networks.csv"))) == 7
@@ -422,6 +424,9 @@ def test_every_study_is_valid(name: str) -> None:
         conditions = study_conditions(name, study, SweepConfig(tier=tier))  # type: ignore[arg-type]
         folders = {condition.config.run_folder(0) for condition in conditions}
         assert len(folders) == len(conditions)
+        for config in (condition.config for condition in conditions):
+            if tier == "smoke" and isinstance(config, GymConfig):
+                runner_for(config).check(config)
     for arm in study.laptop:
         if isinstance(arm, Arm) and getattr(arm.config, "epochs", None) is None:
             for core in arm.cores:  # the others need their data

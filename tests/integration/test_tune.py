@@ -274,7 +274,8 @@ def test_a_failed_trial_is_replaced(capsys: pytest.CaptureFixture[str]) -> None:
     spoiled.write_bytes(b"rubbish")
     assert cli.main([*LINE, "--trials", "3"]) == 1
     failed = spoiled.parent / "manifest.json"
-    assert f"1 of 3 runs failed; the errors are in {failed}" in capsys.readouterr().err
+    text = f"1 of 3 runs failed: see above, with tracebacks in {failed}"
+    assert text in capsys.readouterr().err
     assert [row["ended"] for row in trials()] == ["finished", "failed", "finished"]
     assert "is damaged" in trials()[1]["error"]
     assert "3 trials, 1 of them failed" in Path("results/tiny_tune.md").read_text()

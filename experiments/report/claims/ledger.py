@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
+from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.report.claims import CLAIMS, Claim, Finding, Results
 from rlgates.experiments.report.claims.claim import LEVEL, SEEDS, Verdict
 from rlgates.experiments.report.rows import markdown, no_results_error
-from rlgates.experiments.runs.files import write_atomically
 from rlgates.experiments.runs.locks import locked
 
 LEDGER = "LEDGER.md"

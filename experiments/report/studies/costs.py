@@ -13,12 +13,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator, PercentFormatter
 
 from rlgates.experiments.analysis.stats import iqm
+from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.plots.curves import LEGEND_COLUMNS, new_figure
 from rlgates.experiments.plots.styles import INK, MUTED, NONE, in_core_order, style
 from rlgates.experiments.plots.titles import loss_words, title_words
 from rlgates.experiments.report.rows import TITLE, markdown, numbers, provenance
 from rlgates.experiments.report.studies.agents import chance_levels
-from rlgates.experiments.runs.files import write_atomically
 from rlgates.experiments.runs.text import time_text
 
 COSTS = {"seconds": "time of a run", "parameters": "parameters of the core"}

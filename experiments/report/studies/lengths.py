@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from rlgates.experiments.analysis.stats import iqm, iqm_interval
+from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.plots.curves import (
     BAND,
     LEGEND_COLUMNS,
@@ -31,7 +32,6 @@ from rlgates.experiments.report.rows import (
     seeds_text,
 )
 from rlgates.experiments.report.studies.agents import chance_levels, env_settings
-from rlgates.experiments.runs.files import write_atomically
 
 MEAN = "line: interquartile mean over seeds"
 NOTE = MEAN.replace("mean ", "mean\n") + f"\n{BAND}\ngrey: the other cores"

@@ -21,6 +21,7 @@ from rlgates.experiments.analysis.stats import (
     probability_of_improvement,
     steps_to_goal,
 )
+from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.configs.agent import SUCCESS_THRESHOLD
 from rlgates.experiments.plots.curves import (
     BAND,
@@ -31,7 +32,7 @@ from rlgates.experiments.plots.curves import (
 from rlgates.experiments.plots.styles import in_core_order, style
 from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.rows import TITLE, markdown, numbers, provenance
-from rlgates.experiments.runs.files import Row, write_atomically
+from rlgates.experiments.runs.files import Row
 from rlgates.experiments.runs.text import steps_text
 from rlgates.experiments.tasks import TASKS
 

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
+from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.plots.curves import label_all, new_figure
 from rlgates.experiments.plots.styles import MUTED, SERIES
 from rlgates.experiments.report.rows import markdown
-from rlgates.experiments.runs.files import read_json, write_atomically
+from rlgates.experiments.runs.files import read_json
 from rlgates.registry import CORES, core_names
 
 TABLE_SHAPE = "64x32x64x64"  # of the table of costs, which has its times

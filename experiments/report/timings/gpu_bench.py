@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.configs.agent import SUCCESS_THRESHOLD, AgentConfig, match
 from rlgates.experiments.configs.presets import PRESETS
 from rlgates.experiments.plots.curves import Curve, draw_curves
 from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.rows import markdown
-from rlgates.experiments.runs.files import read_json, write_atomically
+from rlgates.experiments.runs.files import read_json
 from rlgates.experiments.runs.text import time_text
 
 GOALS = {False: 1.0, True: 2.0}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.report.rows import markdown
 from rlgates.experiments.report.timings.core_speed import bench_note, place_text
-from rlgates.experiments.runs.files import read_json, write_atomically
+from rlgates.experiments.runs.files import read_json
 
 SB3_TWO_CORES, SB3_ONE_CORE = "sb3-contrib, two cores", "sb3-contrib, one core"
 REFERENCES = {

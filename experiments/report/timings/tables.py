@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.rows import markdown, numbers, read_frame, short_commits
-from rlgates.experiments.runs.files import Row, read_table, write_atomically
+from rlgates.experiments.runs.files import Row, read_table
 
 REFERENCE = "lstm"
 FRONT_ENDS = {

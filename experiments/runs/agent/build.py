@@ -15,11 +15,11 @@ from rlgates.agents import RecurrentA2C, RecurrentPPO
 from rlgates.agents.ranks import ALONE, Ranks
 from rlgates.envs import BatchedEnv
 from rlgates.envs.sb3 import BatchedVecEnv
+from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.gym_env import pick_policy
 from rlgates.experiments.runs.agent.evaluate import last_phase_reward
-from rlgates.experiments.runs.files import write_atomically
 from rlgates.experiments.runs.folder import read_config
 
 Agent = RecurrentPPO | RecurrentA2C

@@ -18,7 +18,13 @@ from rlgates.experiments.configs.identity import comparison, digest, identity
 from rlgates.experiments.runs.agent.build import count_core_parameters
 from rlgates.experiments.runs.files import Row
 from rlgates.experiments.runs.gym.envs import make_envs
-from rlgates.experiments.runs.gym.train import GymResult, build, read_evaluations, train
+from rlgates.experiments.runs.gym.train import (
+    GymResult,
+    build,
+    find_steps_to_goal,
+    read_evaluations,
+    train,
+)
 from rlgates.experiments.runs.runner import Job, Runner, Stop
 from rlgates.experiments.runs.text import ending_text, steps_text, time_text
 
@@ -40,8 +46,12 @@ class GymRunner(Runner[GymConfig, GymResult]):
         # Value transport needs whole episodes.
         n_steps = config.n_steps if "tvt" in config.algo_kwargs else 16
         steps = 2 * n_steps * config.n_envs
+        algo_kwargs = dict(config.algo_kwargs)
+        if "chunk_len" in algo_kwargs:
+            algo_kwargs |= {"chunk_len": n_steps // 2, "burn_in": 0}
         return replace(
             config,
+            algo_kwargs=algo_kwargs,
             hidden_size=16,
             n_steps=n_steps,
             batch_size=n_steps // 2 * config.n_envs,
@@ -80,6 +90,9 @@ class GymRunner(Runner[GymConfig, GymResult]):
     def row(self, job: Job, result: GymResult) -> dict[str, Any]:
         config = self.config(job)
         threshold, best = config.reward_threshold, config.best_return
+        steps_to_goal = find_steps_to_goal(
+            job.folder.path, config, result.mean_return, result.steps
+        )
         return {
             "title": config.title,
             "core": config.core,
@@ -91,7 +104,8 @@ class GymRunner(Runner[GymConfig, GymResult]):
             "best_return": "" if best is None else best,
             "worst_return": "" if best is None else config.worst_return,
             "published": config.published,
-            "steps_to_goal": result.steps_to_goal or "",
+            # Not that of the result: since then the goal may have been set anew.
+            "steps_to_goal": steps_to_goal or "",
             "budget": config.total_steps,
             "steps": result.steps,
             "ended": result.ended,

@@ -23,6 +23,7 @@ from rlgates.agents.files.archive import SUFFIX
 from rlgates.agents.ranks import ALONE, Ranks
 from rlgates.agents.sequences.updates import SequenceAlgorithm
 from rlgates.errors import TrainingDiverged, check_choice
+from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.configs.devices import find_device, threads_set
 from rlgates.experiments.configs.gym import CLASSES, GymConfig
 from rlgates.experiments.runs import logs
@@ -32,7 +33,6 @@ from rlgates.experiments.runs.agent.build import save_agent
 from rlgates.experiments.runs.agent.callbacks import Boundary, RolloutCallback
 from rlgates.experiments.runs.agent.evaluate import evaluation_seed
 from rlgates.experiments.runs.agent.session import learn_to_the_end
-from rlgates.experiments.runs.files import write_atomically
 from rlgates.experiments.runs.folder import EndReason, RunFolder, RunResult
 from rlgates.experiments.runs.gym.envs import SavedEnvs, make_envs, observation_statistics
 from rlgates.experiments.runs.hparams import write_hparams
@@ -273,18 +273,14 @@ def _measure(
         returns, success = final.estimate("return"), success_of(final)
     except TrainingDiverged:
         ended, returns, success = "diverged", Estimate(math.nan, math.nan, math.nan, 0), None
-    steps, means = read_evaluations(folder.path)
-    threshold = config.reward_threshold
-    threshold = math.inf if threshold is None else threshold
-    reached = steps[means >= threshold].tolist()
-    if returns.mean >= threshold:
-        reached.append(model.num_timesteps)
     result = GymResult(
         mean_return=returns.mean,
         low=returns.low,
         high=returns.high,
         success=None if success is None else success.mean,
-        steps_to_goal=int(reached[0]) if reached else None,
+        steps_to_goal=find_steps_to_goal(
+            folder.path, config, returns.mean, final_steps=model.num_timesteps
+        ),
         steps=model.num_timesteps,
         seconds=0.0,
         ended=ended,
@@ -360,6 +356,29 @@ def success_of(evaluation: PolicyEvaluation) -> Estimate | None:
         ),
         None,
     )
+
+
+def find_steps_to_goal(
+    folder: Path, config: GymConfig, final_return: float, final_steps: int
+) -> int | None:
+    """Steps of training until an evaluation reached `reward_threshold`; None: never.
+
+    Args:
+        folder: of the run, with the evaluations during training.
+        config: of the run.
+        final_return: mean return of the final evaluation.
+        final_steps: of training, before it.
+
+    Raises:
+        Damaged: the file of the evaluations is not what was written.
+    """
+    if (threshold := config.reward_threshold) is None:
+        return None
+    steps, returns = read_evaluations(folder)
+    reached = steps[returns >= threshold].tolist()
+    if final_return >= threshold:
+        reached.append(final_steps)
+    return int(reached[0]) if reached else None
 
 
 def read_evaluations(folder: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

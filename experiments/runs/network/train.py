@@ -196,7 +196,10 @@ class TaskRun:
                     progress.close()
             if ended is None:
                 self.folder.end("interrupted")
-                raise InterruptedRun(f"at {self.update:,} updates, saved in {self.folder.path}")
+                at = f"at {self.update:,} updates, saved in {self.folder.path}"
+                if self._saved != self.update:  # `_save` keeps the last sound weights
+                    at = f"{at} as of the last checkpoint"
+                raise InterruptedRun(at)
             return self._finish(ended, logger)
 
     def weights(self) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import os
 import sys
 import tempfile
 import urllib.error
@@ -64,16 +63,3 @@ def _show_progress(url: str, done: int, length: int) -> None:
         total = "" if length < 0 else f" of {length / 1e6:.1f}"
         end = "\n" if done == length else ""
         sys.stderr.write(f"\r{url}: {done / 1e6:.1f}{total} MB{end}")
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file atomically, and create its folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=".part-", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as out:
-            out.write(content)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise

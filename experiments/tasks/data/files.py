@@ -27,7 +27,8 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from rlgates.experiments.tasks.data.fetch import FetchError, download, write_file
+from rlgates.experiments.atomic import write_atomically
+from rlgates.experiments.tasks.data.fetch import FetchError, download
 from rlgates.experiments.tasks.data.hub import HubDataset
 
 DataDir = str | os.PathLike[str] | None
@@ -217,7 +218,7 @@ def _check_as_before(file: File, path: Path, content: bytes) -> None:
             _check(content, expected, str(path), advice)
             return
     with suppress(OSError):  # without a writable cache, it is not checked
-        write_file(kept, hashlib.sha256(content).hexdigest().encode())
+        write_atomically(kept, hashlib.sha256(content).hexdigest().encode())
 
 
 def _read_at_most(limit: int, stream: IO[bytes], path: Path) -> bytes:
@@ -318,8 +319,8 @@ def read_arrays(file: File, names: Sequence[str], data_dir: DataDir = None) -> d
 def store_in_cache(folder: str, name: str, content: bytes) -> None:
     """Keep converted content in the cache, with its digest beside it."""
     path = cache_folder() / folder / name
-    write_file(path.with_name(name + ".sha256"), hashlib.sha256(content).hexdigest().encode())
-    write_file(path, content)
+    write_atomically(path.with_name(name + ".sha256"), hashlib.sha256(content).hexdigest().encode())
+    write_atomically(path, content)
 
 
 def missing_file(file: File, data_dir: DataDir = None, reason: str = "") -> FileNotFoundError:

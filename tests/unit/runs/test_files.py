@@ -6,7 +6,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,13 @@ import pytest
 from support.locks import locked_elsewhere
 from support.tiny import tiny
 
+from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.bench import cores, envs, tasks
 from rlgates.experiments.bench.configs import EnvBenchConfig, TaskBenchConfig
 from rlgates.experiments.bench.gpu import Report
 from rlgates.experiments.report import outputs
 from rlgates.experiments.report.claims import ledger
-from rlgates.experiments.runs import files
-from rlgates.experiments.runs.files import read_table, write_atomically, write_table
+from rlgates.experiments.runs.files import read_table, write_table
 from rlgates.experiments.runs.folder import RunFolder
 from rlgates.experiments.runs.locks import is_locked, locked
 
@@ -29,14 +29,30 @@ def test_two_writers_of_a_file_do_not_meet(tmp_path: Path, monkeypatch: pytest.M
     path, sync = tmp_path / "file", os.fsync
 
     def overtaken(file: int) -> None:
-        monkeypatch.setattr(files.os, "fsync", sync)
+        monkeypatch.setattr(os, "fsync", sync)
         write_atomically(path, b"other")
         sync(file)
 
-    monkeypatch.setattr(files.os, "fsync", overtaken)
+    monkeypatch.setattr(os, "fsync", overtaken)
     write_atomically(path, b"one")
     assert path.read_bytes() == b"one"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_checkpoint_is_not_on_disk_before_its_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    folder = RunFolder(tiny(tmp_path), 0)
+    folder.begin(0)
+    with closing(folder.open_logs(None)) as logger:
+        logger.record("some/value", 1.0)
+        logger.dump(3)
+        monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
+        folder.save({}, logger)
+    logs = [folder.path / "progress.csv", *folder.path.glob("events.*")]
+    assert synced[:2] == [path.stat().st_ino for path in logs]
+    assert synced[2] == folder.checkpoint.stat().st_ino
 
 
 def test_others_may_read_what_is_written(tmp_path: Path) -> None:
@@ -53,7 +69,7 @@ def test_no_temporary_file_remains(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(files.os, "fsync", stopped)
+        patch.setattr(os, "fsync", stopped)
         with pytest.raises(KeyboardInterrupt):
             write_atomically(tmp_path / "file", b"new")
     assert not list(tmp_path.iterdir())

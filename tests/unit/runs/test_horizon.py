@@ -13,6 +13,7 @@ import pytest
 import torch
 from support.tiny import SETTINGS, TINY, tiny
 
+from rlgates.experiments.cli.exits import FAILED, exit_code
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.presets import PRESETS
 from rlgates.experiments.configs.task import TaskConfig
@@ -241,6 +242,23 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
     found = Study(title="tiny horizon", laptop=arms, seeds=(4, 5))
     monkeypatch.setitem(STUDIES, "tiny", found)
     return found
+
+
+def test_a_failed_test_leaves_the_run_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: Any) -> None:
+        raise RuntimeError("no more memory")
+
+    job = Job(replace(TINY, folder=str(tmp_path)), 0, extras=("horizon",), horizon="delay")
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs.runner_for(TINY), "horizon", fails, raising=False)
+        result = jobs.run_job(job)
+    assert result.error == "RuntimeError: no more memory"
+    assert "Traceback" in capsys.readouterr().err
+    assert exit_code([result]) == FAILED
+    assert capsys.readouterr().err == "1 of 1 runs failed: see above\n"
+    assert jobs.run_job(job).cached
 
 
 @pytest.mark.usefixtures("study")

@@ -19,9 +19,10 @@ from support.tiny import stop_after
 from support.toy_tasks import Parity, Text
 from torch import Tensor
 
+from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.configs.identity import comparison, digest, identity
 from rlgates.experiments.configs.task import TaskConfig
-from rlgates.experiments.runs import files, logs
+from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.files import read_table
 from rlgates.experiments.runs.folder import read_checkpoint
 from rlgates.experiments.runs.jobs import Job, runner_for
@@ -271,8 +272,25 @@ def test_divergence_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
     assert again == learned
 
 
+def test_a_stop_says_what_is_saved(tmp_path: Path) -> None:
+    class Breaks(TaskRun):
+        def _evaluate(self, logger: Any) -> None:
+            if self.update:
+                with torch.no_grad():
+                    self.network.decoder.bias.fill_(torch.nan)
+            super()._evaluate(logger)
+
+    run = Breaks(config(tmp_path, "parity", epochs=9), 0)
+    with pytest.raises(InterruptedRun, match="as of the last checkpoint"):
+        run.train(stop=lambda: run.update > 0 and not run._sound)
+    assert read_checkpoint(run.folder.path / "checkpoint")["progress"]["update"] == 0
+
+
+@pytest.mark.parametrize(
+    ("writes", "words"), [(13, "an existing file is unchanged"), (14, "progress.csv could not be")]
+)
 def test_a_full_disk_is_said_and_the_last_checkpoint_is_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    writes: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = TaskRun(config(tmp_path / "whole"), 0)
     whole.train()
@@ -280,16 +298,16 @@ def test_a_full_disk_is_said_and_the_last_checkpoint_is_whole(
     sync, left = os.fsync, itertools.count()
 
     def fsync(file: int) -> None:
-        if next(left) > 8:  # in the evaluation after the second epoch
+        if next(left) >= writes:  # in the evaluation after the second epoch
             raise OSError(errno.ENOSPC, "No space left on device")
         sync(file)
 
     with monkeypatch.context() as full:
-        full.setattr(files.os, "fsync", fsync)
+        full.setattr(os, "fsync", fsync)
         with pytest.raises(OSError, match=r"could not be written \(No space left") as error:
             run.train()
     assert error.value.errno == errno.ENOSPC
-    assert "is unchanged" in str(error.value)
+    assert words in str(error.value)
     assert not list(run.folder.path.glob("*.tmp"))
     at = read_checkpoint(run.folder.path / "checkpoint")["progress"]["update"]
     assert 0 < at <= run.update
@@ -303,7 +321,7 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="file"):
         TaskRun(config(tmp_path / "file"), 0).train()
     with pytest.raises(OSError, match="could not be written"):
-        files.write_atomically(tmp_path / "file" / "below", b"")
+        write_atomically(tmp_path / "file" / "below", b"")
 
 
 def test_what_is_logged(tmp_path: Path) -> None:

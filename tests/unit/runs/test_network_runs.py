@@ -213,6 +213,10 @@ def test_tables_say_who_solved_it_and_what_is_published() -> None:
     text = task_table(to_frame(music))
     assert "| loss before | loss | worst seed | nll on test | published | diverged |" in text
     assert "| `fast` | 9.0000 | 0.0050 | 0.0050 | 7.25 [7, 7.5] | 7.72, 3 |" in text
+    lost = {**music[1], "diverged_at": "3", "loss": "nan"}
+    text = task_table(to_frame([music[0], lost, *music[2:]]))
+    assert "| `slow` | 9.0000 | nan | nan | 8 [8, 8] | 1 of 2 |" in text.replace("|  |", "|")
+    assert "Runs that diverged have no figure on test" in text
     some = [{**row, "title": title} for row, title in zip(music[:2], ("a, b 1", "c"), strict=True)]
     text = overview(to_frame(some))
     assert "| a, b 1 | 4 epochs | 9.0000 | 0.0050 | nll 8 | " in text

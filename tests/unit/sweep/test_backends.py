@@ -118,6 +118,10 @@ def test_remote_runs_do_not_share_this_machine(monkeypatch: pytest.MonkeyPatch) 
     assert not Backend("submitit").uses_this_machine
     on_a_gpu = replace(TINY, device="cuda", folder="there")
     check_all([Job(on_a_gpu, 0)], here=False)
+    with pytest.raises(ValueError, match="unknown device 'gpu'"):
+        check_all([Job(replace(TINY, device="gpu"), 0)], here=False)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="unknown amp 'bf15'"):
+        check_all([Job(replace(TINY, amp="bf15"), 0)], here=False)  # type: ignore[arg-type]
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="cuda"):
             check_all([Job(on_a_gpu, 0)])

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -18,7 +19,7 @@ from support.tiny import TINY
 
 from rlgates.experiments.runs.files import SUMS
 from rlgates.experiments.runs.folder import read_manifest
-from rlgates.experiments.runs.jobs import Job, JobResult, check_all, run_job
+from rlgates.experiments.runs.jobs import NOT_STARTED, Job, JobResult, check_all, run_job
 from rlgates.experiments.sweep.workers import run_parallel
 
 DEAD = "the process ended with exit code -9"
@@ -92,6 +93,31 @@ def test_a_worker_that_died_idle_is_replaced(
         made.append(job_result)
     assert [one.result for one in made] == ["made"] * 5
     assert sorted(one.job.seed for one in made) == list(range(5))
+
+
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_signal_to_one_worker_stops_no_run_of_the_others(
+    idle: bool, jobs: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Signalled(Workers):
+        def work(self, pipe: Connection) -> None:
+            """Make runs; the worker that gets seed 0 starts none after it, like `_worker_loop`."""
+            interrupted = False
+            with pipe, suppress(EOFError):
+                while True:
+                    job = pipe.recv()
+                    if interrupted:
+                        pipe.send(JobResult(job, error=NOT_STARTED, interrupted=True))
+                        continue
+                    interrupted = job.seed == 0
+                    stopped = interrupted and not idle
+                    made = JobResult(job, result="made")
+                    pipe.send(JobResult(job, error="saved", interrupted=True) if stopped else made)
+
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: Signalled(runs=0))
+    ended = {one.job.seed: one for one in run_parallel(jobs, lambda: False, 2)}
+    assert ended[0].error == ("" if idle else "saved")
+    assert [ended[seed].result for seed in range(1, 5)] == ["made"] * 4
 
 
 def assert_dead(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
