@@ -201,7 +201,7 @@ def p_greater(scores: ArrayLike, reference: ArrayLike, *, two_sided: bool = Fals
     """One-sided p that scores exceed the reference: `probability_of_improvement`, permuted.
 
     It is exact, also with ties; without them it is the Mann-Whitney p. The smallest p is 0.05 for
-    3 and 3 runs, 0.004 for 5 and 5.
+    3 and 3 runs, 0.004 for 5 and 5. One run says nothing of the spread of its kind: p is then 1.
 
     Args:
         scores, reference: of the runs of both, (seeds,) each.
@@ -238,7 +238,7 @@ def p_gained(gained: ArrayLike, *, two_sided: bool = False) -> float:
     """One-sided p of the sign-flip test of `paired_difference`: the mean is above 0.
 
     It is exact for up to 18 pairs; of more it draws signs with a fixed seed. The smallest p of n
-    pairs is 2^-n: 0.03 for 5.
+    pairs is 2^-n: 0.03 for 5. Of one pair p is 1.
 
     Args:
         gained: the difference of each pair, (seeds,).

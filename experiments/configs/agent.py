@@ -7,12 +7,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from rlgates.deprecation import renamed
 from rlgates.envs import EnvSpec, make_env_spec
 from rlgates.errors import (
     MAX_LENGTH,
     MAX_WIDTH,
     check_choice,
+    check_fraction,
+    check_nonnegative,
+    check_number,
     check_seeds,
     check_size,
     nearest_divisor,
@@ -157,15 +159,16 @@ class AgentConfig(RunConfig):
         for width in self.net_arch:
             check_size("net_arch", width, maximum=MAX_WIDTH)
         for name in ("learning_rate", "clip_range", "max_grad_norm", "reward_scale"):
-            _check_between(name, getattr(self, name), above=0.0)
+            check_number(name, getattr(self, name), above=0)
         for name in ("ent_coef", "vf_coef", "checkpoint_minutes"):
-            _check_between(name, getattr(self, name), minimum=0.0)
+            check_nonnegative(name, getattr(self, name))
         for name in ("gamma", "gae_lambda"):
-            _check_between(name, getattr(self, name), minimum=0.0, maximum=1.0)
-        if self.stop_success is not None:
-            _check_between("stop_success", self.stop_success, above=0.0, maximum=1.0)
+            check_fraction(name, getattr(self, name))
+        success = self.stop_success
+        if success is not None and not 0 < check_number("stop_success", success) <= 1:
+            raise ValueError(f"stop_success must be above 0 and at most 1, got {success}.")
         if self.max_minutes is not None:
-            _check_between("max_minutes", self.max_minutes, above=0.0)
+            check_number("max_minutes", self.max_minutes, above=0)
         check_seeds(self.seeds)
         check_threads(self.threads)
         if self.algo == "ppo":
@@ -183,30 +186,3 @@ class AgentConfig(RunConfig):
             )
         if rollout // self.n_minibatches < 2:
             raise ValueError(f"n_minibatches = {self.n_minibatches} leaves one step in each.")
-
-
-def _check_between(
-    name: str,
-    value: float,
-    *,
-    above: float | None = None,
-    minimum: float | None = None,
-    maximum: float = float("inf"),
-) -> None:
-    low = value > above if above is not None else value >= (minimum or 0.0)
-    if not (low and value <= maximum and value < float("inf")):
-        bound = f"above {above:g}" if above is not None else f"at least {minimum:g}"
-        top = "" if maximum == float("inf") else f" and at most {maximum:g}"
-        raise ValueError(f"{name} must be {bound}{top}, got {value}.")
-
-
-_BASE, _PRESETS = "rlgates.experiments.configs.base", "rlgates.experiments.configs.presets"
-__getattr__ = renamed(
-    __name__,
-    {
-        "TrainConfig": "rlgates.experiments.configs.agent.AgentConfig",
-        "PRESETS": f"{_PRESETS}.PRESETS",
-        "preset": f"{_PRESETS}.preset",
-        "parse_pairs": f"{_BASE}.parse_pairs",
-    },
-)

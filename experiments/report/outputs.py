@@ -28,8 +28,8 @@ from rlgates.experiments.report.timings.tables import (
     write_loop_speed,
     write_task_speed,
 )
+from rlgates.experiments.runs.folder import EXTRAS
 from rlgates.experiments.runs.locks import locked
-from rlgates.experiments.runs.runner import EXTRAS
 
 TIERS = ("_smoke", "_full")  # what the files of these tiers of a study end with
 PARTS = ("_curves", *(f"_{extra}" for extra in EXTRAS), SEARCHES)  # of tables beside a study's

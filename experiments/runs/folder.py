@@ -42,6 +42,8 @@ _KEYS = {"status", "sessions", "kind", "config", "seed", "identity"}
 _STATUS = ("running", "interrupted", "failed", "finished")
 _LOGS = ("progress.csv", "evaluations.npz")
 _RESULTS = ("model.rlgates", "model.zip", "last.pt")  # written just before a run is finished
+EXTRAS = ("gates", "horizon")
+"""What may be measured once a run is finished; each is a table beside its result."""
 EndReason = Literal["budget", "goal", "time", "patience", "diverged"]
 
 
@@ -141,7 +143,9 @@ class RunFolder:
         """Write the manifest of a run that starts, or continues at a step."""
         if not self.ranks.is_first:
             return
-        for left in self.path.glob("*.tmp"):  # by a process that was killed while it wrote a file
+        # Of a process that was killed while it wrote a file, and of the agent or network before
+        # its training went on.
+        for left in (*self.path.glob("*.tmp"), *(self.path / f"{name}.csv" for name in EXTRAS)):
             left.unlink(missing_ok=True)
         manifest = read_manifest(self.path) if step else None
         new = session(step, self.config.threads, find_device(self.config.device), self.ranks.size)

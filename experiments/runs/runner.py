@@ -16,7 +16,6 @@ from rlgates.experiments.runs.folder import ResultT, RunFolder
 Config = AgentConfig | GymConfig | TaskConfig
 ConfigT = TypeVar("ConfigT", bound=Config)
 Stop = Callable[[], bool]
-EXTRAS = ("gates", "horizon")
 CURVE_POINTS = 60  # approximate number per run in the committed tables
 
 
@@ -28,7 +27,7 @@ class Job:
         config: of the run.
         seed: of all random numbers.
         variant: distinguishes it from other runs of the same title, core and seed.
-        extras: further measurements, a subset of `EXTRAS`.
+        extras: further measurements, a subset of `folder.EXTRAS`.
         horizon: the setting to stretch for the extra "horizon".
         modules: those that register its core, which the process that makes it imports.
     """
@@ -69,7 +68,7 @@ class Runner(ABC, Generic[ConfigT, ResultT]):
         """Fetch the data of a config, if it needs any.
 
         Raises:
-            OSError, ImportError: they are not available.
+            ValueError, OSError, ImportError: they are not available.
         """
 
     @abstractmethod

@@ -172,13 +172,21 @@ class EqualParameters:
     def arms(self) -> Iterator[Arm]:
         """One arm for each core."""
         for core in self.cores:
-            options = self.core_options.get(core, {})
-            config = replace(
-                self.config,
-                hidden_size=equal_size(core, self.input_size, self.parameters, options),
-                learning_rate=self.learning_rates.get(core, self.config.learning_rate),
+            arm = Arm(
+                replace(
+                    self.config,
+                    learning_rate=self.learning_rates.get(core, self.config.learning_rate),
+                ),
+                (core,),
+                self.core_options,
+                variant=self.variant,
+                seeds=self.seeds,
             )
-            yield Arm(config, (core,), {core: options}, variant=self.variant, seeds=self.seeds)
+            options = dict(arm.of(core).core_options)
+            if isinstance(self.config, TaskConfig):
+                options["num_layers"] = self.config.num_layers
+            size = equal_size(core, self.input_size, self.parameters, options)
+            yield replace(arm, config=replace(arm.config, hidden_size=size))
 
 
 Rows = Arm | EqualParameters | Published

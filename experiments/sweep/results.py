@@ -73,9 +73,13 @@ class StudyResults:
                 )
 
     def has(self, job: Job) -> bool:
-        """Whether the tables hold the run with all of its extra measurements."""
+        """Whether the tables hold the run with all of its extra measurements.
+
+        They do not hold one that its time limit ended and that can go on: its folder knows whether
+        the limit is higher now.
+        """
         row = self.rows.get(run_key(_key_columns(job)))
-        if row is None:
+        if row is None or (row["ended"] == "time" and job.folder.checkpoint.exists()):
             return False
         # An empty cell means that everything the study asked for was measured.
         measured = (row.get("measured") or " ".join(job.extras)).split()

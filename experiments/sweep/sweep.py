@@ -257,11 +257,11 @@ def run_sweep(name: str, sweep: SweepConfig) -> list[JobResult]:
     job_results = [
         results.add(job_result) for job_result in check_all(missing, here=backend.uses_this_machine)
     ]
-    failed = [job_result.job for job_result in job_results if job_result.result is None]
     for job_result in job_results:
         if job_result.result is None:
             print(describe(job_result)[0], flush=True)
-    pending = [job for job in missing if job not in failed and not results.has(job)]
+    looked_up = {id(job_result.job) for job_result in job_results}
+    pending = [job for job in missing if id(job) not in looked_up]
     estimate = TimeEstimate(pending, parallel, results)
     if pending:
         print(estimate.summary(), flush=True)

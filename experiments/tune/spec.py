@@ -71,8 +71,8 @@ class SearchSpec:
 def search_specs(name: str, study: Study, tune: TuneConfig) -> list[SearchSpec]:
     """One search for each core, on the row of the study that has the core, else on its only row.
 
-    All runs use their whole budget: stopping at a goal is turned off, since the value at an early
-    stop depends on chance more than on the settings.
+    No run stops at a goal, since the value at such a stop depends on chance more than on the
+    settings. `patience` may still end those of tasks that have it.
 
     Args:
         name: of the study.

@@ -2,8 +2,8 @@
 
 Each level of the games has rankings of its own, and the figure is of the first level. Not every
 memory has run in every game. A ranking is of the memories that have all of its games on some seed,
-and of the seeds that have all: the first is that with the most cells, memories times games, the
-second that with the most games of those that `FEWEST` memories have.
+and of the seeds that have all: the first is that with the most runs, the second that with the most
+games of those that `FEWEST` memories have.
 """
 
 from __future__ import annotations

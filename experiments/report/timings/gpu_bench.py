@@ -162,7 +162,7 @@ def _span(values: Sequence[float | None], text: Callable[[float], str]) -> str:
     return low if low == "never" else f"{median} [{low}, {high}]"
 
 
-def _learned(training: dict[str, Any]) -> AgentConfig:
+def _agent_config(training: dict[str, Any]) -> AgentConfig:
     """What agents learned, with the settings that its title has."""
     return replace(PRESETS["study30"], env_settings=match(training["distractor_steps"]))
 
@@ -178,7 +178,7 @@ def _draw_learning(trainings: Sequence[dict[str, Any]], figure: Path) -> None:
         )
         for training in trainings
     ]
-    config = _learned(trainings[0])
+    config = _agent_config(trainings[0])
     draw_curves(curves, figure, config.title, config.chance, "seconds of training")
 
 
@@ -186,7 +186,7 @@ def _learning_note(trainings: Sequence[dict[str, Any]]) -> str:
     """Say what agents learned, and how."""
     if not trainings:
         return ""
-    first, config = trainings[0], _learned(trainings[0])
+    first, config = trainings[0], _agent_config(trainings[0])
     seeds = sorted({training["seed"] for training in trainings})
     study = PRESETS["study30"]
     return (

@@ -67,25 +67,10 @@ def make_agent(config: AgentConfig, env: VecEnv, seed: int, **arguments: Any) ->
         arguments: further ones of the algorithm.
     """
     n_steps = config.rollout_steps
-    options: dict[str, Any] = {"use_rms_prop": False}
-    if config.algo == "ppo":
-        options = {
-            "batch_size": n_steps * config.n_envs // config.n_minibatches,
-            "n_epochs": config.n_epochs,
-            "clip_range": config.clip_range,
-        }
-    rate: Any = config.learning_rate
     return AGENTS[config.algo](
         pick_policy(env.observation_space),
         env,
-        learning_rate=LinearSchedule(rate, 0.0, 1.0) if config.linear_schedule else rate,
         n_steps=n_steps,
-        gamma=config.gamma,
-        gae_lambda=config.gae_lambda,
-        normalize_advantage=config.normalize_advantage,
-        ent_coef=config.ent_coef,
-        vf_coef=config.vf_coef,
-        max_grad_norm=config.max_grad_norm,
         stats_window_size=config.window,
         policy_kwargs={
             "core": config.core,
@@ -98,9 +83,36 @@ def make_agent(config: AgentConfig, env: VecEnv, seed: int, **arguments: Any) ->
         },
         seed=seed,
         device=config.device,
-        **options,
+        **algorithm_arguments(config, n_steps * config.n_envs // config.n_minibatches),
         **arguments,
     )
+
+
+def algorithm_arguments(config: AgentConfig | GymConfig, batch_size: int) -> dict[str, Any]:
+    """The arguments of the algorithm that both kinds of config set.
+
+    Args:
+        config: of the agent.
+        batch_size: steps of a minibatch in PPO.
+    """
+    rate: Any = config.learning_rate
+    arguments: dict[str, Any] = {
+        "learning_rate": LinearSchedule(rate, 0.0, 1.0) if config.linear_schedule else rate,
+        "gamma": config.gamma,
+        "gae_lambda": config.gae_lambda,
+        "normalize_advantage": config.normalize_advantage,
+        "ent_coef": config.ent_coef,
+        "vf_coef": config.vf_coef,
+        "max_grad_norm": config.max_grad_norm,
+    }
+    if config.algo == "a2c":
+        return {**arguments, "use_rms_prop": False}
+    return {
+        **arguments,
+        "batch_size": batch_size,
+        "n_epochs": config.n_epochs,
+        "clip_range": config.clip_range,
+    }
 
 
 def count_core_parameters(model: Any) -> int:

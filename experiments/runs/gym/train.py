@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import sb3_contrib
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv, sync_envs_normalization
 
 from rlgates.agents import TVT, Estimate, PolicyEvaluation, evaluate_policy
@@ -29,7 +28,7 @@ from rlgates.experiments.configs.gym import CLASSES, GymConfig
 from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.agent import snapshot
 from rlgates.experiments.runs.agent.build import AGENTS as OURS
-from rlgates.experiments.runs.agent.build import save_agent
+from rlgates.experiments.runs.agent.build import algorithm_arguments, save_agent
 from rlgates.experiments.runs.agent.callbacks import Boundary, RolloutCallback
 from rlgates.experiments.runs.agent.evaluate import evaluation_seed
 from rlgates.experiments.runs.agent.session import learn_to_the_end
@@ -102,31 +101,17 @@ def build(
             policy_kwargs[name] = classes[policy_kwargs[name]]
     if config.algo != "sb3-contrib":
         policy_kwargs |= {"core": config.core, "core_kwargs": dict(config.core_options)}
-    options: dict[str, Any] = {"use_rms_prop": False}
-    if config.algo != "a2c":
-        options = {
-            "batch_size": config.batch_size,
-            "n_epochs": config.n_epochs,
-            "clip_range": config.clip_range,
-        }
+    arguments = algorithm_arguments(config, config.batch_size)
     if not ranks.is_alone:
-        options["distributed"] = True
-    rate: Any = config.learning_rate
+        arguments["distributed"] = True
     model: OnPolicyAlgorithm = agent(
         config.policy,
         make_envs(config, seed, training=True) if env is None else env,
-        learning_rate=LinearSchedule(rate, 0.0, 1.0) if config.linear_schedule else rate,
         n_steps=config.n_steps,
-        gamma=config.gamma,
-        gae_lambda=config.gae_lambda,
-        normalize_advantage=config.normalize_advantage,
-        ent_coef=config.ent_coef,
-        vf_coef=config.vf_coef,
-        max_grad_norm=config.max_grad_norm,
         policy_kwargs=policy_kwargs,
         seed=seed,
         device=find_device(config.device),
-        **{**options, **_with_classes(config.algo_kwargs)},
+        **{**arguments, **_with_classes(config.algo_kwargs)},
     )
     return model
 

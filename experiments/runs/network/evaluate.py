@@ -122,7 +122,7 @@ def evaluate(
     return {"loss": averages["loss"], **task.figures(averages)}
 
 
-def trace_gates(network: SequenceModel, inputs: Tensor, starts: Tensor | None) -> GateTrace:
+def trace_gates(network: SequenceModel, inputs: Tensor, episode_starts: Tensor | None) -> GateTrace:
     """The gates of the core on sequences from the initial state, in eval mode."""
     with _evaluating(network):
-        return network.core.trace_gates(network.encode(inputs), None, starts)
+        return network.core.trace_gates(network.encode(inputs), None, episode_starts)

@@ -244,6 +244,26 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
     return found
 
 
+def test_a_run_that_goes_on_is_tested_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sweep = SweepConfig(results="results", jobs=1)
+
+    def make(max_minutes: float | None) -> list[dict[str, str]]:
+        config = replace(TINY, max_minutes=max_minutes)
+        arm = Arm(config, ("lstm",), horizon="delay")
+        monkeypatch.setitem(STUDIES, "tiny", Study(title="tiny", laptop=(arm,), seeds=(4,)))
+        assert [outcome.error for outcome in run_sweep("tiny", sweep)] == [""]
+        return read_table(Path("results/tiny_horizon.csv"))
+
+    (before, *_), (same, *_), (after, *_) = make(1e-9), make(1e-9), make(None)
+    assert before == same
+    assert before["loss"] != after["loss"]
+    (row,) = read_table(Path("results/tiny.csv"))
+    assert row["ended"] == "budget"
+
+
 def test_a_failed_test_leaves_the_run_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

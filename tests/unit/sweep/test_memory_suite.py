@@ -14,10 +14,10 @@ from rlgates.experiments.studies.memory_suite import (
     BIASED,
     BIASED_LEARNING_RATES,
     CORES,
+    ENVS,
     FORGET_BIAS_1,
     LEARNING_RATES,
     RATES,
-    TASKS,
     TUNED_ON,
 )
 from rlgates.experiments.studies.popgym import INPUT_SIZE, PARAMETERS
@@ -33,7 +33,7 @@ def test_reported_seeds_are_not_those_of_the_search() -> None:
 
 
 def test_every_core_is_searched_with_the_same_budget() -> None:
-    assert set(TUNED_ON) <= {task.title for task in TASKS}
+    assert set(TUNED_ON) <= {env.title for env in ENVS}
     rows = [row for row in SEARCH.laptop if isinstance(row, EqualParameters)]
     tried = {(row.config.title, row.config.learning_rate) for row in rows}
     assert tried == {(title, rate) for title in TUNED_ON for rate in RATES}
@@ -61,7 +61,7 @@ def test_learning_rates_are_those_that_the_search_found_best(
 
 
 @pytest.mark.parametrize("row", SUITE.laptop, ids=lambda row: f"{row.config.title} {row.variant}")
-def test_tasks_are_valid_for_every_core(row: EqualParameters) -> None:
+def test_environments_are_valid_for_every_core(row: EqualParameters) -> None:
     assert isinstance(row.config, GymConfig)
     row.config.check()
     for arm in row.arms():
@@ -74,9 +74,9 @@ def test_tasks_are_valid_for_every_core(row: EqualParameters) -> None:
 
 
 def test_the_chrono_lstm_knows_the_length_of_episodes() -> None:
-    for row, task in zip(SUITE.laptop[: len(TASKS)], TASKS, strict=True):
+    for row, env in zip(SUITE.laptop[: len(ENVS)], ENVS, strict=True):
         assert isinstance(row, EqualParameters)
-        assert row.core_options["c_lstm"]["t_max"] == task.episode
+        assert row.core_options["c_lstm"]["t_max"] == env.episode
 
 
 @pytest.mark.parametrize("name", ["popgym_costs", "memory_suite_costs"])
