@@ -135,7 +135,8 @@ def evaluate_policy(
             random state is used.
 
     Raises:
-        ValueError: n_eval_episodes below 1, or a seed out of range.
+        ValueError: n_eval_episodes below 1, or a seed out of range; environments of tensors on
+            another device than the model.
         TypeError: a model without `predict`; an env that is not an environment; environments of
             tensors with a model not of rlgates.
     """
@@ -209,7 +210,8 @@ def _run_tensor_episodes(
         raise TypeError(
             f"environments of tensors need a model of rlgates, got {type(model).__name__}."
         )
-    policy, device = model.policy, model.device
+    policy, device = model.policy, model.policy.device
+    env.check_device(device)
     policy.set_training_mode(False)
     observations = env.reset()
     states = policy.initial_states(env.num_envs)

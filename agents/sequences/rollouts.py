@@ -47,7 +47,7 @@ from rlgates.agents.sequences.policy import (
     overridden,
 )
 from rlgates.agents.sequences.recorded_steps import RecordedSteps
-from rlgates.agents.sequences.tensor_vec_env import TensorVecEnv, is_tensor_env
+from rlgates.agents.sequences.tensor_vec_env import LazyArray, TensorVecEnv, is_tensor_env
 from rlgates.agents.tvt import (
     TVT,
     check_tvt,
@@ -337,7 +337,18 @@ class SequenceRollouts(SavedAgent):
         self.rollout_buffer = RolloutArrays(sequences, self.observation_space, self.action_space)
         self._last_lstm_states = self.policy.initial_states(self.n_envs)
         if self.env is not None:
-            self._set_chunk_len()
+            self._check_env()
+
+    def _check_env(self) -> None:
+        """Check what depends on the environments, and set what does.
+
+        Raises:
+            ValueError: environments of tensors on another device than the policy; and as
+                `_set_chunk_len`.
+        """
+        if isinstance(self.env, TensorVecEnv):
+            self.env.check_device(self.policy.device)
+        self._set_chunk_len()
 
     def _core_name(self, core: Any) -> str:
         try:
@@ -358,7 +369,7 @@ class SequenceRollouts(SavedAgent):
         self._check_policy()
         # Again, because the environments may be others now.
         self._join_ranks()
-        self._set_chunk_len()
+        self._check_env()
         if not self.ranks.is_alone:
             for tensor in self.policy.state_dict().values():
                 self.ranks.broadcast(tensor)
@@ -400,14 +411,16 @@ class SequenceRollouts(SavedAgent):
         """Fill the buffer with `n_rollout_steps` of all environments.
 
         Callbacks see the local variables under the names of sb3-contrib. With a batch of tensors
-        as environments, actions and observations are tensors; in CUDA graphs there are those of
-        `RecordedStep`, which the next step overwrites.
+        as environments, actions and observations are tensors, and rewards and dones become arrays
+        when they are read (`LazyArray`); in CUDA graphs there are those of `RecordedStep`, which
+        the next step overwrites.
 
         Returns:
             False if the callback stopped the training.
 
         Raises:
-            ValueError: another number of steps than the buffer has.
+            ValueError: another number of steps than the buffer has; environments of tensors that
+                truncate episodes without `final_obs`.
         """
         assert self._last_obs is not None, "no previous observation was provided"
         policy, sequences, ranks = self.policy, rollout_buffer.sequences, self.ranks
@@ -433,6 +446,7 @@ class SequenceRollouts(SavedAgent):
         sequences.finish(last_values, last[-1], self._replayed("advantages", advantages))
         self._check_rollout()
         if isinstance(env, TensorVecEnv):
+            env.check_truncations()
             ended = env.episodes(most=self._stats_window_size)
         self._record_episodes(ended)
         callback.update_locals(locals())
@@ -482,7 +496,7 @@ class SequenceRollouts(SavedAgent):
             if not isinstance(env, TensorVecEnv):
                 dones = np.asarray(dones, dtype=bool)  # an environment may say 1 for True
             self.num_timesteps += ranks.total
-            callback.update_locals(locals())
+            callback.update_locals({**locals(), **self._as_arrays(rewards, dones)})
             proceeds = callback.on_step()
             # Also where the callback stops: the environments have taken the step.
             self._last_obs, self._last_episode_starts = new_obs, dones
@@ -499,7 +513,11 @@ class SequenceRollouts(SavedAgent):
                 observations=obs_tensor,
                 actions=action_tensor,
                 action_masks=action_masks,
-                rewards=self._bootstrapped_rewards(rewards, dones, infos, new_states),
+                rewards=(
+                    self._bootstrapped_tensors(env, rewards, new_states)
+                    if isinstance(env, TensorVecEnv)
+                    else self._bootstrapped_rewards(rewards, dones, infos, new_states)
+                ),
                 episode_starts=episode_starts,
                 values=values,
                 log_probs=log_probs,
@@ -543,11 +561,19 @@ class SequenceRollouts(SavedAgent):
             step = steps()
             sequences.steps_ahead = 1
             self.num_timesteps += env.num_envs
-            callback.update_locals({**locals(), **step._asdict(), "n_steps": n_steps})
+            seen = {**step._asdict(), **self._as_arrays(step.rewards, step.dones)}
+            callback.update_locals({**locals(), **seen, "n_steps": n_steps})
             if not callback.on_step():
                 return None
             sequences.pos, sequences.steps_ahead = sequences.pos + 1, 0
         return []
+
+    @staticmethod
+    def _as_arrays(rewards: Any, dones: Any) -> dict[str, Any]:
+        """The results of a step that callbacks of SB3 read as arrays."""
+        if isinstance(dones, Tensor):
+            rewards, dones = LazyArray(rewards), LazyArray(dones)
+        return {"rewards": rewards, "dones": dones}
 
     def _records_steps(self) -> bool:
         """Whether the steps of policy and environments run as CUDA graphs."""
@@ -685,6 +711,16 @@ class SequenceRollouts(SavedAgent):
         bootstrapped = bootstrapped.clone()  # it may share memory with the environment
         bootstrapped[truncated] += self.gamma * values
         return bootstrapped
+
+    def _bootstrapped_tensors(self, env: TensorVecEnv, rewards: Tensor, states: States) -> Tensor:
+        """`_bootstrapped_rewards` of environments of tensors, without waiting for a GPU."""
+        rewards = rewards.to(torch.float32)
+        if env.truncation is None:
+            return rewards
+        truncated, last = env.truncation
+        with torch.no_grad():
+            values = self.policy.value(self._as_tensors(last), states, torch.zeros_like(truncated))
+        return rewards + self.gamma * values.where(truncated, 0.0)
 
     def _transport_value(self, buffer: SequenceBuffer, last_episode_starts: Tensor) -> None:
         """Add the rewards of `tvt` to a rollout."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
 from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage
 from torch import Tensor
@@ -33,14 +35,23 @@ class TensorVecEnv(VecEnv):
 
     Args:
         env: such as `rlgates.envs.torch.make_torch_env` makes. It has `num_envs`, `device`,
-            `spec` (with `observation_space` and `action_space`), `reset(seed)` and
-            `step(actions)` as a batched gymnasium environment has them. Its infos have
-            `episode_return`, `episode_length` and the metrics of `spec.metric_names` in every
-            step that may end an episode; they count where done is true.
+            `spec` (with `observation_space` and `action_space`), `reset(seed)`, also with options
+            if `set_options` is used, and `step(actions)` as a batched gymnasium environment has
+            them. Its infos have `episode_return`, `episode_length` and the metrics of
+            `spec.metric_names` in every step that may end an episode; they count where done is
+            true. So does `final_obs`, which environments that truncate episodes must have: the
+            value of these observations is added to the rewards. With `truncates = False`,
+            environments on a GPU say that they never do, which saves computing it.
+
+    Attributes:
+        device: of the environments, with its index.
+        truncation: which episodes the last step truncated (N,), and the last observations of all
+            environments; None if it truncated none, or none has such observations.
     """
 
     def __init__(self, env: Any) -> None:
         self.env = env
+        self.device = torch.empty(0, device=env.device).device
         self.render_mode = None
         space = env.spec.observation_space
         self._image_keys = _channels_last_images(space)
@@ -52,6 +63,16 @@ class TensorVecEnv(VecEnv):
         self._next_seed: int | None = None
         self._actions: Any = None
         self._finished: list[dict[str, Tensor]] = []
+        self.truncation: tuple[Tensor, Any] | None = None
+        self._unknown_ends: list[Tensor] = []  # truncations without last observations
+
+    def check_device(self, device: torch.device) -> None:
+        """Raise ValueError unless this device, that of a model, is that of the environments."""
+        if device != self.device:
+            raise ValueError(
+                f"the environments are on {self.device}, the model is on {device}: both must be on "
+                "one device. Pass device to the model and to make_torch_env."
+            )
 
     def compile(self, mode: bool | CompileMode) -> None:
         """Run the steps of the environments as a graph of torch.compile, where they have `advance`.
@@ -74,10 +95,20 @@ class TensorVecEnv(VecEnv):
         return [seed] * self.num_envs
 
     def reset(self) -> Any:
-        """Start new episodes and return their first observations."""
+        """Start new episodes and return their first observations.
+
+        Raises:
+            ValueError: `set_options` with different options for some of the environments.
+        """
         seed, self._next_seed = self._next_seed, None
-        observations, _ = self.env.reset(seed)
-        self._finished = []
+        options, *others = self._options
+        if any(other != options for other in others):
+            raise ValueError(
+                "the environments of a batch take the same reset options, got different ones."
+            )
+        self._reset_options()
+        observations, _ = self.env.reset(seed, options) if options else self.env.reset(seed)
+        self._finished, self._unknown_ends, self.truncation = [], [], None
         return self._transposed(observations)
 
     def step_async(self, actions: Any) -> None:
@@ -85,9 +116,37 @@ class TensorVecEnv(VecEnv):
 
     def step_wait(self) -> tuple[Any, Any, Any, list[dict[str, Any]]]:
         actions = torch.as_tensor(self._actions, device=self.env.device)
-        observations, rewards, done, _, info = self.env.step(actions)
+        observations, rewards, terminated, truncated, info = self.env.step(actions)
+        done = self._done(terminated, truncated, info)
         self.add_episodes(done, info)
         return self._transposed(observations), rewards, done, []
+
+    def _done(self, terminated: Tensor, truncated: Tensor, info: dict[str, Any]) -> Tensor:
+        """Which episodes ended, and what `truncation` holds of them."""
+        self.truncation = None
+        # On a GPU, looking would wait for it.
+        on_cpu = self.device.type == "cpu"
+        if not (truncated.any() if on_cpu else getattr(self.env, "truncates", True)):
+            return terminated
+        only_truncated = truncated & ~terminated
+        if "final_obs" in info:
+            self.truncation = only_truncated, self._transposed(info["final_obs"])
+        else:
+            self._unknown_ends.append(only_truncated)
+        return terminated | truncated
+
+    def check_truncations(self) -> None:
+        """Raise ValueError if episodes were truncated without their last observations.
+
+        Such an end is not worth 0, but its value is not known. Call this once for each rollout: it
+        may synchronize.
+        """
+        unknown, self._unknown_ends = self._unknown_ends, []
+        if unknown and (count := int(torch.stack(unknown).sum())):
+            raise ValueError(
+                f"the environments truncated {count} episodes without `final_obs` in the info: "
+                "their last observations are needed, because rewards would follow them."
+            )
 
     @property
     def can_step_in_place(self) -> bool:
@@ -167,6 +226,38 @@ class TensorVecEnv(VecEnv):
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
         """False: a batch has no wrappers."""
         return [False for _ in self._get_indices(indices)]
+
+
+class LazyArray(NDArrayOperatorsMixin):
+    """A tensor as callbacks read it: the NumPy array, copied from a GPU when it is read.
+
+    Attributes:
+        tensor: on its device.
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.array(self.tensor.cpu().numpy(), dtype, copy=copy)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        arrays = (np.asarray(x) if isinstance(x, LazyArray) else x for x in inputs)
+        return getattr(ufunc, method)(*arrays, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(np.asarray(self), name)
+
+    def __getitem__(self, index: Any) -> Any:
+        return np.asarray(self)[index]
+
+    def __len__(self) -> int:
+        return len(self.tensor)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(np.asarray(self))
 
 
 def _channels_last_images(space: spaces.Space[Any]) -> set[str | None]:

@@ -7,7 +7,7 @@ of a batch equals a batch of one with index k, for any batch size, order of rese
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import array_api_compat
 import numpy as np
@@ -54,7 +54,12 @@ class BatchedEnv:
         xp: array namespace.
         device: of the arrays, as `xp` names it.
         debug: check the values of actions on every device; on a GPU that synchronizes.
+
+    Attributes:
+        truncates: whether steps may truncate episodes, which those of a subclass may.
     """
+
+    truncates: ClassVar[bool] = False
 
     @renamed_arguments(task="spec")
     def __init__(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from stable_baselines3.common.callbacks import BaseCallback, StopTrainingOnMaxEpisodes
 from stable_baselines3.common.vec_env import DummyVecEnv
 from support.toys import BOX, Toy, model
+from torch import Tensor
 
 from rlgates import RecurrentA2C, RecurrentPPO
 from rlgates.agents import evaluate_policy
-from rlgates.agents.sequences.tensor_vec_env import TensorVecEnv
+from rlgates.agents.sequences.tensor_vec_env import LazyArray, TensorVecEnv
 from rlgates.envs.sb3 import make_vec_env
 from rlgates.envs.torch import TorchEnv, make_torch_env
 from rlgates.errors import TrainingDiverged
@@ -136,3 +140,148 @@ def test_actions_that_are_not_finite_are_a_divergence() -> None:
         one.policy.action_net.bias.fill_(torch.nan)
     with pytest.raises(TrainingDiverged, match="the policy's actions are not finite"):
         one.learn(32)
+
+
+def test_environments_on_another_device_are_refused() -> None:
+    one, env, other = (make_torch_env(TASK, 4, 5, **SHORT) for _ in range(3))
+    other.device = torch.device("meta")
+    message = "the environments are on meta, the model is on cpu: both must be on one device"
+    with pytest.raises(ValueError, match=message):
+        agent(other, "CnnLstmPolicy")
+    learner = agent(one, "CnnLstmPolicy")
+    with pytest.raises(ValueError, match=message):
+        evaluate_policy(learner, other)
+    learner.set_env(env)
+    env.device = torch.device("meta")
+    learner.env.device = env.device
+    with pytest.raises(ValueError, match=message):
+        learner.learn(104)
+
+
+class TimeLimited:
+    """Three environments of pairs of random numbers, whose episodes have three steps.
+
+    The first is terminated there, the others are truncated.
+    """
+
+    num_envs, device = 3, torch.device("cpu")
+    spec = SimpleNamespace(observation_space=BOX, action_space=spaces.Discrete(2))
+    options: Any = None
+
+    def __init__(self, known_ends: bool = True) -> None:
+        self.known_ends, self.t = known_ends, 0
+        self.random = torch.Generator().manual_seed(0)
+
+    def observe(self) -> Tensor:
+        return torch.rand(3, *BOX.shape, generator=self.random)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[Tensor, dict[str, Any]]:
+        self.t, self.options = 0, options
+        return self.observe(), {}
+
+    def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, dict[str, Tensor]]:
+        self.t = self.t % 3 + 1
+        ends = torch.full((3,), self.t == 3)
+        terminated = ends & torch.tensor([True, False, False])
+        info = {"episode_return": torch.full((3,), 3.0), "episode_length": torch.full((3,), 3)}
+        if self.known_ends:
+            self.last = info["final_obs"] = self.observe()
+        return self.observe(), torch.ones(3), terminated, ends, info
+
+
+class CollectRewards(BaseCallback):
+    """The rewards of a rollout with the value of the last observations of truncated episodes."""
+
+    def _on_rollout_start(self) -> None:
+        self.rewards: list[Tensor] = []
+
+    def _on_step(self) -> bool:
+        model: Any = self.model
+        rewards = torch.ones(3)
+        if len(self.rewards) % 3 == 2:
+            starts, last = torch.zeros(3, dtype=torch.bool), self.training_env.env.last
+            with torch.no_grad():
+                values = model.policy.value(last, self.locals["new_states"], starts)
+            rewards[1:] += model.gamma * values[1:]
+        self.rewards.append(rewards)
+        assert self.locals["dones"].tolist() == [len(self.rewards) % 3 == 0] * 3
+        return True
+
+
+def learner_of(env: Any, looks: bool, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An agent that looks at values, as on a CPU, or does not, as on a GPU."""
+    learner = model(TensorVecEnv(env), n_steps=6, batch_size=18)
+    if not looks:
+        monkeypatch.setattr(TensorVecEnv, "check_device", lambda *_: None)
+        learner.env.device = torch.device("meta")
+    return learner
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_truncated_episodes_are_bridged(looks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, collect = learner_of(TimeLimited(), looks, monkeypatch), CollectRewards()
+    learner.learn(36, callback=collect)
+    sequences = learner.rollout_buffer.sequences
+    torch.testing.assert_close(sequences.rewards, torch.stack(collect.rewards))
+    assert sequences.episode_starts[:, 1].tolist() == [True, False, False] * 2
+    assert {episode["l"] for episode in learner.ep_info_buffer} == {3}
+    assert evaluate_policy(learner, TimeLimited(), 6).lengths.tolist() == [3] * 6
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_truncations_need_last_observations(looks: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = learner_of(TimeLimited(known_ends=False), looks, monkeypatch)
+    with pytest.raises(ValueError, match="truncated 4 episodes without `final_obs` in the info"):
+        learner.learn(18)
+
+
+def test_games_on_a_gpu_are_never_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
+    env = TensorVecEnv(make_torch_env(TASK, 3, 5, **{**SHORT, "end_on_choice": True}))
+    env.device = torch.device("meta")
+    env.reset()
+    for _ in range(13):
+        env.step(torch.zeros(3, dtype=torch.int64))
+        assert env.truncation is None
+    env.check_truncations()
+
+
+def test_callbacks_read_arrays() -> None:
+    class ByArrays(BaseCallback):
+        ends = 0
+
+        def _on_step(self) -> bool:
+            rewards, dones = self.locals["rewards"], self.locals["dones"]
+            assert rewards.shape == dones.shape == (4,)
+            assert len(dones) == 4
+            assert (~dones | dones).all()
+            assert (2 * rewards == rewards + rewards).all()
+            assert [bool(done) for done in dones] == dones.tolist() == [dones[0]] * 4
+            assert np.asarray(rewards, np.float64).dtype == np.float64
+            assert isinstance(dones.tensor, Tensor)
+            self.ends += int(np.sum(dones))
+            return True
+
+    by_arrays = ByArrays()
+    learner = agent(make_torch_env(TASK, 4, 5, **SHORT), "CnnLstmPolicy")
+    learner.learn(1_000, callback=[by_arrays, StopTrainingOnMaxEpisodes(3)])
+    assert by_arrays.ends == 12
+    assert learner.num_timesteps == 3 * 13 * 4
+    dones = LazyArray(torch.tensor([True, False]))
+    assert np.array_equal(copy.deepcopy(dones), [True, False])
+
+
+def test_options_reach_the_environments() -> None:
+    env = TimeLimited()
+    batch = TensorVecEnv(env)
+    batch.set_options({"size": 3})
+    batch.reset()
+    assert env.options == {"size": 3}
+    batch.reset()
+    assert env.options is None
+    batch.set_options([{"size": 3}, {"size": 3}, {"size": 4}])
+    with pytest.raises(ValueError, match="the same reset options, got different ones"):
+        batch.reset()
+    game = TensorVecEnv(make_torch_env(TASK, 3, 5, **SHORT))
+    game.set_options({"color": 2})
+    with pytest.raises(ValueError, match="color"):
+        game.reset()
