@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from rlgates.agents.ranks import ALONE
 from rlgates.agents.sequences.buffers import RolloutArrays, map_tensors
 from rlgates.agents.sequences.core_module import CoreModule
+from rlgates.agents.sequences.policy import SequencePolicy
 from rlgates.core import Core, GateTrace
 from rlgates.deprecation import warn_renamed
 from rlgates.errors import check_choice, check_flag, check_size
@@ -62,20 +63,31 @@ def trace_gates(
     if starts is not None:
         warn_renamed("trace_gates(starts=...)", "episode_starts")
         episode_starts = starts
-    module = _recurrent_module(policy, critic)
-    extractor = policy.vf_features_extractor if critic else policy.pi_features_extractor
+    module: Any = _recurrent_module(policy, critic)
     training = policy.training
     policy.set_training_mode(False)
     try:
-        obs, (steps, batch_size) = _flatten_time(observations, policy.device)
-        # ActorCriticPolicy.extract_features would compute the features of actor and critic.
-        features = BasePolicy.extract_features(policy, obs, extractor)
-        x = features.reshape(steps, batch_size, -1)
+        obs, shape = _flatten_time(observations, policy.device)
         if episode_starts is not None:
             episode_starts = torch.as_tensor(episode_starts, device=policy.device) > 0.5
-        core = module.core if isinstance(module, CoreModule) else _core_of_lstm(module)
+            if episode_starts.shape != shape:
+                raise ValueError(
+                    f"episode_starts must be (T, B) = {shape}, got {tuple(episode_starts.shape)}."
+                )
         if isinstance(state, tuple):
             state = _flat_state(module, state)
+        if isinstance(policy, SequencePolicy):
+            starts = torch.zeros(shape, dtype=torch.bool, device=policy.device)
+            starts = starts if episode_starts is None else episode_starts
+            states = policy.initial_states(shape[1])
+            if state is not None:
+                states = states._replace(**{"vf" if critic else "pi": state})
+            core, x, state = policy.core_inputs(obs, states, starts).cores[critic]
+        else:
+            extractor = policy.vf_features_extractor if critic else policy.pi_features_extractor
+            # ActorCriticPolicy.extract_features would compute the features of actor and critic.
+            features = BasePolicy.extract_features(policy, obs, extractor)
+            core, x = _core_of_lstm(module), features.unflatten(0, shape)
         return core.trace_gates(x, state, episode_starts)
     finally:
         policy.set_training_mode(training)

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.policies import BasePolicy
-from support.toys import BOX, IMAGE, model, parameters, toy
+from support.toys import BOX, IMAGE, collected, model, parameters, toy
 
 import rlgates
 from rlgates import GateCallback, MlpLstmPolicy, MultiInputLstmPolicy, RecurrentPPO, timescale
@@ -300,7 +300,33 @@ def test_a_mapping_of_observations() -> None:
     assert trace_gates(agent.policy, obs).forget[0].shape == (5, 4, 7)
 
 
+@pytest.mark.parametrize("critic", [False, True], ids=["actor", "critic"])
+@pytest.mark.parametrize("method", ["preprocess", "extract_features", "core_inputs"])
+def test_own_inputs_of_the_core_are_traced(method: str, critic: bool) -> None:
+    class Own(MlpLstmPolicy):
+        pass
+
+    def own(self: Any, *args: Any) -> Any:
+        result = getattr(super(Own, self), method)(*args)
+        if method == "core_inputs":
+            cores = [(core, -x, state + 1) for core, x, state in result.cores]
+            return result._replace(cores=cores)
+        return tuple(-x for x in result) if isinstance(result, tuple) else -result
+
+    setattr(Own, method, own)
+    agent = model(policy=Own, policy_kwargs={"share_features_extractor": False})
+    buffer = collected(agent)
+    obs, episode_starts, states = buffer.observations, buffer.episode_starts, buffer.states[0]
+    expected = agent.policy.core_outputs(obs.flatten(0, 1), states, episode_starts)
+    state = states.vf if critic else states.pi
+    trace = trace_gates(agent.policy, obs, episode_starts, state, critic=critic)
+    outputs = expected.vf if critic else expected.pi
+    torch.testing.assert_close(trace.outputs.flatten(0, 1), outputs.detach())
+
+
 def test_invalid_options_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"episode_starts must be \(T, B\) = \(5, 4\), got \(5,\)"):
+        trace_gates(make("rlgates").policy, np.zeros((5, 4, 3)), np.zeros(5))
     for kwargs, message in (
         ({"every": 0}, "every must be at least 1, got 0"),
         ({"envs": 0}, "envs must be at least 1, got 0"),
