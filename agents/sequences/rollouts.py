@@ -335,7 +335,8 @@ class SequenceRollouts(SavedAgent):
             self.n_steps, self.n_envs, self.n_steps, self.burn_in, self.gamma, self.gae_lambda
         )
         self.rollout_buffer = RolloutArrays(sequences, self.observation_space, self.action_space)
-        self._last_lstm_states = self.policy.initial_states(self.n_envs)
+        with torch.no_grad():  # or a learned state, with its graph, could not be copied
+            self._last_lstm_states = self.policy.initial_states(self.n_envs)
         if self.env is not None:
             self._check_env()
 

@@ -129,6 +129,16 @@ def test_agents_are_copied_after_an_update(
     assert twin.policy.action_dist is not agent.policy.action_dist
 
 
+@both_algorithms
+def test_agents_with_a_learned_state_are_copied_before_they_learn(algorithm: Any) -> None:
+    agent = model(algorithm=algorithm, policy_kwargs={"core_kwargs": {"learned_state": True}})
+    learned = []
+    for one in (copy.deepcopy(agent), agent):
+        one.set_random_seed(1)
+        learned.append(parameters(one.learn(64)))
+    assert torch.equal(*learned)
+
+
 @pytest.mark.parametrize("key", ["a.b", "", "type", "training"])
 def test_names_that_an_encoder_cannot_have(key: str) -> None:
     space = spaces.Dict({key: IMAGE, "b": BOX})
