@@ -19,6 +19,7 @@ from rlgates.errors import check_choice, suggestion, unknown_choice
 ENVS: dict[str, type[EnvSpec]] = {}
 
 _Game = TypeVar("_Game", bound=type[EnvSpec])
+_ENTRY_POINT = "rlgates.envs.gym:GymEnv"
 
 
 def register_env(game: _Game) -> _Game:
@@ -34,7 +35,8 @@ def register_env(game: _Game) -> _Game:
         `game`.
 
     Raises:
-        ValueError: an id not of the form "<namespace>/<Name>-v<number>", or that another game has.
+        ValueError: an id not of the form "<namespace>/<Name>-v<number>", or that another game or
+            environment has.
         TypeError: `game` is not such a class.
     """
     given: Any = game
@@ -48,11 +50,17 @@ def register_env(game: _Game) -> _Game:
     known = ENVS.get(env_id, game)
     if (known.__module__, known.__qualname__) != (game.__module__, game.__qualname__):
         raise ValueError(f"the id {env_id!r} is taken by {known.__name__}. Choose another.")
+    taken = gymnasium.registry.get(env_id)
+    if taken is not None and taken.entry_point != _ENTRY_POINT:
+        raise ValueError(
+            f"the id {env_id!r} is taken in gymnasium's registry by {taken.entry_point}. Choose "
+            "another."
+        )
     ENVS[env_id] = game
-    if env_id not in gymnasium.registry:
+    if taken is None:
         gymnasium.register(
             id=env_id,
-            entry_point="rlgates.envs.gym:GymEnv",
+            entry_point=_ENTRY_POINT,
             vector_entry_point="rlgates.envs.vector:GymVectorEnv",
             kwargs={"env_id": env_id},
         )

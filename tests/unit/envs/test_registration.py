@@ -177,9 +177,21 @@ class Taken(MemoryChain):
     env_id: ClassVar[str] = "rlgates/MemoryChain-v0"
 
 
+@dataclass(frozen=True, kw_only=True)
+class OfAnAdapter(MemoryChain):
+    env_id: ClassVar[str] = "rlgates/MiniGridMemoryS7-v0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfGymnasium(MemoryChain):
+    env_id: ClassVar[str] = "phys2d/CartPole-v1"
+
+
 @pytest.mark.parametrize(
     ("game", "error", "message"),
     [
+        (OfAnAdapter, ValueError, "S7-v0' is taken in gymnasium's registry by .*:make_minigrid"),
+        (OfGymnasium, ValueError, "v1' is taken in gymnasium's registry by .*Choose another"),
         (Chain(), TypeError, "must be a dataclass that subclasses EnvSpec, got Chain"),
         (NoDataclass, TypeError, "must be a dataclass that subclasses EnvSpec"),
         (Unnamed, ValueError, "env_id of Unnamed must be '<namespace>/<Name>-v<number>', got None"),
