@@ -65,7 +65,7 @@ def draw(
     Args:
         view: the observation of one agent: an image (h, w, 3) with values to 255, or to 1 if
             they are floats; or numbers of any shape, drawn as a strip of squares; or a dict of
-            these, in which the image must be called `observation`.
+            these, in which only `observation` is drawn as an image.
         board: the whole board, uint8 (rows, cols, 3), or None. A view of the same size is not
             drawn beside it.
         words: for the left and the middle of the line above; the reward is at the right.
@@ -73,7 +73,7 @@ def draw(
         cell: (row, col) of the player on the board, for a frame around the cells in view.
     """
     parts = dict(view) if isinstance(view, dict) else {"observation": view}
-    image = _as_image(parts["observation"])
+    image = _as_image(parts.get("observation"))
     panels = []
     if image is not None:
         del parts["observation"]

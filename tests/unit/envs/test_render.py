@@ -102,6 +102,15 @@ def test_extra_inputs_are_strips_below_the_image() -> None:
     assert len(plain) + 36 < changed.min() <= changed.max() < len(frame) - MARGIN
 
 
+def test_dictionaries_need_no_entry_observation() -> None:
+    parts = {"a": np.array([3]), "b": np.zeros((2, 2))}
+    for board in (None, BOARD):
+        frame, fewer = draw(parts, board, WORDS, 0.0), draw({"a": parts["a"]}, board, WORDS, 0.0)
+        assert len(frame) > len(fewer)
+    eye = draw({"eye": VIEW}, None, WORDS, 0.0)
+    assert (eye != draw({"eye": VIEW // 2}, None, WORDS, 0.0)).any()
+
+
 @pytest.mark.parametrize("name", ["m", "popgym-NoisyPositionOnlyCartPoleMedium"])
 def test_a_title_and_the_reward_have_room_side_by_side(name: str) -> None:
     plain, rewarded = (draw(VIEW, None, (name, ""), reward) for reward in (0.0, -1.234e-05))
