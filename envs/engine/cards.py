@@ -55,29 +55,35 @@ def shuffled(key: Key, num_decks: int, mark: str = "suits", stream: int = 0) -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class SuitGame(EnvSpec):
-    """Every action names a suit: right if it is that of the card which the game asks for.
-
-    A right answer brings 1 / answers, a wrong one -1 / answers, any other action nothing.
-    """
+class CardGame(EnvSpec):
+    """A game with some decks of cards."""
 
     num_decks: int = 1
 
-    action_space: ClassVar[spaces.Discrete] = spaces.Discrete(SUITS)
-    action_names: ClassVar[tuple[str, ...]] = SUIT_NAMES
     metric_names: ClassVar[tuple[str, ...]] = ("is_success", "accuracy")
 
     def __post_init__(self) -> None:
         set_fields(self, num_decks=check_range("num_decks", self.num_decks, 1, MAX_DECKS))
 
     @property
+    def _num_cards(self) -> int:
+        return DECK * self.num_decks
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuitGame(CardGame):
+    """Every action names a suit: right if it is that of the card which the game asks for.
+
+    A right answer brings 1 / answers, a wrong one -1 / answers, any other action nothing.
+    """
+
+    action_space: ClassVar[spaces.Discrete] = spaces.Discrete(SUITS)
+    action_names: ClassVar[tuple[str, ...]] = SUIT_NAMES
+
+    @property
     @abstractmethod
     def _asked(self) -> Array:
         """(max_episode_length,) the card whose suit action t must name, or -1 for none."""
-
-    @property
-    def _num_cards(self) -> int:
-        return DECK * self.num_decks
 
     @cached_property
     def _num_answers(self) -> int:

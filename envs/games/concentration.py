@@ -12,11 +12,10 @@ import numpy as np
 from gymnasium import spaces
 
 from rlgates.envs.engine.arrays import Array, Tables, look_up, namespace, row_starts
-from rlgates.envs.engine.cards import DECK, KINDS, MAX_DECKS, CardOrder, shuffled
+from rlgates.envs.engine.cards import KINDS, CardGame, CardOrder, shuffled
 from rlgates.envs.engine.parameters import EpisodeParameter
 from rlgates.envs.engine.philox import Key
-from rlgates.envs.engine.settings import check_range, set_fields
-from rlgates.envs.engine.spec import EnvSpec, Player, State
+from rlgates.envs.engine.spec import Player, State
 from rlgates.errors import check_choice
 
 _MARKS = ("colors", "ranks")  # of each suit there are 13, which cannot all be matched
@@ -25,7 +24,7 @@ _ONE, _FAILED_ONE, _FAILED_TWO, _MATCHED = range(4)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Concentration(EnvSpec):
+class Concentration(CardGame):
     """Concentration, `rlgates/Concentration-v0`.
 
     ## Description
@@ -83,7 +82,6 @@ class Concentration(EnvSpec):
     """
 
     env_id: ClassVar[str] = "rlgates/Concentration-v0"
-    num_decks: int = 1
     mark: Literal["colors", "ranks"] = "ranks"
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -91,21 +89,16 @@ class Concentration(EnvSpec):
         "medium": {"num_decks": 2, "mark": "colors"},
         "hard": {"num_decks": 1, "mark": "ranks"},
     }
-    metric_names: ClassVar[tuple[str, ...]] = ("is_success", "accuracy")
     needs_previous_action: ClassVar[bool] = True
     fixed_length: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        set_fields(self, num_decks=check_range("num_decks", self.num_decks, 1, MAX_DECKS))
+        super().__post_init__()
         check_choice("mark", self.mark, _MARKS)
 
     @property
     def _kinds(self) -> int:
         return KINDS[self.mark]
-
-    @property
-    def _num_cards(self) -> int:
-        return DECK * self.num_decks
 
     @cached_property
     def action_space(self) -> spaces.Discrete:

@@ -12,16 +12,15 @@ import numpy as np
 from gymnasium import spaces
 
 from rlgates.envs.engine.arrays import Array, Tables, entry, look_up, namespace
-from rlgates.envs.engine.cards import DECK, KINDS, MAX_DECKS, CardOrder, shuffled
+from rlgates.envs.engine.cards import KINDS, CardGame, CardOrder, shuffled
 from rlgates.envs.engine.parameters import EpisodeParameter
 from rlgates.envs.engine.philox import Key
-from rlgates.envs.engine.settings import check_range, set_fields
-from rlgates.envs.engine.spec import EnvSpec, Player, State
+from rlgates.envs.engine.spec import Player, State
 from rlgates.errors import check_choice
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountRecall(EnvSpec):
+class CountRecall(CardGame):
     """Count Recall, `rlgates/CountRecall-v0`.
 
     ## Description
@@ -75,7 +74,6 @@ class CountRecall(EnvSpec):
     """
 
     env_id: ClassVar[str] = "rlgates/CountRecall-v0"
-    num_decks: int = 1
     mark: Literal["colors", "suits", "ranks"] = "colors"
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -83,19 +81,14 @@ class CountRecall(EnvSpec):
         "medium": {"num_decks": 2, "mark": "suits"},
         "hard": {"num_decks": 4, "mark": "ranks"},
     }
-    metric_names: ClassVar[tuple[str, ...]] = ("is_success", "accuracy")
 
     def __post_init__(self) -> None:
-        set_fields(self, num_decks=check_range("num_decks", self.num_decks, 1, MAX_DECKS))
+        super().__post_init__()
         check_choice("mark", self.mark, KINDS)
 
     @property
     def _kinds(self) -> int:
         return KINDS[self.mark]
-
-    @property
-    def _num_cards(self) -> int:
-        return DECK * self.num_decks
 
     @property
     def _each(self) -> int:

@@ -11,17 +11,16 @@ import numpy as np
 from gymnasium import spaces
 
 from rlgates.envs.engine.arrays import Array, Tables, entry, look_up, namespace
-from rlgates.envs.engine.cards import DECK, MAX_DECKS, RANKS, CardOrder, shuffled
+from rlgates.envs.engine.cards import RANKS, CardGame, CardOrder, shuffled
 from rlgates.envs.engine.parameters import EpisodeParameter
 from rlgates.envs.engine.philox import Key
-from rlgates.envs.engine.settings import check_range, set_fields
-from rlgates.envs.engine.spec import EnvSpec, Player, State
+from rlgates.envs.engine.spec import Player, State
 
 HIGHER, LOWER = 0, 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class HigherLower(EnvSpec):
+class HigherLower(CardGame):
     """Higher Lower, `rlgates/HigherLower-v0`.
 
     ## Description
@@ -78,7 +77,6 @@ class HigherLower(EnvSpec):
     """
 
     env_id: ClassVar[str] = "rlgates/HigherLower-v0"
-    num_decks: int = 1
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "easy": {"num_decks": 1},
@@ -88,14 +86,6 @@ class HigherLower(EnvSpec):
     action_space: ClassVar[spaces.Discrete] = spaces.Discrete(2)
     action_names: ClassVar[tuple[str, ...]] = ("higher", "lower")
     observation_space: ClassVar[spaces.Discrete] = spaces.Discrete(RANKS)
-    metric_names: ClassVar[tuple[str, ...]] = ("is_success", "accuracy")
-
-    def __post_init__(self) -> None:
-        set_fields(self, num_decks=check_range("num_decks", self.num_decks, 1, MAX_DECKS))
-
-    @property
-    def _num_cards(self) -> int:
-        return DECK * self.num_decks
 
     @property
     def max_episode_length(self) -> int:
