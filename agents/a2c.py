@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
 import stable_baselines3
@@ -27,6 +29,28 @@ from rlgates.agents.sequences.updates import (
 from rlgates.agents.tvt import TVT
 from rlgates.errors import check_flag, check_number
 
+_RMS_PROP_EPS = 1e-5
+
+
+def _warn_of_unused(
+    policy_kwargs: Mapping[str, Any], use_rms_prop: bool, rms_prop_eps: float
+) -> None:
+    """Warn of options of the optimizer that SB3 leaves out of account."""
+    message = None
+    if "optimizer_class" in policy_kwargs or not use_rms_prop:
+        if rms_prop_eps != _RMS_PROP_EPS:
+            message = (
+                f"rms_prop_eps={rms_prop_eps} is not used: it is an option of RMSprop with "
+                "use_rms_prop=True and without an optimizer_class. Pass eps in optimizer_kwargs."
+            )
+    elif options := policy_kwargs.get("optimizer_kwargs"):
+        message = (
+            f"optimizer_kwargs={options} are not used: use_rms_prop=True makes RMSprop with "
+            "options of its own. Pass an optimizer_class, too, or use_rms_prop=False for Adam."
+        )
+    if message is not None:
+        warnings.warn(message, stacklevel=3)
+
 
 class _Settings(NamedTuple):
     """Coefficients of the loss, and its scale."""
@@ -44,7 +68,8 @@ class RecurrentA2C(SequenceAlgorithm, stable_baselines3.A2C):
     Takes the arguments of `stable_baselines3.A2C` and those below; `rlgates.agents.MlpLstmPolicy`
     and `RMAPolicy` document `policy_kwargs`. An update is one gradient step on the whole rollout,
     n_envs sequences of n_steps. `rlgates.agents.A2C_PRESETS` holds the settings of published
-    agents.
+    agents. As in SB3, `use_rms_prop=True` replaces `optimizer_kwargs` that come without an
+    `optimizer_class`; a warning is given.
 
     Args:
         env: as in SB3, or a batch of tensors from `rlgates.envs.torch.make_torch_env`.
@@ -81,7 +106,7 @@ class RecurrentA2C(SequenceAlgorithm, stable_baselines3.A2C):
         ent_coef: float = 0.0,
         vf_coef: float = 0.5,
         max_grad_norm: float = 0.5,
-        rms_prop_eps: float = 1e-5,
+        rms_prop_eps: float = _RMS_PROP_EPS,
         use_rms_prop: bool = True,
         use_sde: bool = False,
         sde_sample_freq: int = -1,
@@ -117,6 +142,7 @@ class RecurrentA2C(SequenceAlgorithm, stable_baselines3.A2C):
         )
         check_flag("use_rms_prop", use_rms_prop)
         check_number("rms_prop_eps", rms_prop_eps, above=0)
+        _warn_of_unused(policy_kwargs or {}, use_rms_prop, rms_prop_eps)
         self.chunk_len, self.burn_in, self.sum_over_time = chunk_len, burn_in, sum_over_time
         self.tvt, self.distributed, self.compile = tvt, distributed, compile
         super().__init__(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -74,6 +75,30 @@ def test_without_an_entropy_the_log_probabilities_estimate_it() -> None:
 def test_optimizers() -> None:
     assert type(model().policy.optimizer) is torch.optim.RMSprop
     assert type(model(use_rms_prop=False).policy.optimizer) is torch.optim.Adam
+
+
+@pytest.mark.parametrize(
+    ("options", "unused"),
+    [
+        ({"policy_kwargs": {"optimizer_kwargs": {"eps": 0.1}}}, r"optimizer_kwargs=\{'eps': 0.1\}"),
+        ({"policy_kwargs": {"optimizer_class": torch.optim.Adam}, "rms_prop_eps": 0.1}, "eps=0.1"),
+        ({"use_rms_prop": False, "rms_prop_eps": 0.1}, "rms_prop_eps=0.1"),
+    ],
+)
+def test_unused_options_of_the_optimizer_warn(options: dict[str, Any], unused: str) -> None:
+    with pytest.warns(UserWarning, match=f"{unused} (is|are) not used"):
+        agent = model(**options)
+    assert agent.policy.optimizer.param_groups[0]["eps"] != 0.1
+
+
+def test_options_of_the_optimizer_that_are_used() -> None:
+    adam = {"optimizer_class": torch.optim.Adam, "optimizer_kwargs": {"eps": 0.1}}
+    for options in (
+        {"policy_kwargs": adam},
+        {"policy_kwargs": {"optimizer_kwargs": {"eps": 0.1}}, "use_rms_prop": False},
+        {"rms_prop_eps": 0.1},
+    ):
+        assert model(**options).policy.optimizer.param_groups[0]["eps"] == 0.1
 
 
 def test_the_options_of_the_caller_stay_as_they_were() -> None:
