@@ -79,8 +79,6 @@ def _convert(sampled: dict[str, Any]) -> dict[str, Any]:
     remaining = {name: value for name, value in sampled.items() if name not in core_options}
     arguments: dict[str, Any] = search.convert_onpolicy_params(remaining)
     arguments["policy_kwargs"] |= core_options
-    if "batch_size" in arguments:  # both are powers of 2, so the smaller divides the larger
-        arguments["batch_size"] = min(arguments["batch_size"], arguments["n_steps"])
     return arguments
 
 

@@ -79,6 +79,7 @@ from rlgates.agents import zoo
 zoo.register()
 from rl_zoo3 import ALGOS
 from rl_zoo3.hyperparams_opt import HYPERPARAMS_CONVERTER, HYPERPARAMS_SAMPLER
+sizes = set()
 for name in zoo.ALGORITHMS:
     assert ALGOS[name] is zoo.ALGORITHMS[name]
     cores = set()
@@ -87,7 +88,8 @@ for name in zoo.ALGORITHMS:
         trial = study.ask()
         arguments = HYPERPARAMS_SAMPLER[name](trial, 2, 3, {})
         assert arguments == HYPERPARAMS_CONVERTER[name](trial.params)
-        assert arguments["n_steps"] % arguments.get("batch_size", 1) == 0
+        if "ppo" in name:
+            sizes.add(arguments["batch_size"] > arguments["n_steps"])
         core_options = {"core", "lstm_hidden_size"}
         assert set(arguments["policy_kwargs"]) == core_options | {"net_arch", "activation_fn"}
         cores.add(arguments["policy_kwargs"]["core"])
@@ -95,6 +97,7 @@ for name in zoo.ALGORITHMS:
     kwargs = {**arguments, "n_steps": 8, **({"batch_size": 8} if "ppo" in name else {})}
     kwargs["policy_kwargs"]["lstm_hidden_size"] = 8
     ALGOS[name]("MlpLstmPolicy", "CartPole-v1", device="cpu", **kwargs).learn(16)
+assert sizes == {False, True}  # minibatches of several sequences, too
 """
     run(tmp_path, "-c", code)
 
