@@ -21,7 +21,7 @@ from rlgates.agents.rma.parts import (
 from rlgates.agents.rma.reconstruction import RMAReconstruction
 from rlgates.agents.sequences.policy import Latents, Observations
 from rlgates.cores import RMA
-from rlgates.errors import check_flag, check_number, check_size
+from rlgates.errors import check_flag, check_nonnegative, check_number, check_size
 from rlgates.registry import check_options, make_core
 
 
@@ -99,13 +99,13 @@ class RMAPolicy(MlpLstmPolicy):
         self._head_size = check_size("head_size", head_size)
         self._gradient_limit = check_number("gradient_limit", gradient_limit, above=0)
         self._reconstructs = check_flag("reconstruction", reconstruction)
-        # The decoders check the others; those of the strengths are needed without decoders, too.
+        # Those of the strengths are needed without decoders, too.
         self._decoder_options: dict[str, Any] = {
-            "channels": channels,
-            "image_weight": image_weight,
-            "action_weight": action_weight,
-            "reward_weight": reward_weight,
-            "strength_weight": check_number("strength_weight", strength_weight),
+            "channels": check_size("channels", channels),
+            "image_weight": check_nonnegative("image_weight", image_weight),
+            "action_weight": check_nonnegative("action_weight", action_weight),
+            "reward_weight": check_nonnegative("reward_weight", reward_weight),
+            "strength_weight": check_nonnegative("strength_weight", strength_weight),
             "strength_hinge": check_number("strength_hinge", strength_hinge),
         }
         super().__init__(

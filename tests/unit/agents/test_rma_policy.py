@@ -116,6 +116,20 @@ def test_strong_reads_cost_the_same_without_decoders() -> None:
     torch.testing.assert_close(loss, 0.3 * strengths.clamp(min=0.1).sum(-1).mean())
 
 
+def test_options_of_decoders_are_checked_without_decoders() -> None:
+    for name, value in {
+        "channels": 0,
+        "image_weight": -1,
+        "action_weight": -1,
+        "reward_weight": -1,
+        "strength_weight": -1,
+        "strength_hinge": np.nan,
+    }.items():
+        for reconstruction in (True, False):
+            with pytest.raises(ValueError, match=f"{name} must be"):
+                rma_model(reconstruction=reconstruction, **{name: value})
+
+
 def test_published_weights() -> None:
     policy = RecurrentA2C("RMAPolicy", rma_env(1), device="cpu").policy
     decoders = policy.reconstruction
