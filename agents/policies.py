@@ -47,8 +47,8 @@ class MlpLstmPolicy(SequencePolicy):
         core: a name from `rlgates.list_cores()`, such as "ur_lstm"; "none" has no memory. A
             registered class or factory (`rlgates.register_core`) stands for its name, which is what
             files store.
-        core_kwargs: options of the core, such as {"input_scale": 4.0}. Dropout and zoneout are off
-            in agents, because an update must compute the same as the rollout.
+        core_kwargs: options of the core, such as {"input_scale": 4.0}. Dropout and zoneout stay
+            off in agents, with a warning, because an update must compute the same as the rollout.
         lstm_hidden_size, n_lstm_layers: units of a layer, and layers of the core. They determine
             the width of the core's output, which the heads read.
         shared_lstm: the critic uses the actor's core.
@@ -60,8 +60,8 @@ class MlpLstmPolicy(SequencePolicy):
             compute in float32.
         enable_critic_lstm: the critic has its own core. With neither this nor `shared_lstm`, the
             critic has no memory.
-        lstm_kwargs: further options of the core, under the name that sb3-contrib uses. A `dropout`
-            between LSTM layers is accepted with a warning, but stays off. The other arguments of
+        lstm_kwargs: further options of the core, under the name that sb3-contrib uses. So is a
+            `dropout` between LSTM layers, which stays off, too. The other arguments of
             `torch.nn.LSTM` must have their defaults; `bias=False`, for example, is refused.
 
     All other arguments are those of
@@ -136,17 +136,18 @@ class MlpLstmPolicy(SequencePolicy):
             )
         if features_extractor_class is None:
             features_extractor_class = self._default_extractor(observation_space, normalize_images)
-            if features_extractor_class is MixedEncoder and not normalize_images:
-                # SB3 does so for its own encoders.
-                features_extractor_kwargs = {
-                    "normalized_image": True,
-                    **(features_extractor_kwargs or {}),
-                }
+        if features_extractor_class is MixedEncoder and not normalize_images:
+            # SB3 does so for its own encoders.
+            features_extractor_kwargs = {
+                "normalized_image": True,
+                **(features_extractor_kwargs or {}),
+            }
         if getattr(features_extractor_class, "__module__", "").startswith(_LIBRARIES):
             _check_axes("observation space", observation_space)
         options["num_layers"] = n_lstm_layers
         # sb3-contrib sizes the layers behind the core by its hidden size, not its output size.
         probe = make_core(core, 1, lstm_hidden_size, generator=torch.Generator(), **options)
+        _warn_of_noise(options)
         super().__init__(
             observation_space,
             action_space,
@@ -291,9 +292,8 @@ class MlpLstmPolicy(SequencePolicy):
             with torch.no_grad():
                 pair = self.lstm_actor.initial_state(len(first))
             state = tuple(half.cpu().numpy() for half in pair)
-        if state:
-            self._check_state(state, _count(observation, self.observation_space))
-        if episode_start is not None and state:
+        self._check_state(state, _count(observation, self.observation_space))
+        if episode_start is not None:
             _check_starts(episode_start, np.shape(state[0])[1:2])
         return super().predict(observation, state, episode_start, deterministic)
 
@@ -307,7 +307,7 @@ class MlpLstmPolicy(SequencePolicy):
             raise ValueError(
                 "state must be two arrays, (num_layers, n_envs, hidden_size) = "
                 f"{(num_layers, count, hidden_size)} as predict returns them, got "
-                f"{', '.join(map(str, shapes))}."
+                f"{', '.join(map(str, shapes)) or 'none'}."
             )
 
     def _predict(  # type: ignore[override]
@@ -358,6 +358,21 @@ def _core_options(core: str, lstm_kwargs: dict[str, Any]) -> dict[str, Any]:
                 stacklevel=2,
             )
     return options
+
+
+def _warn_of_noise(options: Mapping[str, Any]) -> None:
+    """Warn of dropout and zoneout, which `CoreModule` turns off."""
+    noise = [
+        f"{name}={value}"
+        for name, value in options.items()
+        if value and ("dropout" in name or "zoneout" in name)
+    ]
+    if noise:
+        warnings.warn(
+            f"{', '.join(noise)} of the core is off: an update must compute the same as the "
+            "rollout, whose probabilities it compares with its own.",
+            stacklevel=2,
+        )
 
 
 _LSTM_DEFAULTS = {"bias": True, "batch_first": False, "bidirectional": False, "proj_size": 0}

@@ -75,6 +75,10 @@ def test_small_images_of_floats(policy, tmp_path):
     agent.policy.save(tmp_path / "policy.rlgates")
     again = type(agent.policy).load(tmp_path / "policy.rlgates")
     assert type(again.features_extractor) is type(encoder)
+    if is_dict:
+        named = {**AS_THEY_ARE, "features_extractor_class": MixedEncoder}
+        same = model(toy(space), policy, policy_kwargs=named)
+        assert str(same.policy.features_extractor) == str(encoder)
 
 
 def test_images_that_are_not_read_are_named():

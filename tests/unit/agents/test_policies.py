@@ -95,6 +95,13 @@ def test_a_state_of_another_core_is_refused() -> None:
             ValueError, match=re.escape(f"= (1, 4, 8) as predict returns them, got {shape}")
         ):
             agent.predict(obs, (np.zeros(shape, np.float32),) * 2)
+    for state in ((), []):
+        with pytest.raises(
+            ValueError, match=re.escape("= (1, 4, 8) as predict returns them, got none")
+        ):
+            agent.predict(obs, state)
+        with pytest.raises(ValueError, match="as predict returns them, got none"):
+            agent.predict(obs, state, np.ones(4, bool))
     with pytest.raises(ValueError, match=re.escape("got (1, 4, 16), (1, 4, 0)")):
         agent.predict(obs, tuple(np.zeros((1, 4, n), np.float32) for n in (16, 0)))
 
@@ -284,7 +291,8 @@ def test_the_families_between_them_train_and_are_saved_with_a2c(name: str, tmp_p
 def test_an_update_computes_what_the_rollout_did(core: str, options: dict[str, Any]) -> None:
     """With dropout in the update alone, most ratios are clipped before any weight has changed."""
     kwargs = {"core": core, "core_kwargs": options}
-    agent = model(policy_kwargs=kwargs, learning_rate=1e-12, n_epochs=1)
+    with pytest.warns(UserWarning, match="of the core is off"):
+        agent = model(policy_kwargs=kwargs, learning_rate=1e-12, n_epochs=1)
     with torch.no_grad():
         agent.policy.action_net.weight.mul_(100)  # as sure of itself as a trained policy
     agent.learn(64)
@@ -532,6 +540,27 @@ def test_dropout_between_lstm_layers_is_off(algorithm: Any) -> None:
     assert torch.equal(parameters(agent), parameters(without))
     with pytest.raises(ValueError, match=r"dropout must be from 0 to 1, got 1.5"):
         model(policy_kwargs={**kwargs, "lstm_kwargs": {"dropout": 1.5}})
+
+
+@pytest.mark.parametrize("name", ["lstm_kwargs", "core_kwargs"])
+@pytest.mark.parametrize(
+    ("core", "options", "warning"),
+    [
+        ("rru", {"dropout": 0.5}, "dropout=0.5 of the core is off"),
+        (
+            "ur_lstm",
+            {"zoneout_cell": 0.5, "zoneout_hidden": 0.0, "recurrent_dropout": 0.1},
+            "zoneout_cell=0.5, recurrent_dropout=0.1 of the core is off",
+        ),
+    ],
+)
+def test_dropout_and_zoneout_of_a_core_are_off(
+    core: str, options: dict[str, Any], warning: str, name: str
+) -> None:
+    with pytest.warns(UserWarning, match=warning) as warnings:
+        model(policy_kwargs={"core": core, name: options})
+    assert len(warnings) == 1
+    model(policy_kwargs={"core": core, name: dict.fromkeys(options, 0.0)})
 
 
 def test_a_model_of_sb3_contrib_with_dropout_loads_and_learns(tmp_path: Path) -> None:
