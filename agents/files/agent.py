@@ -14,7 +14,15 @@ from typing import Any, Literal
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from rlgates.agents.files import archive
-from rlgates.agents.files.models import load_model, pack_model, read_parameters, reading, saving
+from rlgates.agents.files.models import (
+    NO_DAMAGE,
+    load_model,
+    pack_model,
+    read_parameters,
+    reading,
+    saving,
+)
+from rlgates.agents.files.optimizers import restore_fused
 from rlgates.errors import check_flag, suggestion
 
 _LOAD_ERRORS = (
@@ -113,6 +121,8 @@ class SavedAgent(OnPolicyAlgorithm):
                     return load_model(cls, file, *args, **kwargs)
         try:
             return super().load(found, *args, **kwargs)
+        except NO_DAMAGE:
+            raise
         except _LOAD_ERRORS as error:
             raise ValueError(
                 f"{path} is damaged, or not a model of {cls.__name__}: "
@@ -133,3 +143,4 @@ class SavedAgent(OnPolicyAlgorithm):
                     with reading(load_path_or_dict):
                         load_path_or_dict = read_parameters(self, *archive.unpack(file))
         super().set_parameters(load_path_or_dict, exact_match, device)
+        restore_fused(self.policy.optimizer)

@@ -54,6 +54,7 @@ from rlgates.agents.files.values import (
     short,
     take,
 )
+from rlgates.agents.ranks import RankLost
 from rlgates.errors import unknown_choice
 from rlgates.registry import core_modules, core_name
 
@@ -351,12 +352,17 @@ _ERRORS = (
     *(RecursionError, RuntimeError, TypeError, ValueError),
 )
 
+NO_DAMAGE = torch.OutOfMemoryError, RankLost
+"""The RuntimeErrors of which a file is innocent."""
+
 
 @contextmanager
 def reading(path: Any) -> Iterator[None]:
     """Every error of a damaged or hostile file as a ValueError that names the file."""
     try:
         yield
+    except NO_DAMAGE:
+        raise
     except _ERRORS as error:
         name = path if isinstance(path, str | Path) else "the file"
         text = str(error).removesuffix(".") or type(error).__name__

@@ -76,6 +76,16 @@ def read_optimizer(
     return {"state": state, "param_groups": [{**group, "params": list(range(len(parameters)))}]}
 
 
+def restore_fused(optimizer: torch.optim.Optimizer) -> None:
+    """Let a loaded optimizer take fused steps if it was made so; sb3-contrib's files do not say."""
+    groups = [group for group in optimizer.param_groups if group.get("fused") is None]
+    if optimizer.defaults.get("fused") and groups:
+        for group in groups:
+            group["fused"] = True
+        # A fused optimizer counts its steps on the device of its parameters.
+        optimizer.load_state_dict(optimizer.state_dict())
+
+
 def _read_group(cls: type[Any], data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The options of an optimizer, and an example of what it keeps for a parameter of shape (2,).
 

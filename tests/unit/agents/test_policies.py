@@ -450,7 +450,13 @@ def test_an_sb3_contrib_checkpoint_loads(critic: str, tmp_path: Path) -> None:
     learner = model(env, policy_kwargs={**kwargs, "core": "lstm"})
     learner.set_parameters(tmp_path / "contrib")
     np.testing.assert_array_equal(rollout_actions(learner, env), expected)
-    loaded.learn(64)
+    plain = model(
+        env, policy_kwargs={**kwargs, "core": "lstm", "optimizer_kwargs": {"foreach": True}}
+    )
+    plain.set_parameters(tmp_path / "contrib")
+    for agent, is_fused in ((loaded, True), (learner, True), (plain, None)):
+        assert agent.policy.optimizer.param_groups[0]["fused"] is is_fused
+        agent.learn(64)
 
 
 def test_predict_without_state_and_without_batch() -> None:

@@ -16,6 +16,7 @@ from support.toys import model, toy
 
 from rlgates import RecurrentA2C, RecurrentPPO, RMAPolicy
 from rlgates.agents import TVT
+from rlgates.agents.ranks import RankLost
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -111,6 +112,22 @@ def test_a_part_that_was_cut_is_a_clear_error(cut: str, tmp_path: Path) -> None:
             new.writestr(part, content[: len(content) // 2] if part == cut else content)
     with pytest.raises(ValueError, match=r"changed\.zip"):
         RecurrentPPO.load(changed)
+
+
+@pytest.mark.parametrize("suffix", [".zip", ".rlgates"])
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, RankLost])
+def test_a_file_is_not_blamed_for_other_trouble(
+    error: type[Exception], suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / f"model{suffix}"
+    model().save(path)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise error("elsewhere")
+
+    monkeypatch.setattr(RecurrentPPO, "_setup_model", fail)
+    with pytest.raises(error, match=r"^elsewhere$"):
+        RecurrentPPO.load(path)
 
 
 def test_other_models_are_refused(tmp_path: Path) -> None:
