@@ -57,9 +57,10 @@ class RecurrentPPO(SequenceAlgorithm, sb3_contrib.RecurrentPPO):  # type: ignore
         chunk_len: length in steps of the sequences in a minibatch, and so of backpropagation
             through time; a divisor of n_steps and batch_size. None for the longest possible.
         burn_in: number of steps before a sequence over which its initial state is recomputed, in
-            every epoch and without gradients (Kapturowski et al. 2019); less than chunk_len.
+            every epoch and without gradients (Kapturowski et al. 2019); less than chunk_len, which
+            must be less than n_steps.
         refresh_states: recompute the initial states over the whole rollout before every epoch but
-            the first.
+            the first; chunk_len must be less than n_steps.
         kl_stop: end the epochs when the KL divergence exceeds 1.5 target_kl: that of a
             "minibatch", without a gradient step on it, as in SB3; or the mean of an "epoch".
         tvt: as in `rlgates.RecurrentA2C`.
@@ -79,7 +80,8 @@ class RecurrentPPO(SequenceAlgorithm, sb3_contrib.RecurrentPPO):  # type: ignore
 
     Raises:
         ValueError: an unknown core or option; a number out of range; a `chunk_len` or `burn_in`
-            that does not fit (the message names the nearest that does); with `tvt`, a core without
+            that does not fit (the message names the nearest that does); `burn_in` or
+            `refresh_states` with a rollout that is one sequence; with `tvt`, a core without
             the memory of an RMA, or rollouts that cut episodes. An unknown mode of `compile`. While
             learning: a policy that cannot be compiled into one graph, or that waits for the GPU in
             a CUDA graph; observations or rewards that are not finite.
@@ -224,19 +226,20 @@ class RecurrentPPO(SequenceAlgorithm, sb3_contrib.RecurrentPPO):  # type: ignore
             ValueError: the rollout is not complete.
         """
         self._begin_update()
-        means, norms = MeanMetrics(), list[Tensor]()
+        means, norms, epochs = MeanMetrics(), list[Tensor](), 0
         with all_or_nothing(self.policy):
             for epoch in range(self.n_epochs):
                 if epoch and self.refresh_states:
                     self.rollout_buffer.sequences.refresh(self.policy)
                 divergence = self._epoch(means, norms)
-                self._n_updates += 1
+                epochs += 1
                 if divergence is not None:
                     if self.verbose >= 1:
                         text = f"step {epoch} due to reaching max kl: {float(divergence):.2f}"
                         print(f"Early stopping at {text}")  # noqa: T201
                     break
             check_gradient_norms(norms)  # once, since looking waits for a GPU
+        self._n_updates += epochs
         buffer = self.rollout_buffer.sequences
         self._record(
             {

@@ -335,7 +335,10 @@ class _Array:
 
     def __set__(self, rollout: RolloutArrays, values: Any) -> None:
         tensor = getattr(rollout.sequences, self._name, None)
-        if tensor is not None:  # or else the first rollout will write all of it
+        if isinstance(tensor, dict):
+            for name, part in tensor.items():
+                part.copy_(torch.as_tensor(values[name]))
+        elif tensor is not None:  # or else the first rollout will write all of it
             tensor.copy_(torch.as_tensor(values))
 
 

@@ -192,8 +192,8 @@ class SequenceRollouts(SavedAgent):
         """Set the steps of a chunk; warn, once, of minibatches that are not of `batch_size` steps.
 
         Raises:
-            ValueError: `chunk_len` or `burn_in` does not fit; the message names the nearest that
-                does.
+            ValueError: `chunk_len` or `burn_in` does not fit, and the message names the nearest
+                that does; states to recompute, but a rollout is not cut into chunks.
         """
         n_envs = self.ranks.total
         steps, rollout = self.n_steps, self.n_steps * n_envs
@@ -211,6 +211,13 @@ class SequenceRollouts(SavedAgent):
             raise ValueError(
                 f"burn_in must be at least 0 and less than chunk_len = {chunk}, got {self.burn_in}."
             )
+        if chunk == steps:
+            for name in ("burn_in", "refresh_states"):
+                if getattr(self, name, False):  # no state of A2C is refreshed
+                    raise ValueError(
+                        f"{name}={getattr(self, name)} would have no effect: a rollout is one "
+                        f"sequence of n_steps = {steps}. Set chunk_len to cut it."
+                    )
         self.rollout_buffer.sequences.chunk_len = chunk
         self.rollout_buffer.sequences.ranks = self.ranks
         size = min(chunk * chunks_of(batch, chunk), rollout)

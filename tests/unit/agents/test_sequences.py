@@ -166,6 +166,15 @@ def test_refreshed_states_follow_the_weights(burn_in: int) -> None:
     assert torch.equal(buffer.states[0].pi, old[0])
 
 
+@pytest.mark.parametrize("options", [{"burn_in": 3}, {"refresh_states": True}])
+def test_states_of_a_rollout_that_is_not_cut_are_never_recomputed(options: Any) -> None:
+    ((name, value),) = options.items()
+    for sizes in ({}, {"chunk_len": 16}, {"batch_size": None}):
+        with pytest.raises(ValueError, match=f"{name}={value} would have no effect: .* chunk_len"):
+            model(**options, **sizes)
+    model(**options, batch_size=8).learn(64)
+
+
 def test_burn_in_makes_states_with_the_weights_of_the_moment() -> None:
     agent = model(chunk_len=8, burn_in=4)
     buffer = collected(agent)
@@ -305,12 +314,24 @@ def test_steps_to_come_are_zeros(space: spaces.Space[Any], action: spaces.Space[
     look.on_step()
     agent.rollout_buffer.rewards += 1  # which the first rollout overwrites
     agent.learn(2 * 64, callback=look)
+    assert_assigned(agent.rollout_buffer)
     shapes = {name: shape for name, key, shape, _ in kinds if key in ("", "a")}
     assert len(kinds) == 8 + isinstance(space, spaces.Dict)
     assert shapes["observations"] == (16, 4, 3)
     assert shapes["actions"] == (16, 4, *action.shape)
     assert {shapes[name] for name in ARRAYS[2:]} == {(16, 4)}
     assert (agent.rollout_buffer.advantages != 0).all()
+
+
+def assert_assigned(buffer: Any) -> None:
+    """Assert that the observations of a rollout can be replaced."""
+    observations = buffer.observations
+    if isinstance(observations, dict):
+        buffer.observations = {name: np.zeros_like(part) for name, part in observations.items()}
+        assert not any(part.any() for part in buffer.observations.values())
+    else:
+        buffer.observations = np.zeros_like(observations)
+        assert not buffer.observations.any()
 
 
 class Cut(Toy):
@@ -601,6 +622,7 @@ def test_trouble_leaves_the_model_as_it_was(trouble: str, message: str) -> None:
     agent = model(toy(action=spaces.Box(-1.0, 1.0, (2,))), n_epochs=3)
     agent.learn(64)
     before, optimizer = parameters(agent), copy.deepcopy(agent.policy.optimizer.state_dict())
+    updates = agent._n_updates
     step = agent.env.step_wait
 
     def broken() -> Any:
@@ -616,6 +638,7 @@ def test_trouble_leaves_the_model_as_it_was(trouble: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         agent.learn(64, reset_num_timesteps=False)
     assert torch.equal(parameters(agent), before)
+    assert agent._n_updates == updates
     after = agent.policy.optimizer.state_dict()
     for state, old in zip(after["state"].values(), optimizer["state"].values(), strict=True):
         for name, value in old.items():
@@ -677,6 +700,7 @@ def test_an_interrupted_update_is_undone() -> None:
     with pytest.raises(KeyboardInterrupt):
         agent.learn(64, reset_num_timesteps=False)
     assert torch.equal(parameters(agent), before)
+    assert agent._n_updates == 2
 
 
 def test_a_buffer_is_small() -> None:
