@@ -78,9 +78,10 @@ def read_optimizer(
 
 def restore_fused(optimizer: torch.optim.Optimizer) -> None:
     """Let a loaded optimizer take fused steps if it was made so; sb3-contrib's files do not say."""
-    groups = [group for group in optimizer.param_groups if group.get("fused") is None]
-    if optimizer.defaults.get("fused") and groups:
-        for group in groups:
+    groups = optimizer.param_groups
+    silent = [g for g in groups if g.get("fused") is None and not g.get("foreach")]
+    if optimizer.defaults.get("fused") and silent:
+        for group in silent:
             group["fused"] = True
         # A fused optimizer counts its steps on the device of its parameters.
         optimizer.load_state_dict(optimizer.state_dict())

@@ -97,6 +97,9 @@ class TensorVecEnv(VecEnv):
     def reset(self) -> Any:
         """Start new episodes and return their first observations.
 
+        If `set_options` asked to reveal the parameters of the episodes, `reset_infos` has those of
+        each environment.
+
         Raises:
             ValueError: `set_options` with different options for some of the environments.
         """
@@ -107,7 +110,12 @@ class TensorVecEnv(VecEnv):
                 "the environments of a batch take the same reset options, got different ones."
             )
         self._reset_options()
-        observations, _ = self.env.reset(seed, options) if options else self.env.reset(seed)
+        observations, info = self.env.reset(seed, options) if options else self.env.reset(seed)
+        parameters = {name: x.tolist() for name, x in info.get("parameters", {}).items()}
+        self.reset_infos = [
+            {"parameters": {name: x[index] for name, x in parameters.items()}} if parameters else {}
+            for index in range(self.num_envs)
+        ]
         self._finished, self._unknown_ends, self.truncation = [], [], None
         return self._transposed(observations)
 

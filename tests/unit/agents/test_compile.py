@@ -349,6 +349,7 @@ def test_a_rollout_does_not_wait(request: pytest.FixtureRequest) -> None:
     assert isinstance(agent.env, TensorVecEnv)
     env._on_host = env._checks_values = False  # as where the device is not the CPU
     _, callback = agent._setup_learn(64, reset_num_timesteps=False)
+    agent.env.device = torch.device("meta")  # another one, too
     agent.env.episodes = lambda most: []  # reports finished episodes: once a rollout
     agent._check_rollout = lambda: None  # once a rollout
     request.getfixturevalue("as_on_a_gpu")

@@ -281,7 +281,16 @@ def test_options_reach_the_environments() -> None:
     batch.set_options([{"size": 3}, {"size": 3}, {"size": 4}])
     with pytest.raises(ValueError, match="the same reset options, got different ones"):
         batch.reset()
-    game = TensorVecEnv(make_torch_env(TASK, 3, 5, **SHORT))
-    game.set_options({"color": 2})
-    with pytest.raises(ValueError, match="color"):
+    infos = []
+    for make in (lambda *args, **of: TensorVecEnv(make_torch_env(*args, **of)), make_vec_env):
+        game = make(TASK, 3, 5, **SHORT)
+        game.set_options({"target_color": 2, "reveal": True})
         game.reset()
+        infos.append([info["parameters"] for info in game.reset_infos])
+        game.reset()
+        assert game.reset_infos == [{}] * 3
+        game.set_options({"color": 2})
+        with pytest.raises(ValueError, match="color"):
+            game.reset()
+    assert infos[0] == infos[1]
+    assert infos[0][0]["target_color"] == 2
