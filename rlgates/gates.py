@@ -186,6 +186,12 @@ GATES: dict[str, Row] = {
 }
 
 
+# The names on each axis that are the library's own, which nobody may define anew.
+_BUILT_IN: dict[str, frozenset[str]] = {
+    "activation": frozenset(ACTIVATIONS),
+    "auxiliary": frozenset(AUXILIARIES),
+}
+
 # What else refuses a gate by its prefix: `rlgates.registry`, whose names begin with it.
 PREFIX_CHECKS: list[Callable[[str, Row], None]] = []
 
@@ -212,8 +218,9 @@ def register_gate(
         title, source: for tables.
 
     Raises:
-        ValueError: a prefix that is taken, that would give two cores the same name, or that is not
-            of this form; an unknown name on an axis; an initialization for which the activation
+        ValueError: a prefix that is taken, that would give two cores the same name, that is not of
+            this form, or that names a part of the library where a new one is given; an unknown name
+            on an axis; an initialization for which the activation
             needs a `from_logit`; or an auxiliary gate without a forget map. Registering the same
             gate again is allowed.
         TypeError: an axis is given something else.
@@ -221,8 +228,8 @@ def register_gate(
     if not re.fullmatch("[a-z][a-z0-9]*", check_text("prefix", prefix)):
         raise ValueError(f"prefix must be lower-case letters and digits, got {prefix!r}.")
     known = GATES.get(prefix)
-    phi = _from_table("activation", activation, ACTIVATIONS, Activation)
-    made = _from_table("auxiliary", auxiliary, AUXILIARIES, Auxiliary)
+    phi = _from_table("activation", prefix, activation, ACTIVATIONS, Activation)
+    made = _from_table("auxiliary", prefix, auxiliary, AUXILIARIES, Auxiliary)
     row = Row(
         activation if isinstance(activation, str) else prefix,
         check_choice("init", init, INITS),
@@ -253,11 +260,18 @@ def register_gate(
 _Axis = TypeVar("_Axis", Activation, Auxiliary)
 
 
-def _from_table(kind: str, value: Any, table: dict[str, _Axis], wanted: type[_Axis]) -> _Axis:
+def _from_table(
+    kind: str, prefix: str, value: Any, table: dict[str, _Axis], wanted: type[_Axis]
+) -> _Axis:
+    """The row of the table for a name, or a new row, which the prefix will name."""
     if isinstance(value, str):
         return table[check_choice(kind, value, table)]
     if not isinstance(value, wanted):
         raise TypeError(f"{kind} must be a name or an {wanted.__name__}, got {value!r}.")
+    if prefix in _BUILT_IN[kind]:
+        raise ValueError(
+            f"the prefix {prefix!r} is taken: it names an {kind} of the library. Choose another."
+        )
     return value
 
 

@@ -153,6 +153,24 @@ def test_gates_are_checked(arguments: Any, error: type[Exception], message: str)
     assert {"x", "on", "dilated"}.isdisjoint(GATES)
 
 
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        *((name, {"activation": HARD}) for name in ACTIVATIONS if name.isalnum()),
+        *((name, {"auxiliary": Auxiliary(("f",), hard)}) for name in AUXILIARIES),
+    ],
+)
+def test_parts_of_the_library_are_not_defined_anew(name: str, part: dict[str, Any]) -> None:
+    before = dict(ACTIVATIONS), dict(AUXILIARIES)
+    with pytest.raises(ValueError, match=f"'{name}' is taken: it names an a.* of the library"):
+        register_gate(name, **part)
+    # A gate of that name is one like any other, which does not change what is refused.
+    register_gate(name, **dict.fromkeys(part, name), init="zero")
+    with pytest.raises(ValueError, match=f"'{name}' is taken"):
+        register_gate(name, **part, init="zero")
+    assert (ACTIVATIONS, AUXILIARIES) == before
+
+
 def test_a_gate_and_a_core_of_a_user_have_different_names() -> None:
     register_core("leaky_lstm", Leaky)
     with pytest.raises(ValueError, match="'leaky' is taken: 'leaky_lstm' is another core"):
