@@ -242,11 +242,7 @@ def register_gate(
         raise ValueError(f"the prefix {prefix!r} is taken: {known.title}. Choose another.")
     for check in PREFIX_CHECKS:
         check(prefix, row)
-    if phi.from_logit is None and init not in ("zero", "chrono"):
-        raise ValueError(
-            f"init {init!r} needs an activation with from_logit; without one, init is 'zero' or "
-            "'chrono'."
-        )
+    _check_init(init, phi)
     if not {"f", "mf"} & {*made.maps}:
         raise ValueError(f"an auxiliary gate needs a map 'f' or 'mf', got {made.maps}.")
     if not isinstance(activation, str):
@@ -255,6 +251,14 @@ def register_gate(
         AUXILIARIES[prefix] = auxiliary
     GATES[prefix] = row
     return row
+
+
+def _check_init(init: Init, phi: Activation) -> None:
+    if phi.from_logit is None and init not in ("zero", "chrono"):
+        raise ValueError(
+            f"init {init!r} needs an activation with from_logit; without one, init is 'zero' or "
+            "'chrono'."
+        )
 
 
 _Axis = TypeVar("_Axis", Activation, Auxiliary)
@@ -297,9 +301,10 @@ class Gate:
             a uniform master gate samples one timescale for all units.
 
     Raises:
-        ValueError: an option that this gate does not take (the message names the gates that do), a
-            value out of range, or a cumax over a single unit or chunk, which is always 1, so the
-            state would never change.
+        ValueError: a row with an unknown name on an axis, or with an initialization for which its
+            activation needs a `from_logit`; an option that this gate does not take (the message
+            names the gates that do), a value out of range, or a cumax over a single unit or chunk,
+            which is always 1, so the state would never change.
         TypeError: a size that is not an integer, another option that is not a number, a `tied` that
             is not a bool.
     """
@@ -308,6 +313,11 @@ class Gate:
         if isinstance(gate, Row):
             key = gate_key(gate)
             row, name = gate, gate.title if key is None else key
+            check_choice("auxiliary", row.auxiliary, AUXILIARIES)
+            check_choice("init", row.init, INITS)
+            _check_init(
+                row.init, ACTIVATIONS[check_choice("activation", row.activation, ACTIVATIONS)]
+            )
         else:
             row, name = GATES[check_choice("gate", gate, GATES)], gate
         for option in options:
@@ -375,7 +385,7 @@ class Gate:
         if self.row.init == "chrono":
             return torch.log(1 + (self.t_max - 2) * _rand_like(zeros, generator))
         from_logit = ACTIVATIONS[self.row.activation].from_logit
-        assert from_logit is not None, "register_gate refuses such a gate"
+        assert from_logit is not None, "`_check_init` refuses such a row"
         if self.row.init == "constant":
             return from_logit(torch.full_like(zeros, self.forget_bias))
         uniform = _rand_like(zeros, generator)

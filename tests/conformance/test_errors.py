@@ -13,7 +13,7 @@ from support.equivalence import inputs_and_state, typical_episode_starts
 
 from rlgates import Core, make_core
 from rlgates.cores import LSTM
-from rlgates.gates import Gate
+from rlgates.gates import Gate, Row
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,20 @@ def test_a_gate_refuses(
 ) -> None:
     with pytest.raises(error, match=message):
         Gate(name, size, **options)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (("tanh", "zero", "tied"), "unknown activation 'tanh'. Allowed: sigmoid, fast, "),
+        (("sigmoid", "unifrom", "tied"), "unknown init 'unifrom'. Did you mean 'uniform'"),
+        (("sigmoid", "zero", "tie"), "unknown auxiliary 'tie'. Did you mean 'tied'"),
+        (("cumax", "constant", "tied"), "init 'constant' needs an activation with from_logit"),
+    ],
+)
+def test_a_row_without_a_name_is_checked(row: tuple[Any, Any, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Gate(Row(*row, title="mine", source=""), 4)
 
 
 @pytest.mark.parametrize(

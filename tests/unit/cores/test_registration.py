@@ -168,7 +168,7 @@ def test_parts_of_the_library_are_not_defined_anew(name: str, part: dict[str, An
     register_gate(name, **dict.fromkeys(part, name), init="zero")
     with pytest.raises(ValueError, match=f"'{name}' is taken"):
         register_gate(name, **part, init="zero")
-    assert (ACTIVATIONS, AUXILIARIES) == before
+    assert before == (ACTIVATIONS, AUXILIARIES)
 
 
 def test_a_gate_and_a_core_of_a_user_have_different_names() -> None:
