@@ -100,6 +100,7 @@ class _AttentionBackward(torch.autograd.Function):
         *tensors, d_outputs, d_last = rest
         checked = _checked(length, tuple(tensors))
         q, _, _, scores, before = tensors
+        weights = readable("the weights", weights, scores.shape)
         d_outputs = readable("the gradient of the outputs", d_outputs, q.shape)
         d_last = readable("the gradient of the last keys and values", d_last, before.shape)
         d_q, d_scores = (tensor.new_empty(tensor.shape) for tensor in (q, scores))

@@ -109,14 +109,20 @@ class _GridBackward(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
-        return tuple(_gradients(tensors[:-1], tensors[-1]))
+        return tuple(_gradients(_read_saved(tensors[:-1]), tensors[-1]))
 
     backward = staticmethod(raise_second_derivative)
 
 
-def _gradients(saved: Sequence[Tensor], d_features: Tensor) -> list[Tensor]:
-    # Hooks on saved tensors may have changed their strides.
-    tensors = [tensor.contiguous() for tensor in saved]
+def _read_saved(saved: Sequence[Tensor]) -> list[Tensor]:
+    """The arguments of `run` and the results of `empty`, which hooks may have changed."""
+    tensors = read_inputs(*saved[:5])
+    for tensor, like in zip(saved[5:], empty(*tensors), strict=True):
+        tensors.append(readable("what was saved", tensor, like.shape, like.dtype))
+    return tensors
+
+
+def _gradients(tensors: list[Tensor], d_features: Tensor) -> list[Tensor]:
     d_features = readable("a gradient", d_features, tensors[5].shape)
     gradients = [torch.empty_like(weight) for weight in tensors[1:5]]
     abi._native.grid_backward(_pack(tensors, d_features, *gradients))
@@ -142,9 +148,10 @@ def backward(
     x: Tensor, weights: Sequence[Tensor], results: Sequence[Tensor], d_features: Tensor
 ) -> list[Tensor]:
     """The gradients of the weights, from the results of `forward`."""
-    if results[1] <= layout.COLOURS:
-        return _gradients(read_inputs(x, *weights) + list(results), d_features)
-    return _gradients_by_torch(x, weights, results[0], d_features)
+    tensors = _read_saved((x, *weights, *results))
+    if tensors[6] <= layout.COLOURS:
+        return _gradients(tensors, d_features)
+    return _gradients_by_torch(tensors, d_features)
 
 
 def _cells_by_torch(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
@@ -161,13 +168,11 @@ def _by_torch(
     return torch.cat([places, cells.amax(dim=1)], dim=1)
 
 
-def _gradients_by_torch(
-    x: Tensor, weights: Sequence[Tensor], features: Tensor, d_features: Tensor
-) -> list[Tensor]:
+def _gradients_by_torch(tensors: list[Tensor], d_features: Tensor) -> list[Tensor]:
     # By hand: an operator runs below autograd.
-    cell_weight, cell_bias, place_weight, _ = weights
+    x, cell_weight, cell_bias, place_weight, _, features, *_ = tensors
     seen, cells = _cells_by_torch(x, cell_weight, cell_bias)
-    d_places, d_most = d_features.split(_dims(weights)[::-1], dim=1)
+    d_places, d_most = d_features.split([len(place_weight), len(cell_weight)], dim=1)
     d_places = d_places * (features[:, : len(place_weight)] > 0)
     d_cells = (d_places @ place_weight).view_as(cells)
     d_cells.scatter_add_(1, cells.argmax(dim=1, keepdim=True), d_most.unsqueeze(1))

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.library import custom_op
 
 from rlgates.kernels.cpu.grid import read_inputs
+from rlgates.kernels.memory import readable
 from rlgates.kernels.scan import raise_second_derivative
 from rlgates.kernels.triton import op
 
@@ -107,10 +108,15 @@ def _grid_backward(
     x: Tensor, weights: Sequence[Tensor], half: bool, saved: Sequence[Tensor], d_features: Tensor
 ) -> list[Tensor]:
     x, *weights = read_inputs(x, *weights, device=x.device)
-    features, most_at = saved
+    # Hooks on saved tensors may have changed them.
+    features, most_at = (
+        readable("what was saved", tensor, like.shape, like.dtype, x.device)
+        for tensor, like in zip(saved, _empty(x, weights, half, True), strict=True)
+    )
+    d_features = readable("a gradient", d_features, features.shape, features.dtype, x.device)
     with torch.cuda.device_of(x):
         gradients: list[Tensor] = _kernels().backward(
-            x, weights, _precision(half), features, most_at, d_features.contiguous()
+            x, weights, _precision(half), features, most_at, d_features
         )
     return gradients
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 from support.equivalence import check_against_loop, random_sequence, seeded, seeded_core
+from support.saved import changed_by_hooks, check_refused
 from torch import Tensor
 
 from rlgates.kernels.cpu import abi, attention
@@ -150,6 +152,35 @@ def test_layout_does_not_matter() -> None:
     expected = run([*inputs[:4], before.detach().clone()], lengths)
     parts = [torch.cat([t, t], dim=-1)[..., : t.shape[-1]] for t in inputs[:4]]
     assert all(map(torch.equal, run([*parts, before], lengths), expected))
+
+
+@changed_by_hooks
+def test_hooks_that_change_more_than_strides_are_refused(
+    unpack: Callable[[Tensor], Tensor],
+) -> None:
+    inputs, lengths = draw(CASES[0])
+
+    def loss() -> Tensor:
+        outputs, last = run(inputs, lengths)
+        return outputs.sum() + last.sum()
+
+    assert check_refused(loss, inputs, unpack) == 7  # lengths, the weights of softmax, the inputs
+
+
+def test_hooks_may_change_strides() -> None:
+    inputs, lengths = draw(CASES[0])
+
+    def gradients() -> tuple[Tensor, ...]:
+        outputs, last = run(inputs, lengths)
+        return torch.autograd.grad(outputs.sin().sum() + last.sin().sum(), inputs)
+
+    expected = gradients()
+    for unpack in (
+        lambda x: x.transpose(0, -1).contiguous().transpose(0, -1),
+        lambda x: torch.cat([x, x], dim=-1)[..., : x.shape[-1]],
+    ):
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: x, unpack):
+            assert all(map(torch.equal, gradients(), expected))
 
 
 def test_nan_of_another_episode_has_no_effect() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from support.saved import changed_by_hooks, check_refused, elsewhere
 from torch import Tensor, nn
 
 from rlgates import kernels
@@ -158,6 +160,29 @@ def test_a_compiled_encoder_keeps_the_native_code() -> None:
     torch.testing.assert_close(results(module, x), expected)
     assert len(graphs) == 1
     assert "rlgates.grid" in graphs[0]
+
+
+@pytest.mark.parametrize("operator", [False, True], ids=["eager", "operator"])
+@changed_by_hooks
+def test_hooks_that_change_what_was_saved_are_refused(
+    unpack: Callable[[Tensor], Tensor], operator: bool
+) -> None:
+    if operator and unpack is elsewhere:
+        pytest.skip("the fake implementation runs")
+    module = encoder(3, 4, 5, 20, 6)
+    x, weights = images(40, module, 9).flatten(2), list(module.parameters())
+    run: Any = ops.grid if operator else grid.run
+    assert check_refused(lambda: run(x, *weights).sum(), weights, unpack) == 9
+
+
+def test_hooks_may_change_strides() -> None:
+    module = encoder(3, 4, 5, 20, 6)
+    x = images(40, module, 9)
+    expected = results(module, x)
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda x: x, lambda x: torch.cat([x, x], dim=-1)[..., : x.shape[-1]]
+    ):
+        torch.testing.assert_close(results(module, x), expected, rtol=0, atol=0)
 
 
 def test_a_second_derivative_raises() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from support.interpreted import DEVICE, REASON
+from support.saved import changed_by_hooks, check_refused, elsewhere
 from torch import Tensor
 
 from rlgates import kernels
@@ -89,6 +91,23 @@ def test_wrong_shapes_and_second_derivatives_are_refused() -> None:
     (gradient,) = torch.autograd.grad(grid_op.run(x, *weights).sum(), weights[0], create_graph=True)
     with pytest.raises(RuntimeError, match="not twice differentiable"):
         gradient.sum().backward()
+
+
+@pytest.mark.parametrize("half", [False, True])
+@changed_by_hooks
+def test_hooks_that_change_what_was_saved_are_refused(
+    unpack: Callable[[Tensor], Tensor], half: bool
+) -> None:
+    if unpack is elsewhere:
+        pytest.skip("the fake implementation runs")
+    module, x = problem((3, 2, 2, 8, 3), 4)
+    weights = list(module.parameters())
+
+    def loss() -> Tensor:
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=half):
+            return grid_op.run(x, *weights).float().sum()
+
+    assert check_refused(loss, weights, unpack) == 7
 
 
 @pytest.mark.gpu
