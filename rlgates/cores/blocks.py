@@ -101,6 +101,17 @@ def product(x: Tensor, memory: Tensor | None) -> Tensor | None:
     return None if memory is None else x @ memory.mT
 
 
+def sums_between(x: Tensor) -> Tensor:
+    """The sums of x (..., L) over the steps after s and up to t, (..., L, L), by t and s.
+
+    Only s <= t count. NaN is 0. A difference of two sums from the beginning would lose the digits
+    of small numbers that come after a large one.
+    """
+    # A product: with deterministic algorithms, torch has no `cumsum` on a GPU.
+    up_to = x.new_ones(x.shape[-1], x.shape[-1]).tril()
+    return up_to @ (x.nan_to_num(0.0).unsqueeze(-1) * up_to.tril(-1))
+
+
 def _block(
     writes: Writes, memory: Tensor, first: Tensor | None, begins: Tensor | None
 ) -> tuple[Tensor, Tensor]:
@@ -124,9 +135,10 @@ def _block(
     unseen, v = ~seen, torch.where(v.isnan(), 0, v)
     weights, last = (q @ k.mT).masked_fill(unseen, 0), k
     if writes.log_decay is not None:
-        log_decay = writes.log_decay.permute(1, 2, 0).unsqueeze(-2)
-        since = log_decay.masked_fill(unseen, 0).sum(-1, keepdim=True)
-        decay = torch.exp((since - since.mT).masked_fill(unseen, 0))  # of step s at step t
+        log_decay = writes.log_decay.permute(1, 2, 0)
+        since = log_decay.unsqueeze(-2).masked_fill(unseen, 0).sum(-1, keepdim=True)
+        # of step s at step t
+        decay = torch.exp(sums_between(log_decay).masked_fill(unseen, 0))
         left = torch.exp(since)
         weights, of_before = weights * decay, left * of_before
         last, memory = decay[..., -1, :].unsqueeze(-1) * k, left[..., -1:, :] * memory

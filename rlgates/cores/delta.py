@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, factory_kwargs, full_precision, named_rows, widened
-from rlgates.cores.blocks import in_blocks, product, replaced
+from rlgates.cores.blocks import in_blocks, product, replaced, sums_between
 from rlgates.errors import MAX_WIDTH, check_size
 from rlgates.kernels import AllSteps, Memories, MemorySteps, RunMemories
 
@@ -153,9 +153,10 @@ def _block(
     left: Tensor | float = 1.0
     last = torch.ones_like(beta)
     if steps.log_decay is not None:
-        log_decay = steps.log_decay.permute(1, 2, 0).unsqueeze(-2)
-        since = log_decay.masked_fill(unseen, 0).sum(-1, keepdim=True)
-        decay = torch.exp((since - since.mT).masked_fill(unseen, 0))  # of step s at step t
+        log_decay = steps.log_decay.permute(1, 2, 0)
+        since = log_decay.unsqueeze(-2).masked_fill(unseen, 0).sum(-1, keepdim=True)
+        # of step s at step t
+        decay = torch.exp(sums_between(log_decay).masked_fill(unseen, 0))
         left, last = torch.exp(since), decay[..., -1, :].unsqueeze(-1)
         by_key, by_query = by_key * decay, by_query * decay
     below = beta * by_key.masked_fill(unseen, 0).tril(-1)

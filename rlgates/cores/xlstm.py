@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.cell import Cell, State, factory_kwargs, full_precision, named_rows, widened
-from rlgates.cores.blocks import in_blocks, product, replaced
+from rlgates.cores.blocks import in_blocks, product, replaced, sums_between
 from rlgates.errors import MAX_WIDTH, check_number, check_size
 from rlgates.gates import GateLike, as_gate
 from rlgates.kernels import AllSteps, CellSpec, Memories, MemorySteps, RunMemories
@@ -392,7 +392,7 @@ def _block(
     # Nothing of another episode may count, even if it is not a number: no product by 0.
     unseen, v = ~seen, torch.where(v.isnan(), 0, v)
     since = log_f.unsqueeze(-2).masked_fill(unseen, 0).sum(-1)  # what is left of the state before
-    weights = since.unsqueeze(-1) - since.unsqueeze(-2) + i.unsqueeze(-2)  # of step s at step t
+    weights = sums_between(log_f) + i.unsqueeze(-2)  # of step s at step t
     weights, old = weights.masked_fill(unseen, -torch.inf), since + m_before
     m = torch.maximum(old, weights.amax(-1))
     weights, old = torch.exp(weights - m.unsqueeze(-1)), torch.exp(old - m).unsqueeze(-1)

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from support.equivalence import run_with_gradients, seeded_core
+from support.equivalence import (
+    exact_results,
+    random_sequence,
+    relative_errors,
+    run_with_gradients,
+    seeded_core,
+)
 from torch import Tensor
 
 from rlgates import Core
@@ -119,6 +125,24 @@ def test_gradients_are_finite_where_the_state_is_not_read(
     state[1] = torch.nan
     for key, result in run_with_gradients(core, x, state, episode_starts).items():
         assert torch.equal(result, expected[key]), key
+
+
+@pytest.mark.parametrize(
+    ("name", "weight"), [("mamba2", "W_t"), ("deltanet", "W_a"), ("mlstm", "W_f")]
+)
+@pytest.mark.parametrize("scale", [30, 300])
+def test_steps_that_forget_strongly_cost_no_digits(name: str, weight: str, scale: float) -> None:
+    core = seeded_core(name, 16)
+    core.gate_weights()[weight].mul_(scale)
+    sequence = random_sequence(core, 3, 130, share=0.03)
+    expected = exact_results(core, *sequence)
+    errors = {}
+    for backend in ("plain", "scan"):
+        core.backend = backend
+        results = run_with_gradients(core, *sequence)
+        errors[backend] = relative_errors(results, expected)
+    for key, error in errors["scan"].items():
+        assert error < 1e-6 + 5 * errors["plain"][key], key
 
 
 @pytest.mark.parametrize("backend", ["auto", "plain", "scan"])
