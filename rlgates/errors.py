@@ -77,6 +77,20 @@ def check_size(
     return operator.index(value)
 
 
+def check_normalized(name: str, value: SupportsIndex, effect: str) -> int:
+    """`value` as the width of what a layer norm reads: an int of at least 2.
+
+    Raises:
+        TypeError: it is not an integer. ValueError: it is below 2, with what its `effect` would be.
+    """
+    size = check_size(name, value)
+    if size == 1:
+        raise ValueError(
+            f"{name} must be at least 2, got 1: a layer norm of one number is constant: {effect}."
+        )
+    return size
+
+
 MAX_DEPTH = 1_000
 """The most layers, or parts of a layer one after the other, that a core may have."""
 MAX_WIDTH = 2**24

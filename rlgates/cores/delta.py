@@ -193,13 +193,14 @@ class FastWeights(DeltaRule):
         input_size: width of the input.
         hidden_size: width d of the output, a multiple of num_heads.
         num_heads: number of memories.
-        key_size: width of keys and queries before phi; None for the width of the values.
+        key_size: width of keys and queries before phi; None for the width of the values. At least 2
+            if nu is 1.
         projections: nu of the feature map.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
-        ValueError, TypeError: a size below 1 or not an integer, or a num_heads that does not divide
-            hidden_size.
+        ValueError, TypeError: a size that is too small or not an integer, or a num_heads that does
+            not divide hidden_size.
     """
 
     def __init__(
@@ -215,6 +216,11 @@ class FastWeights(DeltaRule):
         super().__init__()
         self._check(input_size, hidden_size, num_heads, key_size)
         self.projections = check_size("projections", projections, maximum=MAX_WIDTH)
+        if self.key_size == self.projections == 1:
+            raise ValueError(
+                "key_size must be at least 2 with projections=1, got 1: of z and -z only one is "
+                "positive, so their product would always be 0."
+            )
         heads, keys = self.num_heads, self.num_heads * self.key_size
         features = 2 * self.projections * self.key_size
         self.state_shapes = {"S": (heads, hidden_size // heads, features)}

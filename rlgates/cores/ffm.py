@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.cell import LinearCell, State, factory_kwargs, named_rows, widened
-from rlgates.errors import check_number, check_size
+from rlgates.errors import check_normalized, check_number, check_size
 from rlgates.kernels import LinearStep
 
 # The published code keeps alpha below log(the largest float64) / 1024 - 0.01, with which 1024
@@ -48,14 +48,14 @@ class FFM(LinearCell):
 
     Args:
         input_size: width of the input.
-        hidden_size: width of the output d.
+        hidden_size: width of the output d, at least 2: of one number, LayerNorm leaves nothing.
         memory_size: number of traces m.
         context_size: number of contexts c.
         min_period, max_period: the initial periods in steps, above 0 and in this order.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
-        ValueError, TypeError: a size below 1 or not an integer, periods out of order.
+        ValueError, TypeError: a size that is too small or not an integer, periods out of order.
     """
 
     def __init__(
@@ -71,7 +71,9 @@ class FFM(LinearCell):
     ) -> None:
         super().__init__()
         self.input_size = check_size("input_size", input_size)
-        self.hidden_size = self.output_size = d = check_size("hidden_size", hidden_size)
+        self.hidden_size = self.output_size = d = check_normalized(
+            "hidden_size", hidden_size, "nothing of the memory would reach the output"
+        )
         self.memory_size = m = check_size("memory_size", memory_size)
         self.context_size = c = check_size("context_size", context_size)
         self.min_period = check_number("min_period", min_period, above=0)

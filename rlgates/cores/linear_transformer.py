@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from rlgates.cell import LinearCell, factory_kwargs, full_precision, named_rows, widened
 from rlgates.cores.blocks import Writes, read_memory
-from rlgates.errors import check_flag, check_size, nearest_divisor
+from rlgates.errors import check_flag, check_normalized, check_size, nearest_divisor
 from rlgates.kernels import AllSteps, LinearStep, Memories, MemorySteps, RunMemories
 
 _SMALLEST = 1e-5  # added to the denominator, as in POPGym
@@ -42,7 +42,7 @@ class LinearTransformer(LinearCell):
     z.
 
     Args:
-        input_size: width of the input.
+        input_size: width of the input, at least 2: of one number, LayerNorm leaves nothing.
         hidden_size: width of the output d, and of the values.
         num_heads: number of heads, a divisor of d.
         key_size: width of the keys of a head; by default d / num_heads. A single head has a state
@@ -51,7 +51,8 @@ class LinearTransformer(LinearCell):
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
-        ValueError, TypeError: a size below 1 or not an integer, heads that do not divide d.
+        ValueError, TypeError: a size that is too small or not an integer, heads that do not divide
+            d.
     """
 
     def __init__(
@@ -65,7 +66,9 @@ class LinearTransformer(LinearCell):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.input_size = check_size("input_size", input_size)
+        self.input_size = check_normalized(
+            "input_size", input_size, "the layer would not see its input"
+        )
         self.hidden_size = self.output_size = d = check_size("hidden_size", hidden_size)
         self.num_heads = check_size("num_heads", num_heads)
         if d % self.num_heads:

@@ -63,7 +63,7 @@ class RWKV7(Cell):
 
     Args:
         input_size: width of the input.
-        hidden_size: width d of the output, a multiple of num_heads.
+        hidden_size: width d of the output, a multiple of num_heads above it.
         num_heads: number of memories; the paper has heads of 64 numbers.
         rank: width of the maps within w and a; if None, 2.5 sqrt(d), the authors' rule without its
             rounding to multiples of 32.
@@ -71,7 +71,7 @@ class RWKV7(Cell):
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, or a num_heads that does not divide
-            hidden_size.
+            hidden_size or equals it.
     """
 
     learnable = ()  # before an episode there are no inputs
@@ -91,6 +91,11 @@ class RWKV7(Cell):
         self.num_heads = heads = check_size("num_heads", num_heads)
         if d % heads:
             raise ValueError(f"num_heads must divide hidden_size = {d}, got {heads}.")
+        if heads == d:
+            raise ValueError(
+                f"num_heads must be below hidden_size = {d}, got {heads}: reads of one number are "
+                "normalized to 0, so nothing of the memory would reach the output."
+            )
         rank = round(2.5 * d**0.5) if rank is None else rank
         self.rank = rank = check_size("rank", rank, maximum=MAX_WIDTH)
         self.maps = {"r": d, "k": d, "v": d, "w": rank, "a": rank, "g": 2 * rank}

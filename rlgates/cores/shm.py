@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.cell import LinearCell, factory_kwargs, full_precision, named_rows, widened
-from rlgates.errors import check_size
+from rlgates.errors import check_normalized, check_size
 from rlgates.kernels import LinearStep
 
 _SMALLEST = 1e-5  # added to the sums by which keys and queries are divided
@@ -43,14 +43,14 @@ class SHM(LinearCell):
     zero.
 
     Args:
-        input_size: width of the input.
+        input_size: width of the input, at least 2: of one number, LayerNorm leaves nothing.
         hidden_size: width of the output d.
         memory_size: number of rows and columns of the memory m.
         num_rows: number L of rows of theta.
         device, dtype: of the parameters, as in torch.nn; float32 or float64.
 
     Raises:
-        ValueError, TypeError: a size below 1 or not an integer.
+        ValueError, TypeError: a size that is too small or not an integer.
     """
 
     def __init__(
@@ -63,7 +63,9 @@ class SHM(LinearCell):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.input_size = check_size("input_size", input_size)
+        self.input_size = check_normalized(
+            "input_size", input_size, "the layer would not see its input"
+        )
         self.hidden_size = self.output_size = d = check_size("hidden_size", hidden_size)
         self.memory_size = m = check_size("memory_size", memory_size)
         self.num_rows = check_size("num_rows", num_rows)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from rlgates import kernels
 from rlgates.cell import Cell, State, check_no_hooks, factory_kwargs, full_precision, widened
 from rlgates.cores.window import sinusoids, step_numbers
-from rlgates.errors import MAX_LENGTH, MAX_WIDTH, check_number, check_size
+from rlgates.errors import MAX_LENGTH, MAX_WIDTH, check_normalized, check_number, check_size
 from rlgates.kernels import AllSteps
 
 BLOCK = 64  # steps whose scores are computed at once, at least
@@ -49,7 +49,9 @@ class Attention(Cell):
     ) -> None:
         super().__init__()
         self.input_size = check_size("input_size", input_size)
-        self.hidden_size = self.output_size = d = check_size("hidden_size", hidden_size)
+        self.hidden_size = self.output_size = d = check_normalized(
+            "hidden_size", hidden_size, "nothing of the memory would reach the output"
+        )
         self.window = check_size("window", window, 2, MAX_LENGTH)
         self.num_heads = check_size("num_heads", num_heads)
         if d % num_heads:
@@ -213,7 +215,7 @@ class Transformer(Attention):
 
     Args:
         input_size: width of the input.
-        hidden_size: width d of the layer, a multiple of num_heads.
+        hidden_size: width d of the layer, at least 2, a multiple of num_heads.
         window: number of steps that a step sees, the current one included, at least 2.
         num_heads: number of attention heads.
         mlp_size: hidden units of the MLP; 2 d if None.
@@ -260,7 +262,7 @@ class GTrXL(Attention):
 
     Args:
         input_size: width of the input.
-        hidden_size: width d of the layer, a multiple of num_heads.
+        hidden_size: width d of the layer, at least 2, a multiple of num_heads.
         window: number of steps that a step sees, the current one included, at least 2.
         num_heads: number of attention heads.
         mlp_size: hidden units of the MLP; 2 d if None.

@@ -230,8 +230,19 @@ OPTIONS: dict[int, list[tuple[str, dict[str, Any], type[Exception], str]]] = {
         ("rru", {"normalize": None}, TypeError, "normalize must be True or False"),
         ("rru", {"scalar_z": 1}, TypeError, "scalar_z must be True or False"),
     ],
+    2: [
+        ("fwp", {"key_size": 1}, ValueError, "key_size must be at least 2 with projections=1"),
+        ("fwp", {"num_heads": 2}, ValueError, "key_size must be at least 2 with projections=1"),
+        ("rwkv7", {"num_heads": 2}, ValueError, "num_heads must be below hidden_size = 2, got 2"),
+    ],
     7: [("gato", {}, ValueError, "hidden_size must be even.*, got 7. Nearest allowed: 6 or 8")],
-    1: [("gato", {}, ValueError, r"got 1. Nearest allowed: 2\.")],
+    1: [
+        ("gato", {}, ValueError, r"got 1. Nearest allowed: 2\."),
+        *(
+            (name, {}, ValueError, "hidden_size must be at least 2, got 1: a layer norm of one")
+            for name in ("ffm", "transformer", "gtrxl")
+        ),
+    ],
     8: [
         ("gru", {"reset": "befor"}, ValueError, "unknown reset 'befor'. Did you mean 'before'"),
         ("gru", {"reset": 1}, ValueError, "unknown reset 1.* Allowed: after, before"),

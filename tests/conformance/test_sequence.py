@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from support.cases import (
 from support.equivalence import (
     assert_close,
     inputs_and_state,
+    random_inputs,
     run_in_pieces,
     seeded,
     typical_episode_starts,
@@ -191,3 +193,22 @@ def test_every_other_core_remembers(name: str) -> None:
     changed[0, :, 0] += 1  # not all of them, which a layer norm of the input would take out
     late = (core(x)[0][1:] - core(changed)[0][1:]).abs().amax()
     assert (late > 1e-4) == (name not in FORGETFUL)
+
+
+@every_family
+@pytest.mark.parametrize("sizes", [(1, 8), (5, 1), (5, 2), (1, 1)], ids=str)
+def test_a_core_that_could_not_remember_is_refused(name: str, sizes: tuple[int, int]) -> None:
+    """The smallest sizes: what the first step reads reaches the outputs after the third."""
+    for options in ({}, small(name)):
+        try:
+            core = make_core(name, *sizes, generator=seeded(2), **options).double().eval()
+        except ValueError:
+            continue
+        with torch.no_grad():
+            for parameter in core.parameters():  # most of them positive, so that no ReLU is closed
+                parameter += 0.5 * torch.rand(parameter.shape, generator=seeded(0))
+            x = random_inputs(core, 6, batch_size=30)
+            changed = x.clone()
+            changed[0] = 1 - x[0]
+            late = (core(x)[0][3:] - core(changed)[0][3:]).abs().amax()
+        assert (late > 1e-9) == (name not in FORGETFUL)
