@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Self
+
 import torch
 from torch import Tensor, nn
 
@@ -83,10 +86,9 @@ class LMU(Cell):
         self.W_x = nn.Parameter(torch.empty(d, input_size, **factory))
         self.W_h = nn.Parameter(torch.empty(d, d, **factory))
         self.W_m = nn.Parameter(torch.empty(d, m, **factory))
-        # In float64, so that a core in float64 has them exactly.
-        for name, shape in (("A", (m, m)), ("B", (m,))):
-            empty = torch.empty(shape, dtype=torch.float64, device=device)
-            self.register_buffer(name, empty, persistent=False)
+        self._system = legendre_system(m, self.theta)  # exact, for a core that becomes float64
+        for name, value in zip(("A", "B"), self._system, strict=True):
+            self.register_buffer(name, torch.empty(value.shape, **factory), persistent=False)
         self.register_load_state_dict_post_hook(LMU.reset_buffers)  # type: ignore[no-untyped-call]
         self.reset_parameters()
 
@@ -101,9 +103,14 @@ class LMU(Cell):
         self.reset_buffers()
 
     def reset_buffers(self, _: object = None) -> None:
-        """Compute A and B."""
-        A, B = legendre_system(self.memory_size, self.theta)
+        """Copy A and B from the exact system."""
+        A, B = self._system
         fill_buffers(self, A=A, B=B)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # another dtype or device: nothing rounded is kept
+        self.reset_buffers()
+        return self
 
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, torch.cat([self.W_x, self.e_x]))
@@ -114,13 +121,12 @@ class LMU(Cell):
         both = widened(projected + of_h)
         u = both[:, -1:] + widened(nn.functional.linear(m, self.e_m))
         with full_precision(m.device.type):
-            m = torch.addmm(u * self.B.to(m.dtype), m, self.A.to(m.dtype).mT)
+            m = torch.addmm(u * self.B, m, self.A.mT)
         h = torch.tanh(both[:, :-1] + widened(nn.functional.linear(m, self.W_m)))
         return h, (h, m)
 
     def recurrence(self) -> CellSpec:
         maps = torch.cat([self.W_x, self.e_x]), torch.cat([self.W_h, self.e_h])
         no_bias = maps[0].new_zeros(len(maps[0]))
-        system = self.A.to(maps[0].dtype), self.B.to(maps[0].dtype)
-        weights = maps[0], no_bias, maps[1], self.e_m.flatten(), self.W_m, *system
+        weights = maps[0], no_bias, maps[1], self.e_m.flatten(), self.W_m, self.A, self.B
         return CellSpec("lmu", (self.hidden_size, self.memory_size), weights)

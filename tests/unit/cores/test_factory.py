@@ -67,6 +67,22 @@ def test_a_core_on_the_meta_device_has_shapes_alone(name: str) -> None:
         assert torch.equal(buffer, other)
 
 
+@pytest.mark.parametrize("name", CORES)
+def test_buffers_have_the_dtype_of_the_parameters(name: str) -> None:
+    """Not all devices have float64."""
+    core = make_core(name, INPUTS, HIDDEN, **small(name))
+    assert {buffer.dtype for buffer in core.buffers()} <= {torch.float32}
+
+
+def test_what_an_lmu_computes_is_exact_after_a_conversion() -> None:
+    expected = make_core("lmu", INPUTS, HIDDEN, dtype=torch.float64)
+    core = make_core("lmu", INPUTS, HIDDEN)
+    assert core.state_dict().keys() == dict(core.named_parameters()).keys()
+    for converted in (core.double(), core.float().double(), core.to("meta").to_empty(device="cpu")):
+        for buffer, other in zip(converted.buffers(), expected.buffers(), strict=True):
+            assert torch.equal(buffer, other)
+
+
 @pytest.mark.parametrize("core", CORES)
 def test_another_default_device_changes_only_where_a_core_is_made(core: str) -> None:
     """Here that of tensors without values, which cannot come from there to the CPU."""
