@@ -321,7 +321,7 @@ CORES: dict[str, CoreRow] = {
     "mlstm": CoreRow(
         MLSTM,
         "mLSTM",
-        "C' = f C + exp(i) v k, h' = o C' q / max(n' q, 1), gates of x alone",
+        "C' = f C + exp(i) v k, h' = o C' q / max(|n' q|, 1), gates of x alone",
         "Beck et al. 2024",
     ),
     "fwp": CoreRow(
