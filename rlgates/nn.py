@@ -104,7 +104,8 @@ class Recurrent(nn.Module):
             cell = made._layers()[0]
             for name in cell.first_layer_options:
                 options.pop(name, None)
-        if any(other.state_shapes != cell.state_shapes for other in made._layers()):
+        layers = [layer for made in self.cores for layer in made._layers()]
+        if any(other.state_shapes != cell.state_shapes for other in layers):
             raise ValueError(f"the layers of core {core!r} have different states: use make_core.")
         self.output_size = width
         self.parts = tuple(cell.state_shapes)

@@ -261,6 +261,17 @@ def test_a_core_of_several_layers(monkeypatch: pytest.MonkeyPatch) -> None:
         Recurrent("mixed", INPUTS, HIDDEN)
 
 
+def test_layers_whose_states_depend_on_their_inputs_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rlgates.registry.CORES", CORES.copy())
+    register_core("wide", lambda input_size, hidden_size: LSTMCell(input_size, input_size))
+    assert Recurrent("wide", INPUTS, HIDDEN, 2).num_layers == 2
+    register_core("wider", lambda input_size, hidden_size: LSTMCell(input_size, 2 * input_size))
+    with pytest.raises(ValueError, match="layers of core 'wider' have different states"):
+        Recurrent("wider", INPUTS, HIDDEN, 2)
+
+
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
 def test_frozen_weights_stay_frozen(kind: Any) -> None:
     module = kind(INPUTS, HIDDEN)
