@@ -551,7 +551,11 @@ def _same_view(view: Tensor, parameter: Tensor) -> Tensor | None:
     """The view of a parameter's gradient that `view` is of the parameter."""
     if parameter.grad is None:
         return None
-    grad = parameter.grad.contiguous()
+    grad = parameter.grad
+    if grad.stride() != parameter.stride():
+        grad = torch.empty_strided(
+            grad.shape, parameter.stride(), dtype=grad.dtype, device=grad.device
+        ).copy_(grad)
     offset = view.storage_offset() - parameter.storage_offset()
     return grad.as_strided(view.shape, view.stride(), grad.storage_offset() + offset)
 

@@ -295,6 +295,22 @@ def test_gradients_by_gate_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["ur_lstm", "mamba2", "rru"])
+def test_gradients_by_gate_name_of_parameters_of_other_strides(name: str) -> None:
+    core = build(name)
+    turned = {
+        key: value.mT.contiguous().mT if value.ndim > 1 else value
+        for key, value in core.state_dict().items()
+    }
+    results = []
+    for assign in (False, True):
+        core.load_state_dict(turned, assign=assign)
+        core.zero_grad()
+        core(random_inputs(core))[0].sum().backward()
+        results.append(core.gate_gradients())
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("name", ["ur_lstm", "mamba2", "rru"])
 def test_parameters_may_share_their_memory(name: str) -> None:
     """As those that optimizers without gradients set from one vector."""
     core = build(name)
