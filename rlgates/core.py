@@ -225,9 +225,12 @@ class Core(nn.Module):
 
         Raises:
             ValueError: a shape or dtype that does not fit, with what is expected.
-            TypeError: an argument that is not a tensor, such as a pair of states.
+            TypeError: an argument that is not a tensor, such as a pair of states, or
+                `episode_starts` by both names.
         """
         if starts is not None:
+            if episode_starts is not None:
+                raise TypeError("give episode_starts or starts, its deprecated name, got both.")
             warn_renamed("starts", "episode_starts")
             episode_starts = starts
         outputs, final, _ = self._run(x, state, episode_starts, trace=False)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 import warnings
 from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import Any, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
@@ -13,9 +15,31 @@ R = TypeVar("R")
 
 
 def warn_renamed(old: str, new: str) -> None:
-    """Warn that `old` is now called `new`, where the caller's caller named it."""
+    """Warn that `old` is now called `new`, where the user's code named it.
+
+    By default Python shows it only if that is in `__main__`. No `stacklevel` says so: torch calls a
+    module through two frames or three, and an import adds some.
+    """
     text = f"{old} is deprecated and will be removed in the next release; use {new}."
-    warnings.warn(text, DeprecationWarning, stacklevel=3)
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _package(frame) in _INTERNAL:
+        frame = frame.f_back
+    warnings.warn_explicit(
+        text,
+        DeprecationWarning,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        frame.f_globals.get("__name__"),
+        frame.f_globals.setdefault("__warningregistry__", {}),
+    )
+
+
+# What may stand between this module and the user's code.
+_INTERNAL = ("rlgates", "torch", "importlib", "_frozen_importlib")
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def renamed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import pytest
 import torch
 
+import rlgates
+import rlgates.core
 from rlgates import make_core
 from rlgates.envs import BatchedEnv, EnvSpec, View, make_env_spec
 from rlgates.envs.sb3 import make_vec_env
@@ -72,6 +76,35 @@ def test_old_arguments_and_methods_of_cores() -> None:
     with pytest.warns(DeprecationWarning, match=r"use Core\.trace_gates"):
         trace = core.observe(x, None, starts=episode_starts)
     assert torch.equal(trace.forget[0], core.trace_gates(x, None, episode_starts).forget[0])
+
+
+def test_warnings_are_of_the_line_that_uses_the_old_name() -> None:
+    """By default Python shows those of `__main__` alone."""
+    core, x = make_core("lstm", 3, 4), torch.ones(2, 5, 3)
+    episode_starts = torch.eye(2, 5).bool()
+
+    def imported() -> Any:
+        from rlgates import Observation  # type: ignore[attr-defined]
+
+        return Observation
+
+    uses: list[Callable[[], Any]] = [
+        lambda: core(x, starts=episode_starts),
+        lambda: core.observe(x),
+        lambda: rlgates.Observation,
+        lambda: rlgates.core.Observation,
+        imported,
+    ]
+    for hooked in (False, True):
+        if hooked:  # torch then calls `forward` in another function
+            core.register_forward_hook(lambda *_: None)
+        for use in uses:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                use()
+            assert {warning.filename for warning in caught} == {__file__}
+    with pytest.raises(TypeError, match=r"give episode_starts or starts, .* got both"):
+        core(x, None, episode_starts, starts=episode_starts)
 
 
 def test_old_attributes_of_environments() -> None:
