@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from rlgates.cell import check_tensor
+from rlgates.cell import Cell, check_tensor
 from rlgates.core import Core
 from rlgates.cores.gru import GRU as GRUCell
 from rlgates.cores.lstm import LSTM as LSTMCell
@@ -95,20 +95,20 @@ class Recurrent(nn.Module):
         self.hidden_size = check_size("hidden_size", hidden_size)
         self.num_directions = 2 if bidirectional else 1
         self.cores = nn.ModuleList()
+        cells: list[Cell] = []
         width = input_size
         for _ in range(num_layers):
             for _ in range(self.num_directions):
                 made = make_core(core, width, hidden_size, device=device, dtype=dtype, **options)
                 self.cores.append(made)
             width = made.output_size * self.num_directions
-            cell = made._layers()[0]
-            for name in cell.first_layer_options:
+            cells += made._layers()
+            for name in cells[0].first_layer_options:
                 options.pop(name, None)
-        layers = [layer for made in self.cores for layer in made._layers()]
-        if any(other.state_shapes != cell.state_shapes for other in layers):
+        if any(other.state_shapes != cells[0].state_shapes for other in cells):
             raise ValueError(f"the layers of core {core!r} have different states: use make_core.")
         self.output_size = width
-        self.parts = tuple(cell.state_shapes)
+        self.parts = tuple(cells[0].state_shapes)
         self.register_load_state_dict_pre_hook(_rename_torch_keys)  # type: ignore[no-untyped-call]
 
     def forward(

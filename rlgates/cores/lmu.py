@@ -108,8 +108,8 @@ class LMU(Cell):
         fill_buffers(self, A=A, B=B)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)  # another dtype or device: nothing rounded is kept
-        self.reset_buffers()
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.reset_buffers()  # not rounded to the dtype that was
         return self
 
     def project(self, x: Tensor) -> Tensor:

@@ -56,7 +56,8 @@ class SLSTM(Cell):
 
     Raises:
         ValueError, TypeError: a size below 1 or not an integer, a num_heads that does not divide
-            hidden_size, a scale that is not positive, a gate of the wrong size or kind.
+            hidden_size, a scale that is not positive, a gate of the wrong size or kind, or one to
+            which `tied` was given.
     """
 
     first_layer_options = ("input_scale",)
@@ -81,6 +82,11 @@ class SLSTM(Cell):
             raise ValueError(
                 f"the input gate of the sLSTM is exponential: the gate must not order its units "
                 f"or have masters, got {self.gate}."
+            )
+        if self.gate.options.get("tied") is not None:
+            raise ValueError(
+                "the input gate of the sLSTM is exponential: it cannot be tied to the forget gate, "
+                f"so tied has no meaning, got {self.gate}."
             )
         self.input_scale = check_number("input_scale", input_scale, above=0)
         self.state_shapes = {"h": (d,), "c": (d,), "n": (d,), "m": (d,)}

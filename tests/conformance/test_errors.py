@@ -250,6 +250,8 @@ OPTIONS: dict[int, list[tuple[str, dict[str, Any], type[Exception], str]]] = {
         ("gru", {"input_scale": 0}, ValueError, "input_scale must be .* above 0, got 0"),
         ("janet", {"beta": "1"}, TypeError, "beta must be a number, got '1'"),
         ("janet", {"beta": float("nan")}, ValueError, "beta must be finite, got nan"),
+        ("slstm", {"tied": True}, ValueError, r"tied has no meaning, got Gate\('', 8, tied=True\)"),
+        ("f_slstm", {"tied": False}, ValueError, r"tied has no meaning, got Gate\('f', 8, tied"),
         ("janet", {"tied": False}, ValueError, r"must be tied or refine.* got Gate\('c', 8, tied"),
         ("f_janet", {"tied": False}, ValueError, r"must be tied or refine.* got Gate\('f'"),
         ("o_janet", {}, ValueError, r"unknown core 'o_janet'\. Did you mean '\w*janet'"),
