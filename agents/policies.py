@@ -37,7 +37,14 @@ from rlgates.errors import (
     check_number,
     check_size,
 )
-from rlgates.registry import CoreFactory, check_options, core_name, core_options, make_core
+from rlgates.registry import (
+    PROBE_INPUTS,
+    CoreFactory,
+    check_options,
+    core_name,
+    core_options,
+    make_core,
+)
 
 
 class MlpLstmPolicy(SequencePolicy):
@@ -146,7 +153,9 @@ class MlpLstmPolicy(SequencePolicy):
             _check_axes("observation space", observation_space)
         options["num_layers"] = n_lstm_layers
         # sb3-contrib sizes the layers behind the core by its hidden size, not its output size.
-        probe = make_core(core, 1, lstm_hidden_size, generator=torch.Generator(), **options)
+        probe = make_core(
+            core, PROBE_INPUTS, lstm_hidden_size, generator=torch.Generator(), **options
+        )
         _warn_of_noise(options)
         super().__init__(
             observation_space,

@@ -86,7 +86,7 @@ def check_normalized(name: str, value: SupportsIndex, effect: str) -> int:
     size = check_size(name, value)
     if size == 1:
         raise ValueError(
-            f"{name} must be at least 2, got 1: a layer norm of one number is constant: {effect}."
+            f"{name} must be at least 2, got 1: layer norm makes one number constant, so {effect}."
         )
     return size
 

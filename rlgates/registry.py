@@ -606,6 +606,10 @@ def _check_gate(name: str, gate: Gate, options: Mapping[str, Any]) -> None:
         raise ValueError(f"{gate} has its options already, got {', '.join(extra)} as well.")
 
 
+PROBE_INPUTS = 2
+"""A width of the input that every core takes, for a core that is made only to be looked at."""
+
+
 def make_core(
     name: str,
     input_size: int,

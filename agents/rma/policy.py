@@ -22,7 +22,7 @@ from rlgates.agents.rma.reconstruction import RMAReconstruction
 from rlgates.agents.sequences.policy import Latents, Observations
 from rlgates.cores import RMA
 from rlgates.errors import check_flag, check_nonnegative, check_number, check_size
-from rlgates.registry import check_options, make_core
+from rlgates.registry import PROBE_INPUTS, check_options, make_core
 
 
 class RMAPolicy(MlpLstmPolicy):
@@ -192,7 +192,9 @@ def _latent_size(core: str, options: dict[str, Any], hidden_size: int) -> int:
         ValueError: the core is not an RMA.
     """
     check_options(core, options)
-    cell = make_core(core, 1, hidden_size, generator=torch.Generator(), **options).cells[0]
+    cell = make_core(core, PROBE_INPUTS, hidden_size, generator=torch.Generator(), **options).cells[
+        0
+    ]
     if not isinstance(cell, RMA):
         raise ValueError(
             f"RMAPolicy needs the core 'rma' or a gate of it, such as 'ur_rma', got {core!r}."

@@ -22,7 +22,7 @@ from rlgates.errors import (
 from rlgates.experiments.configs.base import MAX_ENVS, Pairs, RunConfig
 from rlgates.experiments.configs.devices import check_threads, find_device
 from rlgates.experiments.configs.modules import naming_module
-from rlgates.registry import check_options, make_core
+from rlgates.registry import PROBE_INPUTS, check_options, make_core
 
 SUCCESS_THRESHOLD = 0.9
 """Success rate of the last training episodes; when it is first reached is `steps_to_0.9`."""
@@ -145,7 +145,7 @@ class AgentConfig(RunConfig):
         self.make_spec()
         check_options(self.core, self.core_options)
         with naming_module(self.core):
-            make_core(self.core, 1, self.hidden_size, **self.core_options)
+            make_core(self.core, PROBE_INPUTS, self.hidden_size, **self.core_options)
         check_choice("algo", self.algo, ("ppo", "a2c"))
         check_choice("critic", self.critic, ("shared", "separate", "none"))
         counts = ("total_steps", "window", "n_epochs", "n_minibatches", "eval_episodes")

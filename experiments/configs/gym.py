@@ -43,7 +43,7 @@ from rlgates.experiments.configs.gym_env import (
     wrap,
 )
 from rlgates.experiments.configs.modules import naming_module
-from rlgates.registry import check_options, make_core
+from rlgates.registry import PROBE_INPUTS, check_options, make_core
 
 ALGOS = ("ppo", "a2c", "sb3-contrib")
 CLASSES: Mapping[str, Mapping[str, type[nn.Module]]] = {
@@ -239,7 +239,7 @@ class GymConfig(RunConfig):
             find_env_id(self.env)  # its module may register the core
         check_options(self.core, self.core_options)
         with naming_module(self.core):
-            make_core(self.core, 1, self.hidden_size, **self.core_options)
+            make_core(self.core, PROBE_INPUTS, self.hidden_size, **self.core_options)
         if self.algo == "sb3-contrib" and (
             self.core != "lstm" or dict(self.core_options) != {"forget_bias": 0.0}
         ):

@@ -15,7 +15,7 @@ import torch
 from rlgates.experiments.configs.base import RunConfig
 from rlgates.experiments.configs.modules import naming_module
 from rlgates.gates import Gate
-from rlgates.registry import core_options, make_core
+from rlgates.registry import PROBE_INPUTS, core_options, make_core
 
 # Options of a core that choose how it is computed, and not what.
 _HOW = ("backend", "debug")
@@ -104,7 +104,7 @@ def full_core_options(core: str, hidden_size: int, options: Mapping[str, Any]) -
 def _full_core_options(core: str, hidden_size: int, options: str) -> dict[str, Any]:
     overrides: dict[str, Any] = json.loads(options)
     with torch.random.fork_rng(devices=[]), torch.device("meta"), naming_module(core):
-        instance = make_core(core, 1, hidden_size, **overrides)
+        instance = make_core(core, PROBE_INPUTS, hidden_size, **overrides)
     cell: Any = instance.cells[0]
     gates = (getattr(module, "gate", None) for module in instance.modules())
     gate = next((module for module in gates if isinstance(module, Gate)), None)

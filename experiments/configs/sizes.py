@@ -14,23 +14,26 @@ from rlgates.experiments.configs.modules import naming_module
 from rlgates.registry import make_core
 
 
-def largest_size(core: str, count: Callable[[int], int], parameters: int, step: int = 1) -> int:
-    """The largest multiple of `step` within a budget of parameters, and at least `step`.
+def largest_size(
+    core: str, count: Callable[[int], int], parameters: int, step: int = 1, least: int = 1
+) -> int:
+    """The largest multiple of `step` within a budget of parameters, and at least `least * step`.
 
     Args:
         core: its name.
         count: the parameters of a size, which grow with it.
         parameters: the budget.
         step: of the sizes.
+        least: the multiple to begin with.
 
     Raises:
         ValueError: the parameters do not grow with the size.
     """
-    low, used, high = 1, count(step), 0
-    if count(2 * step) <= used:
+    low, used, high = least, count(least * step), 0
+    if count(2 * least * step) <= used:
         raise ValueError(
-            f"core {core!r} has {used:,} parameters at its sizes {step} and {2 * step}, so "
-            f"that no size has {parameters:,}."
+            f"core {core!r} has {used:,} parameters at its sizes {least * step} and "
+            f"{2 * least * step}, so that no size has {parameters:,}."
         )
     while high != low + 1:
         if high:
@@ -47,7 +50,7 @@ def largest_size(core: str, count: Callable[[int], int], parameters: int, step: 
 def equal_size(core: str, input_size: int, parameters: int, options: Mapping[str, Any]) -> int:
     """The largest even `hidden_size` with which a core has at most so many parameters.
 
-    With `num_heads` among the options it is a multiple of that, too.
+    With `num_heads` among the options it is a multiple of that, too, and a head has two units.
 
     Args:
         core: its name.
@@ -73,10 +76,12 @@ def _equal_size(core: str, input_size: int, parameters: int, options: str) -> in
             made = make_core(core, input_size, hidden_size, generator=torch.Generator(), **values)
         return sum(parameter.numel() for parameter in made.parameters())
 
-    step = math.lcm(2, values.get("num_heads", 1))
-    if (least := count(step)) > parameters:
+    heads = values.get("num_heads", 1)
+    step = math.lcm(2, heads)
+    least = 2 * heads // step
+    if (fewest := count(least * step)) > parameters:
         raise ValueError(
-            f"core {core!r} has {least:,} parameters at its smallest size, {step}; the budget is "
-            f"{parameters:,}."
+            f"core {core!r} has {fewest:,} parameters at its smallest size, {least * step}; the "
+            f"budget is {parameters:,}."
         )
-    return largest_size(core, count, parameters, step)
+    return largest_size(core, count, parameters, step, least)
