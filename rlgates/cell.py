@@ -95,7 +95,7 @@ class Cell(nn.Module, ABC):
         return None
 
     def recurrence(self) -> kernels.LayerSpec | None:
-        """What a fast path needs to replace the loop; None if there is no fast path."""
+        """What a fast path needs to replace the loop, or why none can; None if there is none."""
         return None
 
     def gate_weights(self) -> dict[str, Tensor]:
@@ -196,6 +196,12 @@ def computes_as(kind: type[nn.Module], *modules: nn.Module) -> bool:
     if _has_any_global_hook():
         return False
     return all(type(module).forward is kind.forward and is_bare(module) for module in modules)
+
+
+NOT_AS_BUILT = kernels.NoKernel(
+    "it computes with the weights of modules that were replaced, or whose calls hooks have to see"
+)
+"""What `recurrence` returns where `computes_as` is false."""
 
 
 def check_no_hooks(**modules: nn.Module) -> None:

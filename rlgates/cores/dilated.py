@@ -102,6 +102,7 @@ class DilatedGRU(Cell):
         }
 
     def project(self, x: Tensor) -> Tensor:
+        self._check_hooks()
         return self._cells()[0].project(x)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
@@ -126,10 +127,13 @@ class DilatedGRU(Cell):
             h, _ = cell.step(x, before)
             yield cell, x, before, h
 
-    def recurrence(self) -> AllSteps:
+    def _check_hooks(self) -> None:
         # All steps at once call them, the loop over steps does not.
         for level, (core, cell) in enumerate(zip(self._cores(), self._cells(), strict=True)):
             check_no_hooks(**{f"grus.{level}": core, f"grus.{level}.cells.0": cell})
+
+    def recurrence(self) -> AllSteps:
+        self._check_hooks()
         return AllSteps(self._all_steps)
 
     def _all_steps(

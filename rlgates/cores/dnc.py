@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.cell import (
+    NOT_AS_BUILT,
     Cell,
     State,
     check_no_hooks,
@@ -22,7 +23,7 @@ from rlgates.cores import addressing
 from rlgates.cores.lstm import LSTM
 from rlgates.errors import MAX_WIDTH, check_number, check_size
 from rlgates.gates import GateLike
-from rlgates.kernels import CellSpec
+from rlgates.kernels import CellSpec, NoKernel
 
 
 class DNC(Cell):
@@ -165,6 +166,7 @@ class DNC(Cell):
         return views | {"W_out": self.out.weight.detach(), "b_out": self.out.bias.detach()}
 
     def project(self, x: Tensor) -> Tensor:
+        check_no_hooks(controller=self.controller)
         weight = self.controller.weight_ih[:, : self.input_size]
         return nn.functional.linear(x, weight, self.controller.bias_ih + self.controller.bias_hh)
 
@@ -192,10 +194,10 @@ class DNC(Cell):
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         return self.controller.forget_gate(self._controlled(projected, state[-1]), state[:2])
 
-    def recurrence(self) -> CellSpec | None:
+    def recurrence(self) -> CellSpec | NoKernel:
         check_no_hooks(controller=self.controller)
         if not computes_as(nn.Linear, self.interface, self.out):
-            return None
+            return NOT_AS_BUILT
         controller, inputs = self.controller, self.input_size
         weight = controller.weight_ih
         weights = (

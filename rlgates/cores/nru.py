@@ -7,9 +7,17 @@ import math
 import torch
 from torch import Tensor, nn
 
-from rlgates.cell import Cell, State, computes_as, factory_kwargs, named_rows, widened
+from rlgates.cell import (
+    NOT_AS_BUILT,
+    Cell,
+    State,
+    computes_as,
+    factory_kwargs,
+    named_rows,
+    widened,
+)
 from rlgates.errors import MAX_WIDTH, check_flag, check_size
-from rlgates.kernels import CellSpec
+from rlgates.kernels import CellSpec, NoKernel
 
 
 class NRU(Cell):
@@ -140,9 +148,9 @@ class NRU(Cell):
         written, erased = (amounts.unsqueeze(-1) * rows).mean(dim=-2).unbind(1)
         return h, (h, m + (written - erased))
 
-    def recurrence(self) -> CellSpec | None:
+    def recurrence(self) -> CellSpec | NoKernel:
         if self.norm is not None and not computes_as(nn.LayerNorm, self.norm):
-            return None
+            return NOT_AS_BUILT
         maps = self.weight_ih, self.bias, self.weight_hh, self.weight_maps, self.bias_maps
         empty = self.bias.new_empty(0)
         norm = (empty, empty) if self.norm is None else (self.norm.weight, self.norm.bias)

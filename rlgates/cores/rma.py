@@ -179,6 +179,7 @@ class RMA(Cell):
         return named
 
     def project(self, x: Tensor) -> Tensor:
+        self._check_hooks()
         return x  # slicing W_z1 in every step would cost more than projecting x there
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
@@ -233,9 +234,12 @@ class RMA(Cell):
             *outputs.split([latent, controller, self.output_size - latent - controller], dim=-1)
         )
 
+    def _check_hooks(self) -> None:
+        check_no_hooks(controller_1=self.controller_1, controller_2=self.controller_2)
+
     def recurrence(self) -> CellSpec:
+        self._check_hooks()
         first, second = self.controller_1, self.controller_2
-        check_no_hooks(controller_1=first, controller_2=second)
         layers = (
             (layer.weight_ih, layer.bias_ih + layer.bias_hh, layer.weight_hh)
             for layer in (first, second)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rlgates.cell import (
+    NOT_AS_BUILT,
     Cell,
     State,
     computes_as,
@@ -27,7 +28,7 @@ from rlgates.errors import (
     unknown_choice,
 )
 from rlgates.gates import GATES, Gate, GateLike, as_gate
-from rlgates.kernels import CellSpec
+from rlgates.kernels import CellSpec, NoKernel
 
 
 class RMC(Cell):
@@ -223,9 +224,9 @@ class RMC(Cell):
             return None
         return self._gates(self.gate, projected, state[0])[0].flatten(1)
 
-    def recurrence(self) -> CellSpec | None:
+    def recurrence(self) -> CellSpec | NoKernel:
         if not self._is_as_built():
-            return None
+            return NOT_AS_BUILT
         gate_units = 0 if self.gate is None else self.gate.size
         sizes = (
             *(self.hidden_size, self.mem_slots, self.num_heads, self.key_size),

@@ -12,7 +12,7 @@ from rlgates.cell import Cell, State, factory_kwargs, full_precision, named_rows
 from rlgates.cores.blocks import in_blocks, product, replaced, sums_between
 from rlgates.errors import MAX_WIDTH, check_number, check_size
 from rlgates.gates import GateLike, as_gate
-from rlgates.kernels import AllSteps, CellSpec, Memories, MemorySteps, RunMemories
+from rlgates.kernels import AllSteps, CellSpec, Memories, MemorySteps, NoKernel, RunMemories
 
 
 class SLSTM(Cell):
@@ -152,9 +152,9 @@ class SLSTM(Cell):
         """The forget gate; that of the table makes an input gate too, which is not read."""
         return self.gate(*([i] if "i" in self.gate.maps else []), *of_gate)[0]
 
-    def recurrence(self) -> CellSpec | None:
+    def recurrence(self) -> CellSpec | NoKernel:
         if self.num_heads > 1:
-            return None
+            return NoKernel(f"it takes one head, got num_heads={self.num_heads}")
         weights = self.weight_ih, self.bias, self.weight_hh[0]
         activation, auxiliary, _ = self.gate.key
         one_map = "tied" if auxiliary == "untied" else auxiliary

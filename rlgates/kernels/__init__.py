@@ -33,6 +33,7 @@ from rlgates.kernels.spec import (
     LinearStep,
     Memories,
     MemorySteps,
+    NoKernel,
     RunMemories,
 )
 
@@ -51,6 +52,7 @@ __all__ = [
     "LossSettings",
     "Memories",
     "MemorySteps",
+    "NoKernel",
     "Result",
     "RunMemories",
     "Taken",

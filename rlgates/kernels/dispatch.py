@@ -20,7 +20,7 @@ from rlgates.kernels.cpu import layer as cpu_layer
 from rlgates.kernels.cpu import memories as cpu_memories
 from rlgates.kernels.cpu import scan as cpu_scan
 from rlgates.kernels.cpu.heads import Heads, LossSettings, Taken
-from rlgates.kernels.spec import AllSteps, CellSpec, Layer, LinearScan, Memories
+from rlgates.kernels.spec import AllSteps, CellSpec, Layer, LinearScan, Memories, NoKernel
 from rlgates.kernels.triton import grid_op as triton_grid
 from rlgates.kernels.triton import op as triton
 
@@ -354,7 +354,8 @@ def run(request: LayerRequest) -> Result | None:
     fastest = "triton" if call.x.is_cuda else "native"
     if backend != "auto" and chosen.backend == "plain":
         raise ValueError(f"the {backend} backend cannot run this: {chosen.passed_over[backend]}.")
-    missed = fastest in _candidates(call.spec) and fastest in chosen.passed_over
+    is_known = isinstance(call.spec, NoKernel) or fastest in _candidates(call.spec)
+    missed = is_known and fastest in chosen.passed_over
     slow = backend == "auto" and missed
     if slow and not torch.compiler.is_compiling():
         how = "slower" if isinstance(call.spec, AllSteps) else "several times slower"
@@ -385,6 +386,8 @@ def _choose(call: LayerCall, backend: str) -> Explanation:
             reason = "it would not be faster here"
         passed_over[name] = reason
     unknown = "this core has no such fast path"
+    if isinstance(call.spec, NoKernel):
+        unknown = call.spec.reason
     return Explanation("plain", {**dict.fromkeys(BACKENDS[2:], unknown), **passed_over})
 
 

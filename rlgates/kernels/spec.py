@@ -165,7 +165,13 @@ class AllSteps(NamedTuple):
     native: LinearScan | Memories | None = None
 
 
-LayerSpec = CellSpec | LinearScan | AllSteps
+class NoKernel(NamedTuple):
+    """A layer of a kind that kernels run, but not as it is, and why."""
+
+    reason: str
+
+
+LayerSpec = CellSpec | LinearScan | AllSteps | NoKernel
 
 
 class Layer(Protocol):

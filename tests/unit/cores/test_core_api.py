@@ -448,7 +448,9 @@ def test_changed_layers_inside_a_cell_are_called(name: str, inner: str) -> None:
     core.backend = "plain"
     assert torch.equal(core(x)[0], changed)
     core.backend = "native"
-    with pytest.raises(ValueError, match="native backend cannot run this"):
+    with pytest.raises(
+        ValueError, match="native backend cannot run this: it computes with the weights of modules"
+    ):
         core(x)
 
 
@@ -468,8 +470,11 @@ def test_hooks_that_would_not_run_are_refused(name: str, inner: str, steps: int)
     core = make_core(name, INPUTS, 8)
     layer = core.cells[0].get_submodule(inner)
     nn.utils.weight_norm(layer, "weight" if name == "gtrxl" else "weight_ih")
-    with pytest.raises(TypeError, match=f"hooks on {re.escape(inner)} would not run"):
-        core(torch.randn(steps, 2, INPUTS))
+    x = torch.randn(steps, 2, INPUTS)
+    for backend, call in (("auto", core), ("plain", core), ("auto", core.trace_gates)):
+        core.backend = backend
+        with pytest.raises(TypeError, match=f"hooks on {re.escape(inner)} would not run"):
+            call(x)
 
 
 def test_a_core_of_another_forward_runs_it_beside_others() -> None:

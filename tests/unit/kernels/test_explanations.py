@@ -45,6 +45,29 @@ def test_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(core.explain_backend(x.double())[0]) == "plain"
 
 
+def test_a_layer_that_no_kernel_runs_as_it_is_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    dispatch._log_once.cache_clear()
+    heads, hooked = make_core("slstm", 3, 4, num_heads=2), make_core("nru", 3, 4, layer_norm=True)
+    hooked.cells[0].norm.register_forward_hook(lambda *_: None)
+    x = torch.zeros(2, 1, 3)
+    with caplog.at_level(logging.WARNING, logger="rlgates.kernels"):
+        for core, reason in (
+            (heads, "it takes one head, got num_heads=2"),
+            (hooked, "it computes with the weights of modules that were replaced, or whose calls"),
+        ):
+            (explanation,) = core.explain_backend(x)
+            assert explanation.backend == "plain"
+            assert set(explanation.passed_over) == set(BACKENDS) - {"auto", "plain"}
+            assert all(text.startswith(reason) for text in explanation.passed_over.values())
+            core(x)
+            assert core.backend_used == "plain"
+            assert f"than native code: {reason}" in caplog.messages[-1]
+            core.backend = "native"
+            with pytest.raises(ValueError, match=f"native backend cannot run this: {reason}"):
+                core(x)
+    assert len(caplog.messages) == 2
+
+
 def test_each_reason_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     dispatch._log_once.cache_clear()
     x = torch.zeros(2, 1, 3)
