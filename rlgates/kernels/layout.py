@@ -107,6 +107,15 @@ def columns(cell: str, gate: GateKey, units: int) -> int:
     return len(STACKED_CELLS[cell]) * units + gate_columns(gate, units)
 
 
+_CANDIDATES = 3  # of "minimal"
+
+
+def _require(holds: bool, rule: str, *sizes: int) -> None:
+    """Raise a ValueError where a rule is broken: native code trusts the sizes."""
+    if not holds:
+        raise ValueError(f"{rule}, got {', '.join(map(str, sizes))}.")
+
+
 def _stacked(cell: str, inputs: int, gate: GateKey, units: int) -> Shapes:
     width = columns(cell, gate, units)
     extra = (units,) if "reset" in STACKED_CELLS[cell] else ()
@@ -125,6 +134,7 @@ def _gato(inputs: int, gate: GateKey, units: int, inner: int, *flags: int) -> Sh
 def _rru(
     inputs: int, gate: GateKey, units: int, inner: int, upper: int, outputs: int, *flags: int
 ) -> Shapes:
+    _require(inner * outputs > 0, "inner and outputs must be at least 1", inner, outputs)
     layers = (inner, units), (upper, inner, inner), (upper, inner)
     out = (units + outputs, inner), (units + outputs,), (units,), (units,)
     weights = (inner, inputs), (inner,), *layers, *out
@@ -150,10 +160,8 @@ def _nru(
     rectified: int,
     normalized: int,
 ) -> Shapes:
-    if side**2 != heads * memory:
-        raise ValueError(
-            f"heads * memory must be side * side, got {heads} heads of {memory} and side {side}."
-        )
+    _require(memory * heads > 0, "memory and heads must be at least 1", memory, heads)
+    _require(side**2 == heads * memory, "heads * memory must be side * side", heads, memory, side)
     both, width, norm = units + memory, 2 * heads + 4 * side, units if normalized else 0
     maps = (units, inputs), (units,), (units, both), (width, both), (width,)
     weights = *maps, (norm,), (norm,)
@@ -172,6 +180,13 @@ def _rmc(
     layers: int,
     gate_units: int,
 ) -> Shapes:
+    _require(
+        slots * heads * key * blocks * layers > 0,
+        "slots, heads, key, blocks and layers must be at least 1",
+        *(slots, heads, key, blocks, layers),
+    )
+    _require(units % heads == 0, "heads must divide the units", heads, units)
+    _require(gate_units in (0, 1, units), "a slot has 0, 1 or all gated units", gate_units, units)
     rows, width = slots + 1, heads * 2 * key + units
     columns = gate_columns(gate, gate_units) if gate_units else 0
     maps = (units, inputs), (units,), (blocks, width, units)
@@ -197,6 +212,11 @@ def _dnc(
     writes: int,
     outputs: int,
 ) -> Shapes:
+    _require(
+        slots * word * reads * writes * outputs > 0,
+        "slots, word, reads, writes and outputs must be at least 1",
+        *(slots, word, reads, writes, outputs),
+    )
     width, both, heads = columns("lstm", gate, units), units + reads * word, reads + writes
     said = 3 * writes * word + reads * word + 3 * reads + 3 * writes + 2 * reads * writes
     links = writes * slots * slots
@@ -221,6 +241,12 @@ def _rma(
     heads: int,
     top: int,
 ) -> Shapes:
+    _require(latent * hidden > 0, "latent and hidden must be at least 1", latent, hidden)
+    _require(
+        slots == heads == top == 0 or (heads > 0 and 1 <= top <= slots),
+        "slots, heads and top must be 0, or at least 1 with top at most slots",
+        *(slots, heads, top),
+    )
     width, reads, memory = columns("lstm", gate, units), heads * latent, int(heads > 0)
     low = inputs + 2 * units + reads
     of_latent = (hidden, low), (hidden,), (latent, hidden), (latent,)
@@ -248,6 +274,7 @@ def _indrnn(inputs: int, gate: GateKey, units: int, rectified: int) -> Shapes:
 
 
 def _minimal(inputs: int, gate: GateKey, units: int, candidate: int) -> Shapes:
+    _require(candidate < _CANDIDATES, f"candidate must be below {_CANDIDATES}", candidate)
     # Without a gate, f and i are shares of the sigmoids of two maps.
     width = units + (2 * units if gate == NO_GATE else gate_columns(gate, units))
     weights = (width, inputs), (width,)
@@ -267,6 +294,7 @@ def _feedforward(inputs: int, gate: GateKey, units: int) -> Shapes:
 
 
 def _lmu(inputs: int, gate: GateKey, units: int, memory: int) -> Shapes:
+    _require(memory > 0, "memory must be at least 1", memory)
     maps = (units + 1, inputs), (units + 1,), (units + 1, units), (memory,), (units, memory)
     weights = *maps, (memory, memory), (memory,)
     return Shapes(units, (units, memory), weights, saved=(units + 1, memory))
@@ -325,7 +353,12 @@ def shapes_of(spec: CellSpec, input_size: int) -> Shapes:
     Raises:
         ValueError: sizes that no such cell has.
     """
-    return CELLS[spec.cell].shapes(input_size, spec.gate or NO_GATE, *spec.sizes)
+    gate = spec.gate or NO_GATE
+    chunk, units = gate[2], spec.sizes[0]
+    _require(min(input_size, units) > 0, "inputs and units must be at least 1", input_size, units)
+    _require(min(spec.sizes) >= 0, "sizes must be at least 0", *spec.sizes)
+    _require(chunk > 0 and units % chunk == 0, "chunks must divide the units", chunk, units)
+    return CELLS[spec.cell].shapes(input_size, gate, *spec.sizes)
 
 
 # ---- arguments of native code ------------------------------------------------------------------

@@ -318,6 +318,41 @@ def test_hooks_that_change_more_than_strides_are_refused(
     assert check_refused(loss, list(direct.tensors.values()), unpack) >= 3
 
 
+@pytest.mark.parametrize(
+    ("cell", "sizes", "message"),
+    [
+        ("rma", (4, 3, 3, 5, 2, 6), r"top must be .* at most slots, got 5, 2, 6\."),
+        ("rma", (4, 3, 3, 0, 2, 0), "slots, heads and top must be 0, or at least 1"),
+        ("rma", (4, 0, 3, 5, 2, 3), "latent and hidden must be at least 1, got 0, 3"),
+        ("minimal", (4, 7), "candidate must be below 3, got 7"),
+        ("rmc", (4, 2, 0, 2, 1, 1, 4), r"must be at least 1, got 2, 0, 2, 1, 1\."),
+        ("rmc", (4, 2, 3, 2, 1, 1, 4), "heads must divide the units, got 3, 4"),
+        ("rmc", (4, 2, 2, 2, 1, 1, 3), "a slot has 0, 1 or all gated units, got 3, 4"),
+        ("dnc", (4, 3, 2, 0, 1, 4), "must be at least 1, got 3, 2, 0, 1, 4"),
+        ("nru", (4, 0, 4, 0, 1, 1), "memory and heads must be at least 1, got 0, 4"),
+        ("nru", (4, 4, 4, 3, 1, 1), r"heads \* memory must be side \* side, got 4, 4, 3"),
+        ("rru", (4, 0, 1, 3, 1, 1, 1), "inner and outputs must be at least 1, got 0, 3"),
+        ("lmu", (4, 0), "memory must be at least 1, got 0"),
+        ("lstm", (0,), "inputs and units must be at least 1, got 5, 0"),
+        ("mogrifier", (4, -1, 0), "sizes must be at least 0, got 4, -1, 0"),
+    ],
+)
+def test_sizes_that_no_cell_has_are_refused(
+    cell: str, sizes: tuple[int, ...], message: str
+) -> None:
+    """Native code trusts them: it would read other memory."""
+    spec = CellSpec(cell, sizes, (), gate=("sigmoid", "tied", 1))
+    x, state = torch.zeros(2, 3, 5), torch.zeros(3, 4)
+    with pytest.raises(ValueError, match=message):
+        layer.run(spec, x, state, None)
+
+
+def test_chunks_that_do_not_divide_the_units_are_refused() -> None:
+    spec = CellSpec("lstm", (4,), (), gate=("sigmoid", "master", 3))
+    with pytest.raises(ValueError, match="chunks must divide the units, got 3, 4"):
+        layer.run(spec, torch.zeros(2, 3, 5), torch.zeros(3, 8), None)
+
+
 def test_what_a_long_sequence_saves_may_be_in_large_pages() -> None:
     core = make_core("lstm", 3, 256, backend="native")
     steps, batch_size = 60, 50
