@@ -160,7 +160,9 @@ def _triton_scan_unsupported_reason(call: LayerCall) -> str | None:
     for tensor in call.tensors:
         if not tensor.is_cuda or tensor.dtype is not torch.float32:
             return f"it takes float32 on a GPU, got {tensor.dtype} on {tensor.device}"
-    return None if torch.compiler.is_compiling() else _triton_scan_error()
+    if torch.compiler.is_compiling():  # which cannot trace a trial
+        return None if triton.INSTALLED else "triton is not installed"
+    return _triton_scan_error()
 
 
 @cache

@@ -11,6 +11,7 @@ gates and states are always float32.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from rlgates.kernels.triton.launch import GatedProblem
 
 Tensors = tuple[Tensor | None, ...]
+
+INSTALLED = importlib.util.find_spec("triton") is not None  # torch.compile cannot trace an import
 
 
 def launcher() -> Any:
@@ -82,10 +85,12 @@ def now_unsupported_reason(device: torch.device) -> str | None:
 
 
 def _uncached_reason(device: torch.device) -> str | None:
-    """As `device_unsupported_reason`, without a look at Triton; torch.compile can trace it."""
+    """As `device_unsupported_reason`, without importing Triton; torch.compile can trace it."""
     interpreted = device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
     runs = interpreted or (device.type == "cuda" and torch.version.hip is None)
-    return None if runs else f"it runs on CUDA devices, got {device}"
+    if not runs:
+        return f"it runs on CUDA devices, got {device}"
+    return None if INSTALLED else "triton cannot be imported: it is not installed"
 
 
 @cache

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from rlgates import make_core
+from rlgates.kernels import dispatch
 from rlgates.kernels.triton import op as triton
 
 GPU = torch.device("cuda", 0)
@@ -37,6 +38,18 @@ def test_without_triton_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         core(torch.ones(2, 3, 5))
     for device in (GPU, torch.device("cuda", 1)):
         assert "cannot be imported" in str(triton.device_unsupported_reason(device))
+
+
+def test_without_triton_it_is_refused_while_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is not tried: the compiled program would fail when it runs."""
+    monkeypatch.setattr(triton, "INSTALLED", False)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert "not installed" in str(triton.now_unsupported_reason(GPU))
+    call: Any = SimpleNamespace(tensors=())
+    assert dispatch._triton_scan_unsupported_reason(call) == "triton is not installed"
+    monkeypatch.setattr(triton, "INSTALLED", True)
+    assert triton.now_unsupported_reason(GPU) is None
+    assert dispatch._triton_scan_unsupported_reason(call) is None
 
 
 def test_on_a_cpu_only_the_interpreter_runs(monkeypatch: pytest.MonkeyPatch) -> None:
