@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -81,7 +82,8 @@ class Core(nn.Module):
         skip_connections: every layer above the first also reads the input, and the output is
             the outputs of all layers, concatenated (otherwise that of the last layer).
         learned_state: the initial state is a parameter, which starts at the cells' own initial
-            state. Parts that only make sense at certain values stay fixed (`Cell.learnable`).
+            state. Parts that only make sense at certain values stay fixed (`Cell.learnable`); a
+            warning says so if these are all.
             Loading the state dict of a torch.nn layer, which has no learned state, resets it.
         debug: check that inputs, states and outputs are finite. This synchronizes with a GPU.
 
@@ -139,8 +141,15 @@ class Core(nn.Module):
         self.state_size = sum(self._layer_widths)
         self.backend_used = None  # torch 2.8 exports no module whose call adds an attribute
         self.learned = None
-        if check_flag("learned_state", learned_state) and (parts := self._learnable_parts()):
-            self.learned = nn.ParameterDict(parts.items())
+        if check_flag("learned_state", learned_state):
+            if parts := self._learnable_parts():
+                self.learned = nn.ParameterDict(parts.items())
+            else:
+                warnings.warn(
+                    f"learned_state does nothing: core {name!r} has no state, or one that can only "
+                    "begin as it does.",
+                    stacklevel=2,
+                )
         self.register_load_state_dict_pre_hook(_rename_torch_keys)  # type: ignore[no-untyped-call]
 
     def _learnable_parts(self) -> dict[str, Tensor]:

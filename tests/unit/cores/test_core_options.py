@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -77,6 +79,15 @@ def test_a_learned_state_learns_from_episode_starts(name: str) -> None:
     core.zero_grad()
     core(x, state)[0].sum().backward()
     assert all(p.grad is None or not p.grad.any() for p in core.learned.parameters())
+
+
+@every_family
+def test_a_learned_state_of_nothing_warns(name: str) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        core = build(name, learned_state=True)
+    says_so = [warning for warning in caught if "learned_state does nothing" in str(warning)]
+    assert bool(says_so) == (core.learned is None)
 
 
 def test_parts_that_mean_something_are_not_learned() -> None:
