@@ -20,7 +20,8 @@ from rlgates.registry import CORES, core_names
 def arguments(core: str) -> dict[str, Any]:
     """Those of the constructor of its cell."""
     row = CORES[core]
-    gate = {"gate": Gate(row.plain, HIDDEN, tied=True)} if row.gates else {}
+    tied = None if core == "slstm" else True  # which refuses it
+    gate = {"gate": Gate(row.plain, HIDDEN, tied=tied)} if row.gates else {}
     return {**gate, **small(core)}
 
 
