@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlgates import Core, make_core
 from rlgates.cores import JANET, SLSTM
-from rlgates.gates import ACTIVATIONS, GATES, Gate, refine
+from rlgates.gates import ACTIVATIONS, GATES, Gate, Row, refine
 from rlgates.registry import CORES, core_names
 
 INPUTS, HIDDEN = 3, 8
@@ -190,7 +190,8 @@ def test_a_bias_of_its_input_gate_changes_nothing(gate: str) -> None:
 
 
 def test_tied_gates_give_the_slstm_their_forget_gate() -> None:
-    cores = [SLSTM(3, 4, Gate("f", 4, tied=tied)) for tied in (False, True)]
+    rows = [Row("fast", "constant", auxiliary, "", "") for auxiliary in ("untied", "tied")]
+    cores = [SLSTM(3, 4, row) for row in rows]
     cores[1].load_state_dict(cores[0].state_dict())
     x = random(5, 2, 3).float()
     outputs = [Core([core])(x)[0] for core in cores]
