@@ -239,7 +239,7 @@ OPTIONS: dict[int, list[tuple[str, dict[str, Any], type[Exception], str]]] = {
     1: [
         ("gato", {}, ValueError, r"got 1. Nearest allowed: 2\."),
         *(
-            (name, {}, ValueError, "hidden_size must be at least 2, got 1: a layer norm makes one")
+            (name, {}, ValueError, "hidden_size must be at least 2, got 1: layer norm makes one")
             for name in ("ffm", "transformer", "gtrxl")
         ),
     ],
