@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from rlgates.deprecation import renamed
 from rlgates.envs import EnvSpec, make_env_spec
 from rlgates.errors import (
     MAX_LENGTH,
@@ -186,3 +187,15 @@ class AgentConfig(RunConfig):
             )
         if rollout // self.n_minibatches < 2:
             raise ValueError(f"n_minibatches = {self.n_minibatches} leaves one step in each.")
+
+
+_BASE, _PRESETS = "rlgates.experiments.configs.base", "rlgates.experiments.configs.presets"
+__getattr__ = renamed(
+    __name__,
+    {
+        "TrainConfig": "rlgates.experiments.configs.agent.AgentConfig",
+        "PRESETS": f"{_PRESETS}.PRESETS",
+        "preset": f"{_PRESETS}.preset",
+        "parse_pairs": f"{_BASE}.parse_pairs",
+    },
+)
