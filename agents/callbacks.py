@@ -77,12 +77,13 @@ def trace_gates(
         if isinstance(state, tuple):
             state = _flat_state(module, state)
         if isinstance(policy, SequencePolicy):
-            starts = torch.zeros(shape, dtype=torch.bool, device=policy.device)
-            starts = starts if episode_starts is None else episode_starts
+            none = torch.zeros(shape, dtype=torch.bool, device=policy.device)
             states = policy.initial_states(shape[1])
             if state is not None:
                 states = states._replace(**{"vf" if critic else "pi": state})
-            core, x, state = policy.core_inputs(obs, states, starts).cores[critic]
+            core, x, state = policy.core_inputs(
+                obs, states, none if episode_starts is None else episode_starts
+            ).cores[critic]
         else:
             extractor = policy.vf_features_extractor if critic else policy.pi_features_extractor
             # ActorCriticPolicy.extract_features would compute the features of actor and critic.

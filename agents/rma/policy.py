@@ -99,7 +99,7 @@ class RMAPolicy(MlpLstmPolicy):
         self._head_size = check_size("head_size", head_size)
         self._gradient_limit = check_number("gradient_limit", gradient_limit, above=0)
         self._reconstructs = check_flag("reconstruction", reconstruction)
-        # Those of the strengths are needed without decoders, too.
+        # Checked here, and not only by the decoders: there may be none.
         self._decoder_options: dict[str, Any] = {
             "channels": check_size("channels", channels),
             "image_weight": check_nonnegative("image_weight", image_weight),
@@ -192,9 +192,8 @@ def _latent_size(core: str, options: dict[str, Any], hidden_size: int) -> int:
         ValueError: the core is not an RMA.
     """
     check_options(core, options)
-    cell = make_core(core, PROBE_INPUTS, hidden_size, generator=torch.Generator(), **options).cells[
-        0
-    ]
+    probe = make_core(core, PROBE_INPUTS, hidden_size, generator=torch.Generator(), **options)
+    cell = probe.cells[0]
     if not isinstance(cell, RMA):
         raise ValueError(
             f"RMAPolicy needs the core 'rma' or a gate of it, such as 'ur_rma', got {core!r}."

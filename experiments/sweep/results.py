@@ -79,7 +79,7 @@ class StudyResults:
         the limit is higher now.
         """
         row = self.rows.get(run_key(_key_columns(job)))
-        if row is None or (row["ended"] == "time" and job.folder.checkpoint.exists()):
+        if row is None or (row.get("ended") == "time" and job.folder.checkpoint.exists()):
             return False
         # An empty cell means that everything the study asked for was measured.
         measured = (row.get("measured") or " ".join(job.extras)).split()
