@@ -8,6 +8,7 @@ from rlgates.agents.hub import load_from_hub, push_to_hub
 from rlgates.agents.io import convert, load_vec_normalize
 from rlgates.agents.maskable import (
     MaskableCnnLstmPolicy,
+    MaskableEvalCallback,
     MaskableMlpLstmPolicy,
     MaskableMultiInputLstmPolicy,
     MaskableRecurrentPPO,
@@ -30,6 +31,7 @@ __all__ = [
     "GridEncoder",
     "LinearEncoder",
     "MaskableCnnLstmPolicy",
+    "MaskableEvalCallback",
     "MaskableMlpLstmPolicy",
     "MaskableMultiInputLstmPolicy",
     "MaskableRecurrentPPO",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from gymnasium import spaces
+from sb3_contrib.common.maskable import callbacks as contrib_callbacks
 from sb3_contrib.common.maskable.distributions import (
     MaskableDistribution,
     make_masked_proba_distribution,
 )
 from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
+from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv
@@ -21,6 +24,7 @@ from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstm
 from rlgates.agents.ppo import RecurrentPPO
 from rlgates.agents.sequences.distributions import unchecked
 from rlgates.agents.sequences.policy import Latents, SequencePolicy
+from rlgates.agents.sequences.rollouts import callers_level
 from rlgates.errors import check_flag
 
 _MASKABLE_SPACES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
@@ -29,6 +33,9 @@ _MASKABLE_SPACES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 class MaskableMlpLstmPolicy(MlpLstmPolicy):
     """`MlpLstmPolicy` whose `predict` takes `action_masks`, like sb3-contrib's policies.
 
+    `predict` warns, once, where a step in the middle of an episode comes without a `state`, as it
+    does from the `evaluate_policy` of sb3-contrib for maskable models.
+
     Raises:
         ValueError: actions that are not Discrete, MultiDiscrete or MultiBinary.
     """
@@ -36,6 +43,7 @@ class MaskableMlpLstmPolicy(MlpLstmPolicy):
     takes_masks: ClassVar[bool] = True
     action_dist: MaskableDistribution
     _masks: Any = None
+    _warned_of_no_state = False
 
     def _replace_distribution(self) -> None:
         if not isinstance(self.action_space, _MASKABLE_SPACES):
@@ -73,11 +81,24 @@ class MaskableMlpLstmPolicy(MlpLstmPolicy):
         action_masks: Any = None,
     ) -> tuple[np.ndarray[Any, Any], tuple[np.ndarray[Any, Any], ...] | None]:
         """As in `MaskablePPO`; `action_masks` (n_envs, ...) is true where an action is allowed."""
+        if state is None and episode_start is not None and not np.all(episode_start):
+            self._warn_of_no_state()
         self._masks = action_masks
         try:
             return super().predict(observation, state, episode_start, deterministic)
         finally:
             self._masks = None
+
+    def _warn_of_no_state(self) -> None:
+        if not self._warned_of_no_state:
+            self._warned_of_no_state = True
+            warnings.warn(
+                "predict got no state in the middle of an episode (episode_start is False), so the "
+                "agent has forgotten what came before: pass the state that it returned. The "
+                "evaluate_policy and MaskableEvalCallback of sb3_contrib.common.maskable drop it; "
+                "use those of rlgates.agents.",
+                stacklevel=callers_level(),
+            )
 
 
 def _check_masks(action_masks: Any, space: Any, count: int) -> None:
@@ -109,7 +130,8 @@ class MaskableRecurrentPPO(RecurrentPPO):
     The environment must have a method `action_masks`, which returns whether each action is
     currently allowed (`sb3_contrib.common.wrappers.ActionMasker` adds one). For MultiDiscrete and
     MultiBinary actions it concatenates their masks. `predict` takes `action_masks`, and
-    `sb3_contrib.common.maskable.evaluation.evaluate_policy` passes them.
+    `rlgates.agents.evaluate_policy` and `MaskableEvalCallback` pass them, with the state. The
+    functions of sb3-contrib with these names drop the state: their agents act without memory.
 
     Raises:
         ValueError: as in `rlgates.RecurrentPPO`; while learning, an environment without masks.
@@ -179,3 +201,49 @@ class MaskableRecurrentPPO(RecurrentPPO):
         return policy.predict(  # type: ignore[no-any-return]
             observation, state, episode_start, deterministic, action_masks=action_masks
         )
+
+
+class MaskableEvalCallback(contrib_callbacks.MaskableEvalCallback):
+    """SB3's `EvalCallback` with action masks, for agents with memory.
+
+        model.learn(100_000, callback=MaskableEvalCallback(eval_env, eval_freq=1_000))
+
+    That of sb3-contrib drops the recurrent state at every step.
+
+    Args:
+        args, kwargs: of `EvalCallback`.
+        use_masking: ask the environment for masks; False allows every action.
+
+    Raises:
+        ValueError: when learning begins, an environment without masks.
+    """
+
+    def _init_callback(self) -> None:
+        if self.use_masking and not is_masking_supported(self.eval_env):
+            raise ValueError(
+                "the environment of the evaluation has no method action_masks: wrap it in "
+                "sb3_contrib.common.wrappers.ActionMasker, or pass use_masking=False."
+            )
+        super()._init_callback()
+
+    def _on_step(self) -> bool:
+        model = self.model
+        if self.use_masking:
+            self.model = _WithMasks(model, self.eval_env)  # type: ignore[assignment]
+        try:
+            return EvalCallback._on_step(self)
+        finally:
+            self.model = model
+
+
+class _WithMasks:
+    """A model that asks an environment for the masks of its actions."""
+
+    def __init__(self, model: Any, env: VecEnv) -> None:
+        self._model, self._env = model, env
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def predict(self, *args: Any, **kwargs: Any) -> Any:
+        return self._model.predict(*args, **kwargs, action_masks=get_action_masks(self._env))

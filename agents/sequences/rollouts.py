@@ -72,7 +72,7 @@ from rlgates.kernels import ClipAndStep
 from rlgates.registry import core_modules, core_name
 
 
-def _callers_level() -> int:
+def callers_level() -> int:
     """The `stacklevel` of warnings, in the calling function, that shows the caller of an agent."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back and frame.f_globals.get("__name__", "").startswith(_LIBRARIES):
@@ -231,7 +231,7 @@ class SequenceRollouts(SavedAgent):
         )
         if warning != self._last_warning and self.ranks.is_first:
             self._last_warning = warning
-            warnings.warn(warning, stacklevel=_callers_level())
+            warnings.warn(warning, stacklevel=callers_level())
 
     def _check_construction(
         self, policy: Any, env: Any, policy_kwargs: Any, verbose: Any, device: Any

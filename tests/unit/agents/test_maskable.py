@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import sb3_contrib.ppo_recurrent.policies as contrib_policies
 import torch
 from gymnasium import spaces
 from sb3_contrib.common.envs import InvalidActionEnvDiscrete
-from sb3_contrib.common.maskable.callbacks import MaskableEvalCallback
-from sb3_contrib.common.maskable.evaluation import evaluate_policy
+from sb3_contrib.common.maskable import callbacks as contrib_callbacks
 from sb3_contrib.common.maskable.utils import get_action_masks
 from sb3_contrib.common.wrappers import ActionMasker
 from stable_baselines3.common.env_util import make_vec_env
@@ -28,6 +29,7 @@ from rlgates import (
     RecurrentA2C,
     RecurrentPPO,
 )
+from rlgates.agents import MaskableEvalCallback, evaluate_policy
 
 model = partial(toys.model, algorithm=MaskableRecurrentPPO)
 ACTIONS: dict[str, spaces.Space[Any]] = {
@@ -91,8 +93,7 @@ def test_it_learns_among_few_allowed_actions() -> None:
     env = make_vec_env(lambda: InvalidActionEnvDiscrete(dim=20, n_invalid_actions=10), 4, seed=0)
     agent = model(env, n_steps=64, batch_size=64, n_epochs=6, learning_rate=3e-3, gamma=0.4)
     agent.learn(8_192)
-    reward, _ = evaluate_policy(agent, env, n_eval_episodes=10, warn=False)
-    assert reward > 60  # of 100; at random 10
+    assert evaluate_policy(agent, env, 10).returns.mean() > 60  # of 100; at random 10
 
 
 def test_save_and_load(tmp_path: Path) -> None:
@@ -137,6 +138,78 @@ def test_evaluation_callback(tmp_path: Path) -> None:
     callback = MaskableEvalCallback(other, eval_freq=16, n_eval_episodes=2, warn=False)
     agent.learn(64, callback=callback)
     assert callback.last_mean_reward > 2
+    assert callback.model is agent
+    with pytest.raises(ValueError, match=r"the evaluation has no method action_masks"):
+        agent.learn(64, callback=MaskableEvalCallback(toy(n_envs=1), warn=False))
+    unmasked = MaskableEvalCallback(toy(n_envs=1), eval_freq=8, use_masking=False, warn=False)
+    agent.learn(64, callback=unmasked)
+    assert unmasked.last_mean_reward > 2
+
+
+class Recall(gym.Env[Any, Any]):
+    """A cue at step 0 is to be repeated at step 2, which is paid 1."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (1,))
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t, self.cue = 0, int(self.np_random.integers(2))
+        return np.array([2.0 * self.cue - 1], np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        reward = float(self.t == 2 and action == self.cue)
+        self.t += 1
+        return np.zeros(1, np.float32), reward, self.t == 3, False, {}
+
+    def action_masks(self) -> np.ndarray[Any, Any]:
+        return np.ones(2, bool)
+
+
+class Remembers(MaskableMlpLstmPolicy):
+    """Repeats the sign of the last observation that was not 0."""
+
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = False,
+        action_masks: Any = None,
+    ) -> Any:
+        _, halves = super().predict(observation, state, episode_start, True, action_masks)
+        before = halves[0] * 0 if state is None else state[0]  # type: ignore[index]
+        memory = np.where(observation[:, 0] == 0, before[0, :, 0], observation[:, 0])
+        state = tuple(half * 0 + memory[None, :, None] for half in halves)  # type: ignore[union-attr]
+        return (memory > 0).astype(int), state
+
+
+def test_evaluations_carry_the_memory_along() -> None:
+    agent = model(make_vec_env(Recall, 4, seed=0), Remembers)
+    env = make_vec_env(Recall, 3, seed=1)
+    assert evaluate_policy(agent, env, 30).returns.mean() == 1
+    callback = MaskableEvalCallback(env, eval_freq=16, n_eval_episodes=30, warn=False)
+    agent.learn(64, callback=callback)
+    assert callback.best_mean_reward == callback.last_mean_reward == 1
+
+
+def test_a_lost_state_gives_one_warning_at_the_users_line() -> None:
+    env = make_vec_env(Recall, 2, seed=0)
+    agent, starts = model(env), np.array([True, False])
+    masks = get_action_masks(env)
+    with pytest.warns(UserWarning, match="no state in the middle of an episode") as found:
+        _, state = agent.predict(env.reset(), None, starts, action_masks=masks)
+        agent.predict(env.reset(), None, starts, action_masks=masks)
+    assert [warning.filename for warning in found] == [__file__]
+    other = model(env)
+    with warnings.catch_warnings(action="error"):  # where it is no mistake
+        other.predict(env.reset(), state, starts, action_masks=masks)
+        other.predict(env.reset(), None, np.ones(2, bool), action_masks=masks)
+        other.predict(env.reset(), action_masks=masks)
+    theirs = contrib_callbacks.MaskableEvalCallback(env, eval_freq=16, warn=False)
+    with pytest.warns(UserWarning, match="use those of rlgates.agents") as found:
+        other.learn(64, callback=theirs)
+    assert [warning.filename for warning in found] == [__file__]
 
 
 def test_an_environment_with_masks_of_another_width_is_refused() -> None:
