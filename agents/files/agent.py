@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import pickle
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable
@@ -39,15 +40,27 @@ _LOAD_ERRORS = (
 
 
 def _check_attributes(cls: type[Any], given: Iterable[str]) -> None:
-    """Refuse names that no model of this class reads; `load` of SB3 takes any."""
-    policy = next(iter(cls.policy_aliases.values()))
+    """Refuse names that no model of this class reads; `load` of SB3 takes any.
+
+    A user's class may read names that only its own code knows, so a misspelled one is a warning.
+    """
+    if not given:
+        return
+    ours: Any = next(base for base in cls.__mro__ if base.__module__.startswith("rlgates.agents"))
+    policy = next(iter(ours.policy_aliases.values()))
     makers: list[Any] = [OnPolicyAlgorithm.load, *cls.__mro__[:-1]]  # all but object
-    known = vars(cls(policy, None, _init_setup_model=False)).keys() | {
+    known = vars(ours(policy, None, _init_setup_model=False)).keys() | {
         name for make in makers for name in inspect.signature(make).parameters
     }
     for name in given:
-        if name not in known:
-            raise TypeError(f"load has no argument {name!r}.{suggestion(name, sorted(known))}")
+        if name in known:
+            continue
+        near = suggestion(name, sorted(known))
+        message = f"load has no argument {name!r}.{near}"
+        if cls is ours:
+            raise TypeError(message)
+        if near and not hasattr(cls, name):
+            warnings.warn(f"{message} It becomes an attribute.", stacklevel=3)
 
 
 class SavedAgent(OnPolicyAlgorithm):
@@ -109,7 +122,8 @@ class SavedAgent(OnPolicyAlgorithm):
             safe: refuse files that are not in the safe format.
 
         Raises:
-            TypeError: an argument whose name is not an attribute of the model.
+            TypeError: an argument whose name is not an attribute of the model; of a class of your
+                own, a name that looks misspelled is a warning.
             ValueError: the file is damaged, holds no model of this class, or is not of the safe
                 format.
             FileNotFoundError: the file does not exist.

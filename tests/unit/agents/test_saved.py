@@ -6,7 +6,7 @@ import importlib
 import json
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import stable_baselines3
@@ -14,7 +14,7 @@ import torch
 from support.rma import rma_env
 from support.toys import model, toy
 
-from rlgates import RecurrentA2C, RecurrentPPO, RMAPolicy
+from rlgates import MlpLstmPolicy, RecurrentA2C, RecurrentPPO, RMAPolicy
 from rlgates.agents import TVT
 from rlgates.agents.ranks import RankLost
 
@@ -141,6 +141,50 @@ def test_other_models_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text.zip").write_text("no model")
     with pytest.raises(ValueError, match=r"text\.zip"):
         RecurrentPPO.load(tmp_path / "text.zip")
+
+
+class ReadsItsEnv(RecurrentPPO):
+    def __init__(self, policy: Any, env: Any, **kwargs: Any) -> None:
+        super().__init__(policy, env, **kwargs)
+        self.share = 1 / self.env.num_envs  # type: ignore[union-attr]
+
+
+class TakesKeywords(RecurrentPPO):
+    def __init__(self, *, policy: Any, env: Any, bonus: float = 0.1, **kwargs: Any) -> None:
+        self.bonus = bonus
+        super().__init__(policy, env, **kwargs)
+
+
+class SetsUp(RecurrentPPO):
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        self.extra = getattr(self, "extra", 1)
+
+
+class WithoutAliases(RecurrentPPO):
+    policy_aliases: ClassVar[dict[str, Any]] = {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (ReadsItsEnv, {"share": 0.5}),
+        (TakesKeywords, {"bonus": 0.2}),
+        (SetsUp, {"extra": 3}),
+        (WithoutAliases, {"learning_rate": 0.1}),
+    ],
+)
+def test_a_class_of_the_users_is_loaded(
+    kind: Any, options: dict[str, Any], tmp_path: Path
+) -> None:
+    env, path = toy(), tmp_path / "agent"
+    kind(policy=MlpLstmPolicy, env=env, device="cpu").save(path)
+    for given in ({}, options):
+        loaded = kind.load(path, env=env, **given)
+        assert {name: getattr(loaded, name) for name in given} == given
+    with pytest.warns(UserWarning, match="no argument 'n_epoch'. Did you mean 'n_epochs'?") as found:
+        kind.load(path, env=env, n_epoch=3)
+    assert found[0].filename == __file__
 
 
 def test_weights_of_another_core_are_refused(tmp_path: Path) -> None:
