@@ -14,7 +14,7 @@ from sb3_contrib.common.maskable.distributions import (
     make_masked_proba_distribution,
 )
 from sb3_contrib.common.maskable.utils import get_action_masks, is_masking_supported
-from stable_baselines3.common.callbacks import EvalCallback
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.ppo import RecurrentPPO
+from rlgates.agents.sequences.buffers import RolloutArrays
 from rlgates.agents.sequences.distributions import unchecked
 from rlgates.agents.sequences.policy import Latents, SequencePolicy
 from rlgates.agents.sequences.rollouts import callers_level
@@ -181,12 +182,28 @@ class MaskableRecurrentPPO(RecurrentPPO):
         progress_bar: bool = False,
     ) -> Self:
         """As in sb3-contrib's `MaskablePPO`; `use_masking=False` allows every action."""
-        self.use_masking = check_flag("use_masking", use_masking)
-        if not self.use_masking:
-            self.rollout_buffer.sequences.action_masks = None
+        self._set_masking(use_masking)
         return super().learn(
             total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar
         )
+
+    def collect_rollouts(  # type: ignore[override]
+        self,
+        env: VecEnv,
+        callback: BaseCallback,
+        rollout_buffer: RolloutArrays,
+        n_rollout_steps: int,
+        use_masking: bool | None = None,
+    ) -> bool:
+        """As in `RecurrentPPO`; `use_masking` as in `learn`, None for that of the last `learn`."""
+        if use_masking is not None:
+            self._set_masking(use_masking)
+        return super().collect_rollouts(env, callback, rollout_buffer, n_rollout_steps)
+
+    def _set_masking(self, use_masking: bool) -> None:
+        self.use_masking = check_flag("use_masking", use_masking)
+        if not self.use_masking:
+            self.rollout_buffer.sequences.action_masks = None
 
     def predict(
         self,

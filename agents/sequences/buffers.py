@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from gymnasium import spaces
+from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.preprocessing import get_action_dim, get_obs_shape
 from torch import Tensor
 
 from rlgates.agents.ranks import ALONE, Ranks
@@ -362,15 +364,17 @@ class RolloutArrays:
     Its arrays are (n_steps, n_envs, ...), those of discrete actions (n_steps, n_envs). Those of a
     policy on a CPU share their memory with the tensors in `sequences`, and the next rollout
     overwrites them: copy what is to be kept. Others are copies, which assignment writes back.
-    Steps that the rollout does not have yet are zeros.
+    Steps that the rollout does not have yet are zeros. It is no subclass of SB3's buffer:
     `add` and `compute_returns_and_advantage` are absent: `sequences` has `add` and `finish`.
 
     Args:
         sequences: the tensors.
         observation_space, action_space: of one environment.
+        device: of the policy.
 
     Attributes:
         sequences: the tensors.
+        obs_shape, action_dim: as in SB3.
         gamma, gae_lambda: of the advantages; a callback may set them, as in SB3.
         episode_starts: float32, 1 where an episode starts; always a copy.
     """
@@ -391,8 +395,15 @@ class RolloutArrays:
         sequences: SequenceBuffer,
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
+        device: torch.device | str = "cpu",
     ) -> None:
         self.sequences = sequences
+        self.observation_space, self.action_space = observation_space, action_space
+        self.obs_shape, self.action_dim = (
+            get_obs_shape(observation_space),
+            get_action_dim(action_space),
+        )
+        self.device = torch.device(device)
         self.buffer_size, self.n_envs = sequences.n_steps, sequences.n_envs
         self._spaces = {"observations": observation_space, "actions": action_space}
 
@@ -420,6 +431,22 @@ class RolloutArrays:
     def full(self) -> bool:
         """Whether the rollout is complete."""
         return self.sequences.full
+
+    @property
+    def action_masks(self) -> Any:
+        """1 where an action is allowed, (n_steps, n_envs, ...); None without masks."""
+        masks = self.sequences.so_far("action_masks")
+        return None if masks is None else map_tensors(_as_array, masks)
+
+    swap_and_flatten = staticmethod(RolloutBuffer.swap_and_flatten)
+
+    def to_torch(self, array: np.ndarray[Any, Any], copy: bool = True) -> Tensor:
+        """As in SB3: a tensor on `device`."""
+        return (
+            torch.tensor(array, device=self.device)
+            if copy
+            else torch.as_tensor(array, device=self.device)
+        )
 
     def size(self) -> int:
         """The steps so far."""

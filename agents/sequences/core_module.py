@@ -60,16 +60,16 @@ class CoreModule(nn.Module):
         return self.pack(self.core.initial_state(batch_size))
 
     def forward(
-        self, x: Tensor, pair: StatePair, episode_starts: Tensor
+        self, x: Tensor, pair: StatePair | None = None, episode_starts: Tensor | None = None
     ) -> tuple[Tensor, StatePair]:
-        """Run the core over a batch of sequences.
+        """Run the core over a batch of sequences; like `nn.LSTM` without `episode_starts`.
 
         Args:
             x: (T, B, input_size).
-            pair: the state before the first step.
+            pair: the state before the first step; None for the initial state.
             episode_starts: (T, B) bool, true where an episode starts.
         """
-        outputs, state = self.core(x, self.unpack(pair), episode_starts)
+        outputs, state = self.core(x, None if pair is None else self.unpack(pair), episode_starts)
         return outputs, self.pack(state)
 
 

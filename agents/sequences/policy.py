@@ -57,6 +57,7 @@ class StatePairs:
 
     Attributes:
         pi, vf: two halves (num_layers, B, hidden_size); without a core of the critic, vf is pi.
+            They also are items 0 and 1.
     """
 
     def __init__(self, policy: SequencePolicy, states: States) -> None:
@@ -73,6 +74,12 @@ class StatePairs:
 
     def __iter__(self) -> Iterator[StatePair]:
         return iter((self.pi, self.vf))
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> StatePair:
+        return (self.pi, self.vf)[index]
 
 
 class Latents(NamedTuple):
@@ -162,7 +169,9 @@ def overridden(policy: Any, *methods: str) -> list[str]:
     kind, own = (policy, {}) if isinstance(policy, type) else (type(policy), vars(policy))
 
     def is_ours(name: str) -> bool:
-        owner = next(base for base in kind.__mro__ if name in vars(base))
+        owner = next((base for base in kind.__mro__ if name in vars(base)), None)
+        if owner is None:  # a policy of another kind
+            return True
         modules = owner.__module__, getattr(vars(owner)[name], "__module__", "")
         return all(module.partition(".")[0] in _LIBRARIES for module in modules)
 

@@ -36,6 +36,7 @@ from rlgates.agents.sequences.buffers import (
     advantages,
     chunks_of,
 )
+from rlgates.agents.sequences.core_module import CoreModule
 from rlgates.agents.sequences.distributions import sampling
 from rlgates.agents.sequences.policy import (
     CONTRIB_METHODS,
@@ -301,12 +302,27 @@ class SequenceRollouts(SavedAgent):
         return type(self)._action_masks is not SequenceRollouts._action_masks
 
     def _check_policy(self) -> None:
-        """Raise TypeError for what was attached to the policy and would never run."""
+        """Raise TypeError for a policy of another kind, or what was attached and would never run.
+
+        Callbacks attach things, too: it is called again when a rollout or an update begins.
+        """
         policy = self.policy
+        if not isinstance(policy, SequencePolicy):
+            raise TypeError(
+                f"the policy must be one of rlgates, got {type(policy).__name__}. To compile it, "
+                "give the agent compile=True."
+            )
         _check_overrides(policy)
         for name in ("policy", "policy.lstm_actor", "policy.lstm_critic"):
             module: Any = operator.attrgetter(name)(self)
-            if module is not None and not is_bare(module):
+            if module is None and name == "policy.lstm_critic":
+                continue
+            if not isinstance(module, SequencePolicy | CoreModule):
+                raise TypeError(
+                    f"{name} must be a CoreModule of rlgates, got {type(module).__name__}: "
+                    'choose the core in policy_kwargs={"core": ...}; register_core adds your own.'
+                )
+            if not is_bare(module):
                 core = f"{'policy.lstm_actor' if module is policy else name}.core"
                 raise TypeError(
                     f"hooks on {name}, its own forward or compile() would never run: agents call "
@@ -341,7 +357,9 @@ class SequenceRollouts(SavedAgent):
         sequences = SequenceBuffer(
             self.n_steps, self.n_envs, self.n_steps, self.burn_in, self.gamma, self.gae_lambda
         )
-        self.rollout_buffer = RolloutArrays(sequences, self.observation_space, self.action_space)
+        self.rollout_buffer = RolloutArrays(
+            sequences, self.observation_space, self.action_space, self.device
+        )
         with torch.no_grad():  # or a learned state, with its graph, could not be copied
             self._last_lstm_states = self.policy.initial_states(self.n_envs)
         if self.env is not None:
@@ -442,6 +460,7 @@ class SequenceRollouts(SavedAgent):
         if self.use_sde:
             policy.reset_noise(ranks.total)
         callback.on_rollout_start()
+        self._check_policy()
         ranks.same_random(self.device)
         take_steps = self._take_recorded_steps if self._records_steps() else self._take_steps
         ended = take_steps(env, callback, rollout_buffer, n_rollout_steps)
@@ -504,7 +523,8 @@ class SequenceRollouts(SavedAgent):
             if not isinstance(env, TensorVecEnv):
                 dones = np.asarray(dones, dtype=bool)  # an environment may say 1 for True
             self.num_timesteps += ranks.total
-            callback.update_locals({**locals(), **self._as_arrays(rewards, dones)})
+            shown = self._as_arrays(rewards, dones, action_masks)
+            callback.update_locals({**locals(), **shown})
             proceeds = callback.on_step()
             # Also where the callback stops: the environments have taken the step.
             self._last_obs, self._last_episode_starts = new_obs, dones
@@ -577,11 +597,14 @@ class SequenceRollouts(SavedAgent):
         return []
 
     @staticmethod
-    def _as_arrays(rewards: Any, dones: Any) -> dict[str, Any]:
-        """The results of a step that callbacks of SB3 read as arrays."""
+    def _as_arrays(rewards: Any, dones: Any, action_masks: Tensor | None = None) -> dict[str, Any]:
+        """What callbacks of SB3 read as arrays; masks of environments of tensors stay tensors."""
+        masks: Any = action_masks
         if isinstance(dones, Tensor):
             rewards, dones = LazyArray(rewards), LazyArray(dones)
-        return {"rewards": rewards, "dones": dones}
+        elif masks is not None:
+            masks = masks.cpu().numpy()
+        return {"rewards": rewards, "dones": dones, "action_masks": masks}
 
     def _records_steps(self) -> bool:
         """Whether the steps of policy and environments run as CUDA graphs."""

@@ -50,7 +50,9 @@ class SequenceAlgorithm(SequenceRollouts):
 
         Raises:
             ValueError: the rollout is not complete.
+            TypeError: something that would never run was attached to the policy.
         """
+        self._check_policy()
         buffer = self.rollout_buffer
         if not buffer.full:
             raise ValueError(

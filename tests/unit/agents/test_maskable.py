@@ -13,10 +13,12 @@ import pytest
 import sb3_contrib.ppo_recurrent.policies as contrib_policies
 import torch
 from gymnasium import spaces
+from sb3_contrib import MaskablePPO
 from sb3_contrib.common.envs import InvalidActionEnvDiscrete
 from sb3_contrib.common.maskable import callbacks as contrib_callbacks
 from sb3_contrib.common.maskable.utils import get_action_masks
 from sb3_contrib.common.wrappers import ActionMasker
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.policies import ActorCriticPolicy
 from support import toys
@@ -146,6 +148,35 @@ def test_evaluation_callback(tmp_path: Path) -> None:
     assert unmasked.last_mean_reward > 2
 
 
+def test_masks_where_those_of_maskable_ppo_are() -> None:
+    env, seen = toy(kind=Masked), []
+
+    class Watch(BaseCallback):
+        def _on_step(self) -> bool:
+            seen.append(self.locals["action_masks"])
+            return True
+
+    agent = model(env)
+    assert agent.rollout_buffer.action_masks is None
+    agent.learn(64, callback=Watch())
+    assert all(isinstance(masks, np.ndarray) and masks.dtype == bool for masks in seen)
+    np.testing.assert_array_equal(agent.rollout_buffer.action_masks, np.stack(seen))
+    ours, theirs = agent.rollout_buffer, MaskablePPO("MlpPolicy", env, n_steps=16).rollout_buffer
+    assert ours.action_masks.shape == theirs.action_masks.shape
+    assert ours.action_masks.dtype == theirs.action_masks.dtype
+
+    agent.set_env(make_vec_env(lambda: ActionMasker(Toy(BOX, spaces.Discrete(3)), _first), 4))
+    _, callback = agent._setup_learn(64)
+    rollout = agent.env, callback, agent.rollout_buffer, 16
+    assert agent.collect_rollouts(*rollout, use_masking=True)
+    assert agent.rollout_buffer.action_masks is not None
+    assert agent.collect_rollouts(*rollout)
+    assert (agent.rollout_buffer.actions == 0).all()
+    assert agent.collect_rollouts(*rollout, use_masking=False)
+    assert (agent.rollout_buffer.actions != 0).any()
+    assert agent.rollout_buffer.action_masks is None
+
+
 class Recall(gym.Env[Any, Any]):
     """A cue at step 0 is to be repeated at step 2, which is paid 1."""
 
@@ -199,8 +230,8 @@ def test_a_lost_state_gives_one_warning_at_the_users_line() -> None:
     masks = get_action_masks(env)
     with pytest.warns(UserWarning, match="no state in the middle of an episode") as found:
         _, state = agent.predict(env.reset(), None, starts, action_masks=masks)
-        agent.predict(env.reset(), None, starts, action_masks=masks)
     assert [warning.filename for warning in found] == [__file__]
+    agent.predict(env.reset(), None, starts, action_masks=masks)  # warnings are errors here
     other = model(env)
     with warnings.catch_warnings(action="error"):  # where it is no mistake
         other.predict(env.reset(), state, starts, action_masks=masks)

@@ -14,7 +14,7 @@ import sb3_contrib
 import torch
 from gymnasium import spaces
 from sb3_contrib.common.recurrent.type_aliases import RNNStates
-from stable_baselines3.common.callbacks import EvalCallback
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
@@ -458,6 +458,15 @@ def test_an_sb3_contrib_checkpoint_loads(critic: str, tmp_path: Path) -> None:
         assert agent.policy.optimizer.param_groups[0]["fused"] is is_fused
         agent.learn(64)
 
+    back = {  # as in the guide
+        re.sub(r"core\.cells\.(\d+)\.(\w+)$", r"\2_l\1", name): value
+        for name, value in learner.policy.state_dict().items()
+    }
+    contrib_model.policy.load_state_dict(back)
+    np.testing.assert_array_equal(
+        rollout_actions(contrib_model, env), rollout_actions(learner, env)
+    )
+
 
 def test_predict_without_state_and_without_batch() -> None:
     env = toy()
@@ -648,6 +657,61 @@ def test_hooks_run_or_are_refused(name: str, kind: str) -> None:
         else:
             with pytest.raises(TypeError, match=f"hooks on {name}, .* never run.* policy.{core}"):
                 agent.learn(64)
+
+
+class Attaches(BaseCallback):
+    """Attaches a hook to the policy, or a method of its own, in one of its methods."""
+
+    def __init__(self, when: str, method: str | None = None) -> None:
+        super().__init__()
+        self.method = method
+        setattr(self, when, self.attach)
+
+    def attach(self) -> None:
+        policy: Any = self.model.policy
+        if self.method is None:
+            policy.register_forward_hook(lambda *_: None)
+        else:
+            setattr(policy, self.method, getattr(policy, self.method))
+
+    def _on_step(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    "when", ["_init_callback", "_on_training_start", "_on_rollout_start", "_on_rollout_end"]
+)
+@both_algorithms
+def test_what_a_callback_attaches_is_refused(algorithm: Any, when: str) -> None:
+    for method, message in ((None, "hooks on policy"), ("evaluate_actions", "its own evaluate_")):
+        with pytest.raises(TypeError, match=message):
+            model(algorithm=algorithm).learn(64, callback=Attaches(when, method))
+
+
+def test_a_policy_that_torch_has_compiled_is_refused() -> None:
+    agent = model()
+    agent.policy = torch.compile(agent.policy, backend="eager")
+    with pytest.raises(TypeError, match=r"one of rlgates, got OptimizedModule.* compile=True"):
+        agent.learn(64)
+
+
+def test_an_lstm_of_torch_in_place_of_a_core_is_refused() -> None:
+    for name in ("lstm_actor", "lstm_critic"):
+        agent = model()
+        setattr(agent.policy, name, nn.LSTM(3, 7))
+        with pytest.raises(TypeError, match=rf"policy.{name} must be a CoreModule.* got LSTM"):
+            agent.learn(64)
+
+
+def test_a_core_is_called_like_an_lstm() -> None:
+    module = model(policy_kwargs={"core": "lstm", "n_lstm_layers": 2}).policy.lstm_actor
+    lstm = nn.LSTM(3, 7, num_layers=2)
+    module.load_state_dict(lstm.state_dict())
+    x, pair = torch.randn(5, 4, 3), (torch.randn(2, 4, 7), torch.randn(2, 4, 7))
+    for arguments in ((x,), (x, pair)):
+        (outputs, state), (expected, expected_state) = module(*arguments), lstm(*arguments)
+        torch.testing.assert_close(outputs, expected)
+        torch.testing.assert_close(state, expected_state)
 
 
 @pytest.mark.parametrize("critic", CRITICS)

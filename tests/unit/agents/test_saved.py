@@ -174,15 +174,15 @@ class WithoutAliases(RecurrentPPO):
         (WithoutAliases, {"learning_rate": 0.1}),
     ],
 )
-def test_a_class_of_the_users_is_loaded(
-    kind: Any, options: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_class_of_the_users_is_loaded(kind: Any, options: dict[str, Any], tmp_path: Path) -> None:
     env, path = toy(), tmp_path / "agent"
     kind(policy=MlpLstmPolicy, env=env, device="cpu").save(path)
     for given in ({}, options):
         loaded = kind.load(path, env=env, **given)
         assert {name: getattr(loaded, name) for name in given} == given
-    with pytest.warns(UserWarning, match="no argument 'n_epoch'. Did you mean 'n_epochs'?") as found:
+    with pytest.warns(
+        UserWarning, match="no argument 'n_epoch'. Did you mean 'n_epochs'?"
+    ) as found:
         kind.load(path, env=env, n_epoch=3)
     assert found[0].filename == __file__
 

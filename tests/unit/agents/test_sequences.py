@@ -12,6 +12,7 @@ import sb3_contrib
 import sb3_contrib.ppo_recurrent.policies as contrib_policies
 import torch
 from gymnasium import spaces
+from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecNormalize
 from support.toys import BOX, CRITICS, Toy, collected, model, parameters, toy
@@ -216,6 +217,7 @@ def test_advantages_are_those_of_sb3() -> None:
 def test_callbacks_see_the_names_of_sb3_contrib(action: spaces.Space[Any], algorithm: Any) -> None:
     env, steps = toy(action=action), []
     agent = model(env, algorithm=algorithm, policy_kwargs={"core": "lstm"})
+    theirs = RolloutBuffer(16, BOX, action, "cpu", n_envs=4)
 
     class Watch(BaseCallback):
         def _on_step(self) -> bool:
@@ -231,6 +233,9 @@ def test_callbacks_see_the_names_of_sb3_contrib(action: spaces.Space[Any], algor
             assert step["episode_starts"].shape == (4,)
             assert self.training_env.observation_space.contains(step["new_obs"][0])
             pi, vf = step["lstm_states"]
+            assert len(step["lstm_states"]) == 2
+            for index, state in ((0, pi), (1, vf), (-1, vf)):
+                torch.testing.assert_close(step["lstm_states"][index], state)
             for state, core in ((pi, agent.policy.lstm_actor), (vf, agent.policy.lstm_critic)):
                 assert [half.shape for half in state] == [(1, 4, 7)] * 2
                 new_states = step["new_states"]
@@ -248,6 +253,13 @@ def test_callbacks_see_the_names_of_sb3_contrib(action: spaces.Space[Any], algor
             buffer = self.locals["rollout_buffer"]
             assert buffer.full
             assert buffer.size() == buffer.buffer_size == 16
+            for name in ("observation_space", "action_space", "obs_shape", "action_dim", "device"):
+                assert getattr(buffer, name) == getattr(theirs, name), name
+            for array in (buffer.rewards, buffer.observations):
+                flat = buffer.swap_and_flatten(array)
+                np.testing.assert_array_equal(flat, theirs.swap_and_flatten(array))
+                assert torch.equal(buffer.to_torch(flat), theirs.to_torch(flat))
+                assert buffer.to_torch(flat, copy=False).data_ptr() == flat.ctypes.data
             assert buffer.episode_starts.shape == (16, 4)
             batches = list(buffer.get(32))
             assert [batch.old_values.shape for batch in batches] == [(16, 2)] * 2
