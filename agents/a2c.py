@@ -171,7 +171,7 @@ class RecurrentA2C(SequenceAlgorithm, stable_baselines3.A2C):
 
     def _check_arguments(self) -> None:
         super()._check_arguments()
-        check_flag("sum_over_time", self.sum_over_time)
+        self.sum_over_time = check_flag("sum_over_time", self.sum_over_time)
 
     def learn(
         self,

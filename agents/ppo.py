@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any, ClassVar, Literal, Self
 
@@ -28,7 +29,14 @@ from rlgates.agents.sequences.updates import (
     explained_variance,
 )
 from rlgates.agents.tvt import TVT
-from rlgates.errors import MAX_LENGTH, check_choice, check_flag, check_positive, check_size
+from rlgates.errors import (
+    MAX_LENGTH,
+    check_choice,
+    check_flag,
+    check_nonnegative,
+    check_positive,
+    check_size,
+)
 from rlgates.kernels import LossSettings
 
 _CONTRIB_POLICIES: dict[type[BasePolicy], type[BasePolicy]] = {
@@ -183,16 +191,16 @@ class RecurrentPPO(SequenceAlgorithm, sb3_contrib.RecurrentPPO):  # type: ignore
         super()._check_arguments()
         if self.batch_size is not None:
             # The advantage of a single step cannot be normalized.
-            check_size(
+            self.batch_size = check_size(
                 "batch_size", self.batch_size, 1 + self.normalize_advantage, maximum=MAX_LENGTH
             )
-        check_size("n_epochs", self.n_epochs)
-        check_flag("refresh_states", self.refresh_states)
+        self.n_epochs = check_size("n_epochs", self.n_epochs)
+        self.refresh_states = check_flag("refresh_states", self.refresh_states)
         check_choice("kl_stop", self.kl_stop, ("minibatch", "epoch"))
-        for name in ("clip_range", "clip_range_vf"):
-            value = getattr(self, name)
-            if value is not None and not callable(value):
-                check_positive(name, value)
+        if not callable(self.clip_range) and self.clip_range != math.inf:
+            check_nonnegative("clip_range", self.clip_range)  # 0 stands in when a file is loaded
+        if self.clip_range_vf is not None and not callable(self.clip_range_vf):
+            check_positive("clip_range_vf", self.clip_range_vf)
         if self.target_kl is not None:  # which has no schedule, in SB3 either
             check_positive("target_kl", self.target_kl)
 

@@ -157,10 +157,12 @@ def check_text(name: str, value: Any) -> str:
 
 
 def check_flag(name: str, value: Any) -> bool:
-    """`value`, if it is True or False; else raise TypeError."""
-    if not isinstance(value, bool):
+    """`value` as a bool, if it is True or False, also of NumPy; else raise TypeError."""
+    if isinstance(value, bool):
+        return value
+    if str(getattr(value, "dtype", None)) != "bool" or value.shape:  # of NumPy, which is not imported
         raise TypeError(f"{name} must be True or False, got {value!r}.")
-    return value
+    return bool(value)
 
 
 def check_fraction(name: str, value: Any) -> float:

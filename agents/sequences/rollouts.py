@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, SupportsIndex
 
 import gymnasium
 import numpy as np
@@ -250,7 +250,7 @@ class SequenceRollouts(SavedAgent):
             raise TypeError("env must be an environment or the id of one, got None.")
         if not isinstance(policy_kwargs, Mapping | None):
             raise TypeError(f"policy_kwargs must be a dictionary or None, got {policy_kwargs!r}.")
-        if not isinstance(verbose, int):
+        if not isinstance(verbose, SupportsIndex):
             raise TypeError(f"verbose must be an integer, got {verbose!r}.")
         # Without any GPU, SB3 takes the CPU in its place.
         if torch.cuda.is_available() or not str(device).startswith(("auto", "cuda")):
@@ -262,11 +262,11 @@ class SequenceRollouts(SavedAgent):
         Raises:
             TypeError, ValueError: one of a wrong type, or out of range.
         """
-        check_size("n_steps", self.n_steps, maximum=MAX_LENGTH)
+        self.n_steps = check_size("n_steps", self.n_steps, maximum=MAX_LENGTH)
         check_size("stats_window_size", self._stats_window_size)
         check_size("sde_sample_freq", self.sde_sample_freq, minimum=-1)
         for name in ("use_sde", "normalize_advantage", "distributed"):
-            check_flag(name, getattr(self, name))
+            setattr(self, name, check_flag(name, getattr(self, name)))  # NumPy's become bools
         if self.chunk_len is not None:
             self.chunk_len = check_size("chunk_len", self.chunk_len)
         self.burn_in = check_size("burn_in", self.burn_in, minimum=0)

@@ -110,9 +110,9 @@ class PhasedEnvSpec(EnvSpec):
                 set_fields(self, **{name: check_range(name, value, low, high)})
         if self.crop is not None and self.crop % 2 == 0:
             raise ValueError(f"crop must be odd, or None for the whole board, got {self.crop}.")
-        check_flag("end_on_choice", self.end_on_choice)
         set_fields(
             self,
+            end_on_choice=check_flag("end_on_choice", self.end_on_choice),
             choice_reward=check_reward("choice_reward", self.choice_reward),
             apple_reward=_check_apple_reward(self.apple_reward),
         )

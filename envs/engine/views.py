@@ -106,8 +106,8 @@ class View(EnvSpec):
             raise TypeError(
                 f"spec must be an EnvSpec, as make_env_spec makes it, got {self.spec!r}."
             )
-        for name in _EXTRAS:
-            check_flag(f"add_{name}", getattr(self, f"add_{name}"))
+        for name in (*(f"add_{name}" for name in _EXTRAS), "scale_frames"):
+            set_fields(self, **{name: check_flag(name, getattr(self, name))})
         if self.add_previous_action and self.spec.actions_can_keep_the_cue:
             warn_of_kept_cue(type(self.spec).__name__)
         if self.add_phase and not self.spec.phase_names:
@@ -115,7 +115,7 @@ class View(EnvSpec):
         taken = [name for name in self._added if name in _entries(self.spec.observation_space)]
         if taken:
             raise ValueError(f"add_{taken[0]}: the observation already has an entry {taken[0]!r}.")
-        if check_flag("scale_frames", self.scale_frames) and not self._has_images:
+        if self.scale_frames and not self._has_images:
             raise ValueError(f"scale_frames: {type(self.spec).__name__} has no images.")
         set_fields(self, reward_scale=check_reward_scale(self.reward_scale))
 

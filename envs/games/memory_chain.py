@@ -122,8 +122,8 @@ class MemoryChain(EnvSpec):
             self,
             memory_length=check_range("memory_length", self.memory_length, 1, _MAX_STEPS),
             num_bits=check_range("num_bits", self.num_bits, 1, _MAX_BITS),
+            show_time=check_flag("show_time", self.show_time),
         )
-        check_flag("show_time", self.show_time)
 
     @property
     def max_episode_length(self) -> int:

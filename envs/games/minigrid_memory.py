@@ -172,7 +172,7 @@ class MiniGridMemory(EnvSpec):
         )
         check_choice("observation", self.observation, _OBSERVATIONS)
         for name in ("random_length", "all_actions"):
-            check_flag(name, getattr(self, name))
+            set_fields(self, **{name: check_flag(name, getattr(self, name))})
         if self.max_steps is not None:
             set_fields(self, max_steps=check_range("max_steps", self.max_steps, 1, 1_000_000))
 

@@ -177,8 +177,8 @@ class TaskConfig(RunConfig):
         for name in ("weight_decay", "checkpoint_minutes"):
             check_nonnegative(name, getattr(self, name))
         check_probability("momentum", self.momentum)
-        check_flag("tied", self.tied)
-        check_flag("cuda_graphs", self.cuda_graphs)
+        for name in ("tied", "cuda_graphs"):
+            object.__setattr__(self, name, check_flag(name, getattr(self, name)))
         check_choice("optimizer", self.optimizer, get_args(OptimizerName))
         check_choice("amp", self.amp, ("none", "bf16", "fp16"))
         check_seeds(self.seeds)

@@ -6,8 +6,9 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from support.toys import model
+from support.toys import model, toy
 
 from rlgates import RecurrentA2C, RecurrentPPO
 
@@ -45,6 +46,35 @@ def test_arguments_of_load(algorithm: Any, safe: bool, tmp_path: Path) -> None:
     for name, value, message in SHARED_OWN + (PPO_OWN if algorithm is RecurrentPPO else own):
         with pytest.raises((TypeError, ValueError), match=message):
             algorithm.load(path, **{name: value})
+
+
+@pytest.mark.parametrize("safe", [False, True], ids=["sb3", "safe"])
+def test_a_clip_range_of_0_may_stand_in_for_a_schedule(safe: bool, tmp_path: Path) -> None:
+    path = tmp_path / ("model.rlgates" if safe else "model.zip")
+    model(clip_range=0.1 if safe else lambda _: 0.1).save(path)
+    loaded = RecurrentPPO.load(path, custom_objects={"clip_range": 0.0, "learning_rate": 0.0})
+    assert loaded.clip_range(1) == 0
+
+
+@pytest.mark.parametrize("suffix", ["zip", "rlgates"])
+@pytest.mark.parametrize("algorithm", [RecurrentPPO, RecurrentA2C])
+def test_numbers_and_flags_of_numpy(algorithm: Any, suffix: str, tmp_path: Path) -> None:
+    agent = model(
+        toy(),
+        algorithm=algorithm,
+        n_steps=np.int64(16),
+        verbose=np.int64(0),
+        normalize_advantage=np.True_,
+        policy_kwargs={"ortho_init": np.True_, "core_kwargs": {"learned_state": np.True_}},
+    )
+    agent.learn(64, reset_num_timesteps=np.True_)
+    agent.save(tmp_path / f"model.{suffix}")
+    loaded = algorithm.load(tmp_path / f"model.{suffix}", env=toy(), normalize_advantage=np.False_)
+    loaded.learn(64)
+    agent.policy.save(tmp_path / f"policy.{suffix}")
+    type(agent.policy).load(tmp_path / f"policy.{suffix}")
+    with pytest.raises(TypeError, match="normalize_advantage must be True or False, got 1"):
+        model(algorithm=algorithm, normalize_advantage=1)
 
 
 @pytest.mark.parametrize("name", ["clip_range", "clip_range_vf"])

@@ -200,3 +200,14 @@ def test_settings_override_presets():
     assert make_env_spec(ID, preset="released").shuffle_pads == "env"
     with pytest.raises(ValueError, match=r"unknown preset 'lomg'. Did you mean 'long'\?"):
         make_env_spec(ID, preset="lomg")
+
+
+def test_flags_of_numpy_become_those_of_python():
+    spec = make_env_spec("rlgates/KeyToDoor-v0", end_on_choice=np.False_)
+    view = View(spec, add_time=np.True_, scale_frames=np.False_)
+    assert spec == make_env_spec("rlgates/KeyToDoor-v0", end_on_choice=False)
+    assert (view.add_time, view.scale_frames) == (True, False)
+    assert repr(view) == repr(View(spec, add_time=True))
+    for env_id, name in (("MemoryChain", "show_time"), ("MiniGridMemory", "random_length")):
+        spec = make_env_spec(f"rlgates/{env_id}-v0", **{name: np.True_})
+        assert repr(spec) == repr(make_env_spec(f"rlgates/{env_id}-v0", **{name: True}))
