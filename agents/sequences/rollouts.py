@@ -313,20 +313,25 @@ class SequenceRollouts(SavedAgent):
                 "give the agent compile=True."
             )
         _check_overrides(policy)
+        self._check_cores()
         for name in ("policy", "policy.lstm_actor", "policy.lstm_critic"):
             module: Any = operator.attrgetter(name)(self)
-            if module is None and name == "policy.lstm_critic":
-                continue
-            if not isinstance(module, SequencePolicy | CoreModule):
-                raise TypeError(
-                    f"{name} must be a CoreModule of rlgates, got {type(module).__name__}: "
-                    'choose the core in policy_kwargs={"core": ...}; register_core adds your own.'
-                )
-            if not is_bare(module):
+            if module is not None and not is_bare(module):
                 core = f"{'policy.lstm_actor' if module is policy else name}.core"
                 raise TypeError(
                     f"hooks on {name}, its own forward or compile() would never run: agents call "
                     f"policy.act, policy.evaluate and {core}, whose hooks run."
+                )
+
+    def _check_cores(self) -> None:
+        """Raise TypeError unless the policy has the cores of rlgates."""
+        for name in ("lstm_actor", "lstm_critic"):
+            module: Any = getattr(self.policy, name)
+            is_absent = module is None and name == "lstm_critic"
+            if not (is_absent or isinstance(module, CoreModule)):
+                raise TypeError(
+                    f"policy.{name} must be a CoreModule of rlgates, got {type(module).__name__}: "
+                    'choose the core in policy_kwargs={"core": ...}; register_core adds your own.'
                 )
 
     def _setup_model(self) -> None:
@@ -352,6 +357,7 @@ class SequenceRollouts(SavedAgent):
             **self.policy_kwargs,
         )
         self.policy = policy.to(self.device)  # type: ignore[assignment]
+        self._check_cores()
         if self.tvt is not None:
             rma_cell(self.policy)  # raises if the policy has none
         sequences = SequenceBuffer(

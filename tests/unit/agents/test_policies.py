@@ -702,6 +702,14 @@ def test_an_lstm_of_torch_in_place_of_a_core_is_refused() -> None:
         with pytest.raises(TypeError, match=rf"policy.{name} must be a CoreModule.* got LSTM"):
             agent.learn(64)
 
+    class Own(MlpLstmPolicy):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.lstm_actor = nn.LSTM(self.features_dim, 7)  # type: ignore[assignment]
+
+    with pytest.raises(TypeError, match=r"policy.lstm_actor must be a CoreModule.* got LSTM"):
+        model(policy=Own)
+
 
 def test_a_core_is_called_like_an_lstm() -> None:
     module = model(policy_kwargs={"core": "lstm", "n_lstm_layers": 2}).policy.lstm_actor
