@@ -13,12 +13,13 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 from torch import Tensor
 
+from rlgates.agents.arguments import explained
 from rlgates.agents.compilation import CompileMode
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.rma.policy import RMAPolicy
 from rlgates.agents.sequences.buffers import Minibatch
 from rlgates.agents.sequences.policy import SequencePolicy
-from rlgates.agents.sequences.rollouts import check_learning
+from rlgates.agents.sequences.rollouts import callers_level, check_learning
 from rlgates.agents.sequences.updates import (
     MeanMetrics,
     SequenceAlgorithm,
@@ -49,7 +50,7 @@ def _warn_of_unused(
             "options of its own. Pass an optimizer_class, too, or use_rms_prop=False for Adam."
         )
     if message is not None:
-        warnings.warn(message, stacklevel=3)
+        warnings.warn(message, stacklevel=callers_level())
 
 
 class _Settings(NamedTuple):
@@ -95,6 +96,7 @@ class RecurrentA2C(SequenceAlgorithm, stable_baselines3.A2C):
         "RMAPolicy": RMAPolicy,
     }
 
+    @explained
     def __init__(
         self,
         policy: str | type[SequencePolicy],

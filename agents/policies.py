@@ -24,6 +24,7 @@ from stable_baselines3.common.torch_layers import (
 from stable_baselines3.common.type_aliases import Schedule
 from torch import Tensor, nn
 
+from rlgates.agents.arguments import explained
 from rlgates.agents.encoders import GridEncoder, MixedEncoder, is_small_image
 from rlgates.agents.sequences.core_module import CoreModule, StatePair
 from rlgates.agents.sequences.distributions import NOT_FINITE, sampling, unchecked
@@ -82,6 +83,7 @@ class MlpLstmPolicy(SequencePolicy):
 
     default_extractor: ClassVar[type[BaseFeaturesExtractor]] = FlattenExtractor
 
+    @explained
     def __init__(
         self,
         observation_space: spaces.Space[Any],
@@ -280,10 +282,12 @@ class MlpLstmPolicy(SequencePolicy):
                 environments; a pair of observation and info.
         """
         if isinstance(observation, tuple):
-            raise ValueError(
-                "predict needs an observation, got a tuple: with `obs, info = env.reset()` of a "
-                "gymnasium environment, pass obs."
-            )
+            if len(observation) == 2 and isinstance(observation[1], dict):
+                raise ValueError(
+                    "predict needs an observation, got a tuple of it and infos: with "
+                    "`obs, info = env.reset()` of a gymnasium environment, pass obs."
+                )
+            observation = np.asarray(observation)
         parts = observation if isinstance(observation, dict) else {"observation": observation}
         for name, part in parts.items():
             _check_finite(name, part)

@@ -15,12 +15,13 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedul
 from stable_baselines3.common.utils import FloatSchedule
 from torch import Tensor
 
+from rlgates.agents.arguments import explained
 from rlgates.agents.compilation import CompileMode
 from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstmPolicy
 from rlgates.agents.rma.policy import RMAPolicy
 from rlgates.agents.sequences.buffers import Minibatch
 from rlgates.agents.sequences.losses import native_ppo_losses, ppo_loss
-from rlgates.agents.sequences.rollouts import check_learning
+from rlgates.agents.sequences.rollouts import callers_level, check_learning
 from rlgates.agents.sequences.updates import (
     MeanMetrics,
     SequenceAlgorithm,
@@ -107,6 +108,7 @@ class RecurrentPPO(SequenceAlgorithm, sb3_contrib.RecurrentPPO):  # type: ignore
         "RMAPolicy": RMAPolicy,
     }
 
+    @explained
     def __init__(
         self,
         policy: str | type[RecurrentActorCriticPolicy],
@@ -317,5 +319,5 @@ def _check_removed_sequences(sequences: Any) -> None:
     warnings.warn(
         "sequences='whole' is deprecated and will be an error in the next release; leave it out.",
         DeprecationWarning,
-        stacklevel=3,
+        stacklevel=callers_level(),
     )

@@ -160,7 +160,9 @@ def check_flag(name: str, value: Any) -> bool:
     """`value` as a bool, if it is True or False, also of NumPy; else raise TypeError."""
     if isinstance(value, bool):
         return value
-    if str(getattr(value, "dtype", None)) != "bool" or value.shape:  # of NumPy, which is not imported
+    if (
+        str(getattr(value, "dtype", None)) != "bool" or value.shape
+    ):  # of NumPy, which is not imported
         raise TypeError(f"{name} must be True or False, got {value!r}.")
     return bool(value)
 

@@ -584,7 +584,11 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
             gates = [gate for gate, row in GATES.items() if option in row.options]
             cores = [core for core, row in CORES.items() if option in row.options]
             owners = [*(f"{gate}_" if gate else "the plain gate" for gate in gates), *cores]
-            raise unknown_choice(f"option of core {name!r}:", option, allowed, owners)
+            error = unknown_choice(f"option of core {name!r}:", option, allowed, owners)
+            if option == "num_layers":
+                names = "n_lstm_layers in policy_kwargs, num_layers in make_core"
+                raise ValueError(f"{error} The number of layers is {names}.")
+            raise error
 
 
 def _with_gate(name: str, gate: str) -> str:

@@ -9,6 +9,7 @@ from gymnasium import spaces
 from stable_baselines3.common.type_aliases import Schedule
 from torch import Tensor, nn
 
+from rlgates.agents.arguments import explained
 from rlgates.agents.policies import MlpLstmPolicy
 from rlgates.agents.rma.parts import (
     IMAGE,
@@ -71,6 +72,7 @@ class RMAPolicy(MlpLstmPolicy):
 
     reconstruction: RMAReconstruction | None
 
+    @explained
     def __init__(
         self,
         observation_space: spaces.Space[Any],

@@ -181,6 +181,10 @@ def test_predict(algorithm: Any, action: spaces.Space[Any]) -> None:
         agent.predict(obs[:, :2])
     with pytest.raises(ValueError, match="got a tuple"):
         agent.predict((obs[0], {}))
+    np.testing.assert_array_equal(  # a tuple, or a list, of numbers is an observation
+        agent.predict(tuple(obs[0].tolist()), deterministic=True)[0],
+        agent.predict(obs[0], deterministic=True)[0],
+    )
 
 
 @both_algorithms

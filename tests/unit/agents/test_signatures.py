@@ -83,3 +83,29 @@ def test_arguments_of_predict(ours: Any, upstream: Any) -> None:
         for k in (ours, upstream)
     )
     assert list(parameters.items()) == list(expected.items())
+
+
+class Passes(rlgates.RecurrentPPO):
+    """A class of a user's."""
+
+    def __init__(self, *args: Any, bonus: float = 0.0, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.bonus = bonus
+
+
+def test_unknown_arguments_through_a_class_of_the_users() -> None:
+    assert Passes("MlpLstmPolicy", "CartPole-v1", bonus=0.5).bonus == 0.5
+    with pytest.raises(TypeError, match=r"of Passes 'n_step'. Did you mean 'n_steps'"):
+        Passes("MlpLstmPolicy", "CartPole-v1", n_step=8)
+
+
+def test_a_policy_that_takes_more_arguments() -> None:
+    class Own(MlpLstmPolicy):
+        def __init__(self, *args: Any, mine: int, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.mine = mine
+
+    agent = rlgates.RecurrentPPO(Own, "CartPole-v1", policy_kwargs={"mine": 3})
+    assert agent.policy.mine == 3
+    with pytest.raises(TypeError, match=r"of Own 'lstm_hiden_size'. Did you mean 'lstm_hidden"):
+        rlgates.RecurrentPPO(Own, "CartPole-v1", policy_kwargs={"mine": 3, "lstm_hiden_size": 4})

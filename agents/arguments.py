@@ -1,0 +1,58 @@
+"""Unknown arguments of agents and policies: an error that says where they belong."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from rlgates.errors import suggestion
+from rlgates.gates import GATES
+from rlgates.registry import CORES
+
+P = ParamSpec("P")
+Owner = TypeVar("Owner")
+
+_OTHER_NAMES = {
+    "num_layers": "The number of layers is n_lstm_layers.",
+    "hidden_size": "The number of units is lstm_hidden_size.",
+    "gate": "The gate is the prefix of core, as in 'ur_lstm'.",
+}
+"""Names of `make_core` that policies do not have."""
+
+
+def explained(
+    init: Callable[Concatenate[Owner, P], None],
+) -> Callable[Concatenate[Owner, P], None]:
+    """A constructor without `**kwargs`, whose TypeError for an unknown name says which is meant."""
+    names = [name for name in inspect.signature(init).parameters if name != "self"]
+
+    @functools.wraps(init)
+    def wrapper(self: Owner, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        for name in kwargs:
+            if name not in names:
+                allowed = [known for known in names if not known.startswith("_")]
+                hint = _hint(type(self), name) or suggestion(name, allowed)
+                raise TypeError(
+                    f"unknown argument of {type(self).__name__} {name!r}.{hint} "
+                    f"Allowed: {', '.join(allowed)}."
+                )
+        init(self, *args, **kwargs)
+
+    return wrapper
+
+
+def _hint(owner: Any, name: str) -> str:
+    """Where an argument belongs that is not one of `owner`, an algorithm or a policy."""
+    place, parts = "core_kwargs", [_OTHER_NAMES[name]] if name in _OTHER_NAMES else []
+    if aliases := getattr(owner, "policy_aliases", None):  # of an algorithm
+        place = "policy_kwargs"
+        policy = inspect.signature(next(iter(aliases.values())))
+        if parts:
+            parts.append("It is one of policy_kwargs.")
+        elif name in policy.parameters:
+            parts.append(f'Give it in {place}={{"{name}": ...}}.')
+    elif any(name in row.options for table in (GATES, CORES) for row in table.values()):
+        parts.append(f'Give it in {place}={{"{name}": ...}}.')
+    return "".join(f" {part}" for part in parts)
