@@ -85,8 +85,9 @@ class RecurrentA2C(SequenceAlgorithm, stable_baselines3.A2C):
     Raises:
         ValueError: as in `rlgates.RecurrentPPO`.
         TypeError: a policy class that is not a `SequencePolicy`, or that overrides methods that
-            only the algorithms of sb3-contrib call; when learning begins, a policy with an attached
-            method or hook that would never run.
+            only the algorithms of sb3-contrib call, or has no core of rlgates; an unknown argument;
+            when learning, a rollout or an update begins, a policy with an attached method or hook
+            that would never run.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {

@@ -97,8 +97,9 @@ class RecurrentPPO(SequenceAlgorithm, sb3_contrib.RecurrentPPO):  # type: ignore
         TrainingDiverged (a ValueError): while learning, gradients that are not finite (the model is
             then restored to its state before the update), or such actions, values or probabilities.
         TypeError: a policy class that is not a `SequencePolicy`, or that overrides methods that
-            only the algorithms of sb3-contrib call; when learning begins, a policy with an attached
-            method or hook that would never run.
+            only the algorithms of sb3-contrib call, or has no core of rlgates; an unknown argument;
+            when learning, a rollout or an update begins, a policy with an attached method or hook
+            that would never run.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
