@@ -9,9 +9,10 @@ Gates and their gradients are finite for every finite pre-activation.
 
 from __future__ import annotations
 
+import difflib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -25,6 +26,7 @@ from rlgates.errors import (
     check_number,
     check_size,
     check_text,
+    suggestion,
     unknown_choice,
 )
 
@@ -319,7 +321,7 @@ class Gate:
                 row.init, ACTIVATIONS[check_choice("activation", row.activation, ACTIVATIONS)]
             )
         else:
-            row, name = GATES[check_choice("gate", gate, GATES)], gate
+            row, name = GATES[check_gate("gate", gate, GATES)], gate
         for option in options:
             if option not in row.options:
                 owners = [repr(other) for other, its in GATES.items() if option in its.options]
@@ -412,6 +414,29 @@ class Gate:
 def gate_key(row: Row) -> str | None:
     """The key of a row of `GATES`; None if the row is not in it."""
     return next((key for key, other in GATES.items() if other == row), None)
+
+
+def gate_of_title(title: str, keys: Iterable[str]) -> str | None:
+    """The gate among `keys` of `GATES` whose title is near, such as "c" for "chrono"."""
+    names = {
+        name.lower().replace(" ", "_"): key
+        for key in keys
+        for name in re.split(r" \(|\)", GATES[key].title)
+        if name
+    }
+    near = difflib.get_close_matches(str(title).lower().replace(" ", "_"), names, n=1, cutoff=0.7)
+    return names[near[0]] if near else None
+
+
+def check_gate(kind: str, gate: str, keys: Iterable[str]) -> str:
+    """`gate`, if it is one of `keys` of `GATES`; else raise a ValueError that explains them."""
+    allowed = list(keys)
+    if gate in allowed:
+        return gate
+    key = gate_of_title(gate, allowed)
+    meant = suggestion(gate, allowed) if key is None else f" Did you mean {key!r}?"
+    listed = ", ".join(f"{key or repr(key)} ({GATES[key].title})" for key in allowed)
+    raise ValueError(f"unknown {kind} {gate!r}.{meant} Allowed: {listed}.")
 
 
 GateLike = str | Row | Gate

@@ -46,14 +46,23 @@ from rlgates.errors import (
     MAX_DEPTH,
     MAX_WIDTH,
     UnknownCore,
-    check_choice,
     check_flag,
     check_size,
     check_text,
     suggestion,
     unknown_choice,
 )
-from rlgates.gates import GATES, PREFIX_CHECKS, Gate, GateLike, Row, as_gate, gate_key
+from rlgates.gates import (
+    GATES,
+    PREFIX_CHECKS,
+    Gate,
+    GateLike,
+    Row,
+    as_gate,
+    check_gate,
+    gate_key,
+    gate_of_title,
+)
 
 __all__ = [
     "ALIASES",
@@ -507,10 +516,14 @@ def _path(cell: CoreFactory) -> tuple[str, str]:
     return cell.__module__, getattr(cell, "__qualname__", repr(cell))
 
 
+def _name(core: str, gate: str) -> str:
+    return core if gate == CORES[core].plain else f"{gate}_{core}"
+
+
 def core_names() -> dict[str, tuple[str, str]]:
     """Every name of `list_cores`, with its key in CORES and its key in GATES."""
     return {
-        core if gate == row.plain else f"{gate}_{core}": (core, gate)
+        _name(core, gate): (core, gate)
         for core, row in CORES.items()
         for gate in row.gates or (row.plain,)
     }
@@ -545,7 +558,7 @@ def core_and_gate(name: str) -> tuple[str, str]:
     found = _split(ALIASES.get(name, name))
     if found is None:
         prefixes = ", ".join(f"{gate}_" for gate in GATES if gate)
-        brief = f"unknown core {name!r}.{suggestion(name, (*core_names(), *ALIASES), most=3)}"
+        brief = f"unknown core {name!r}.{_meant(name)}"
         raise UnknownCore(
             f"{brief} Cores: {', '.join(CORES)}. Gates to put before most of them: {prefixes}. "
             "rlgates.list_cores() gives all names. A core or gate of your own has to be registered "
@@ -553,6 +566,23 @@ def core_and_gate(name: str) -> tuple[str, str]:
             brief,
         )
     return found
+
+
+def _meant(name: str) -> str:
+    """What an unknown name may stand for, as a sentence; empty if nothing is near."""
+    folded = name.lower()
+    for core in sorted(CORES, key=len, reverse=True):
+        prefix, _, rest = folded.rpartition(f"_{core}")
+        gates = CORES[core].gates
+        if not prefix or rest or prefix in gates:
+            continue
+        if not gates:
+            return f" Core {core!r} takes no gate."
+        if prefix in GATES:
+            return f" Core {core!r} does not take gate {prefix!r}, but {', '.join(gates)}."
+        if (gate := gate_of_title(prefix, gates)) is not None:
+            return f" Did you mean {_name(core, gate)!r} ({GATES[gate].title})?"
+    return suggestion(name, (*core_names(), *ALIASES), most=3)
 
 
 def _split(name: str) -> tuple[str, str] | None:
@@ -597,8 +627,9 @@ def _with_gate(name: str, gate: str) -> str:
     row = CORES[core]
     if prefix != row.plain:
         raise ValueError(f"core {name!r} has gate {prefix!r} already: give gate or the prefix.")
-    check_choice(f"gate of {core}", gate, row.gates)
-    return core if gate == row.plain else f"{gate}_{core}"
+    if not row.gates:
+        raise ValueError(f"core {name!r} takes no gate, got gate={gate!r}.")
+    return _name(core, check_gate(f"gate of {core}", gate, row.gates))
 
 
 def _check_gate(name: str, gate: Gate, options: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ from rlgates.gates import Gate, Row
 @pytest.mark.parametrize(
     ("name", "size", "options", "error", "message"),
     [
-        ("ru", 4, {}, ValueError, r"unknown gate 'ru'\. Allowed: '', c, u, "),
+        ("ru", 4, {}, ValueError, r"unknown gate 'ru'\. Allowed: '' \(forget bias 1\), c \(chrono"),
         ("", 0, {}, ValueError, "hidden_size must be at least 1, got 0"),
         ("", True, {}, TypeError, r"hidden_size must be an integer, got True \(bool\)"),
         ("", 1.5, {}, TypeError, r"hidden_size must be an integer, got 1\.5 \(float\)"),
@@ -69,6 +69,12 @@ def test_a_row_without_a_name_is_checked(row: tuple[Any, Any, Any], message: str
     ("arguments", "options", "error", "message"),
     [
         (("ru_lstm", 3, 4), {}, ValueError, "Did you mean 'u_lstm' or 'r_lstm' or 'ur_lstm'"),
+        (("fast_lstm", 3, 4), {}, ValueError, r"Did you mean 'f_lstm' \(fast\)\?"),
+        (("chrono_lstm", 3, 4), {}, ValueError, r"Did you mean 'c_lstm' \(chrono\)\?"),
+        (("Refined_GRU", 3, 4), {}, ValueError, r"Did you mean 'r_gru' \(refine\)\?"),
+        (("uniform_refine_lstm", 3, 4), {}, ValueError, r"'ur_lstm' \(uniform refine\)\?"),
+        (("chrono_janet", 3, 4), {}, ValueError, r"Did you mean 'janet' \(chrono\)\?"),
+        (("ugi_dilated_gru", 3, 4), {}, ValueError, r"'u_dilated_gru' \(uniform \(UGI\)\)"),
         (("LSTM", 3, 4), {}, ValueError, "unknown core 'LSTM'. Did you mean 'lstm' or"),
         (
             ("hopfield", 3, 4),
@@ -76,7 +82,7 @@ def test_a_row_without_a_name_is_checked(row: tuple[Any, Any, Any], message: str
             ValueError,
             "'hopfield'. Cores: lstm, gru, .*: c_, u_, .*list_cores",
         ),
-        (("ur_none", 3, 4), {}, ValueError, "unknown core 'ur_none'"),
+        (("ur_none", 3, 4), {}, ValueError, "unknown core 'ur_none'. Core 'none' takes no gate"),
         (("lstm", 3, 4), {"forget_bais": 2}, ValueError, "Did you mean 'forget_bias'"),
         (("ur_lstm", 3, 4), {"t_max": 9}, ValueError, r"'ur_lstm': 't_max'. It belongs to c_\."),
         (("c_lstm", 3, 4), {"refine_bias": "zero"}, ValueError, "'refine_bias'.* t_max, tied, inp"),
@@ -163,7 +169,7 @@ OPTIONS: dict[int, list[tuple[str, dict[str, Any], type[Exception], str]]] = {
         ("rwkv7", {"num_heads": 3}, ValueError, "num_heads must divide hidden_size = 4, got 3"),
         ("rwkv7", {"rank": 0}, ValueError, "rank must be at least 1, got 0"),
         ("rtu", {"nonlinearity": "gelu"}, ValueError, "unknown nonlinearity 'gelu'"),
-        ("ur_lru", {}, ValueError, "unknown core 'ur_lru'"),
+        ("ur_lru", {}, ValueError, "unknown core 'ur_lru'. Core 'lru' takes no gate"),
         ("ur_minlstm", {}, ValueError, "unknown core 'ur_minlstm'"),
     ],
     6: [
@@ -254,7 +260,12 @@ OPTIONS: dict[int, list[tuple[str, dict[str, Any], type[Exception], str]]] = {
         ("f_slstm", {"tied": False}, ValueError, r"tied has no meaning, got Gate\('f', 8, tied"),
         ("janet", {"tied": False}, ValueError, r"must be tied or refine.* got Gate\('c', 8, tied"),
         ("f_janet", {"tied": False}, ValueError, r"must be tied or refine.* got Gate\('f'"),
-        ("o_janet", {}, ValueError, r"unknown core 'o_janet'\. Did you mean '\w*janet'"),
+        (
+            "o_janet",
+            {},
+            ValueError,
+            "Core 'janet' does not take gate 'o', but c, u, r, ur, f, ",
+        ),
         ("mogrifier", {"rounds": -1}, ValueError, "rounds must be at least 0, got -1"),
         ("mogrifier", {"rounds": 2.5}, TypeError, "rounds must be an integer, got 2.5"),
         ("mogrifier", {"rank": 0}, ValueError, "rank must be at least 1, got 0"),

@@ -333,8 +333,9 @@ def test_gates_by_name_and_as_instances() -> None:
         ("ur_lstm", Gate("c", 4), {}, "takes no other gate"),
         ("lstm", Gate("ur", 5), {}, "must have 4 units"),
         ("lstm", "uu", {}, "unknown gate of lstm 'uu'"),
+        ("lstm", "chrono", {}, "unknown gate of lstm 'chrono'. Did you mean 'c'"),
         ("lstm", Gate("c", 4), {"tied": True}, "has its options already"),
-        ("nru", "c", {}, "unknown gate of nru"),
+        ("nru", "c", {}, "core 'nru' takes no gate, got gate='c'"),
         ("rru", Gate("c", 4), {}, "takes no other gate"),
     ],
 )
