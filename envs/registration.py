@@ -116,7 +116,9 @@ def make_env_spec(env_id: str, *, preset: str | None = None, **settings: Any) ->
     if env_id not in [*ENVS]:
         raise ValueError(
             f"unknown environment id {env_id!r}.{suggestion(env_id, known_env_ids())} Allowed: "
-            f"{', '.join(ENVS)}; as single environments also those of MiniGrid Memory and POPGym."
+            f"{', '.join(ENVS)}; as single environments also those of MiniGrid Memory and POPGym. "
+            "gymnasium.make makes those of other packages, and "
+            "stable_baselines3.common.env_util.make_vec_env several of them."
         )
     game: Any = ENVS[env_id]
     if preset is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 
@@ -12,8 +12,8 @@ from rlgates.experiments.cli.exits import FINISHED
 
 
 def convert(
-    file: tyro.conf.Positional[Path],
-    to: Path | None = None,
+    file: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")],
+    out: Path | None = None,
     algo: Literal["ppo", "a2c", "maskable"] = "ppo",
     vec_normalize: Path | None = None,
     trust: bool = False,
@@ -25,7 +25,7 @@ def convert(
 
     Args:
         file: the zip.
-        to: the file to write; by default the same name ending in .rlgates, which overwrites a zip
+        out: the file to write; by default the same name ending in .rlgates, which overwrites a zip
             that already has that name.
         algo: algorithm of the agent.
         vec_normalize: file written by VecNormalize.save, which is unpickled too.
@@ -47,10 +47,10 @@ def convert(
     source = zipped if zipped.is_file() and not file.is_file() else file
     if not source.is_file():
         raise FileNotFoundError(f"there is no file {file}.")
-    target = source.with_suffix(".rlgates") if to is None else to
+    target = source.with_suffix(".rlgates") if out is None else out
     replaced = target.is_file()
     try:
-        print(convert_agent(source, to, algorithms[algo], vec_normalize))
+        print(convert_agent(source, out, algorithms[algo], vec_normalize))
     except TypeError as error:  # of a policy that is none of ours
         raise ValueError(f"{source} cannot be converted: {error}") from error
     if replaced:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.base import RunConfig, options_text
@@ -31,7 +31,7 @@ USAGE: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "train": (
         "Train an agent in any environment of gymnasium, one run for each seed.",
         {
-            "--preset NAME": "Default settings, which the other options override.",
+            "--preset NAME": "Defaults, which options override; --help-all has the names.",
             "--config FILE": "Settings from a .toml (rlgates init) or a run's manifest.json.",
         },
     ),
@@ -56,12 +56,14 @@ def short_help(command: str, config: RunConfig) -> str:
     """
     words, options = USAGE[command]
     docs = field_docs(type(config))
+    types = get_type_hints(type(config))
     known = {item.name for item in fields(config)}
     rows = {option: (text, "") for option, text in options.items()}
     for name in MAIN[command]:
         if name in known:
             default = _shorten(_text(getattr(config, name)), WIDTH // 3)
-            rows[f"--{name.replace('_', '-')}"] = _first(docs[name]), f" [{default}]"
+            option = f"--{name.replace('_', '-')}{_choices(types[name])}"
+            rows[option] = _first(docs[name]), f" [{default}]"
     width = max(map(len, rows)) + 4
     lines = [f"usage: rlgates {command} [OPTIONS]", "", words, ""]
     for option, (text, default) in rows.items():
@@ -75,6 +77,12 @@ def short_help(command: str, config: RunConfig) -> str:
     everything = f"rlgates {command} --help-all: all {len(known)} settings."
     lines += ["", f"In brackets: {defaults}. {everything}"]
     return "\n".join(lines)
+
+
+def _choices(kind: Any) -> str:
+    """` {ppo,a2c}` for a Literal of words, else nothing."""
+    words = get_args(kind) if get_origin(kind) is Literal else ()
+    return f" {{{','.join(words)}}}" if words else ""
 
 
 def _first(doc: str) -> str:

@@ -135,7 +135,7 @@ def _follows_interrupt(error: BaseException | None) -> bool:
 RUNNING = ("train", "demo", "task", "sweep", "tune")  # commands that make runs
 # Options of several values, of which none would mean all of them.
 WITH_VALUES = ("--seeds", "--cores", "--tasks", "--parameters")
-RENAMED_OPTIONS = {"--save-minutes": "--checkpoint-minutes"}
+RENAMED_OPTIONS = {"--save-minutes": "--checkpoint-minutes", "--to": "--out"}
 
 
 def _current_command(words: list[str]) -> list[str]:
@@ -243,7 +243,7 @@ def make_commands(words: Sequence[str]) -> dict[str, Command]:
     task_base = _task_base(words)
 
     def task(
-        name: tyro.conf.Positional[str] = "",
+        name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")] = "",
         config: Annotated[TaskConfig, tyro.conf.arg(name="")] = task_base,
         tier: Tier = "laptop",
         protocol: str | None = None,
@@ -333,29 +333,32 @@ def _tasks() -> list[str]:
 
 
 def _gates(
-    folders: Annotated[tuple[Path, ...], tyro.conf.Positional], to: Path = Path("gates.png")
+    folders: Annotated[tuple[Path, ...], tyro.conf.Positional], out: Path = Path("gates.png")
 ) -> int:
-    """Draw the forget gates of finished runs before and after training, one panel per core.
+    """Draw the forget gates of finished runs in environments of rlgates, before and after training.
 
     Args:
         folders: run folders, such as runs/PassiveMatch-15-30-15-ur_lstm/seed-0.
-        to: the PNG to write.
+        out: the PNG to write.
     """
     from rlgates.experiments.runs.agent.gates import draw_runs
     from rlgates.experiments.runs.files import check_folder
 
-    check_folder("to", to.parent)
+    check_folder("out", out.parent)
     if not folders:
         raise ValueError(
             "name one or more run folders, such as runs/PassiveMatch-15-30-15-ur_lstm/seed-0."
         )
-    if not draw_runs(folders, to):
+    if not draw_runs(folders, out):
         raise ValueError("none of these runs has a core with forget gates.")
-    print(to)
+    print(out)
     return FINISHED
 
 
-def _analyse(study: tyro.conf.Positional[str], results: Path = Path("experiments/results")) -> int:
+def _analyse(
+    study: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ANALYSIS")],
+    results: Path = Path("experiments/results"),
+) -> int:
     """Draw analyses of gates without training: saturation, and the effect of refine gates.
 
     Args:
@@ -371,7 +374,7 @@ def _analyse(study: tyro.conf.Positional[str], results: Path = Path("experiments
 
 
 def _play(
-    env: tyro.conf.Positional[str],
+    env: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENV")],
     env_settings: Pairs = NO_SETTINGS,
     preset: str | None = None,
     seed: int | None = None,

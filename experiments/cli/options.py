@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
 from functools import partial, wraps
 from itertools import takewhile
@@ -17,6 +17,15 @@ from rlgates.experiments.cli.integers import INTEGERS
 
 Command = Callable[..., int]
 _OPTION = re.compile(r"^\W*(--[a-z-]+)", re.MULTILINE)
+ELSEWHERE: Mapping[str, str] = {
+    "--lr": "--learning-rate",
+    "--layers": "--num-layers",
+    "--n-layers": "--num-layers",
+    "--num-envs": "--n-envs",
+    "--num-steps": "--n-steps",
+    "--timesteps": "--total-steps",
+}
+"""Options by the names that other training scripts have for them."""
 
 
 def call(name: str, command: Command, words: Sequence[str]) -> int:
@@ -57,7 +66,9 @@ def _unknown(
     options = [word.partition("=")[0] for word in unknown if word.startswith("-")]
     if not options:
         return ValueError(f"{program} does not take {' '.join(unknown)!r}; see {program} --help.")
-    near = suggestion(options[0], _OPTION.findall(usage))
+    known = _OPTION.findall(usage)
+    ours = ELSEWHERE.get(options[0])
+    near = f" Did you mean {ours!r}?" if ours in known else suggestion(options[0], known)
     everything = "--help-all" if name in MAIN else "--help"
     return ValueError(
         f"{program} has no option {options[0]!r}.{near} {program} {everything} lists them."

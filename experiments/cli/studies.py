@@ -16,7 +16,7 @@ SWEEP, TUNE = SweepConfig(), TuneConfig()
 
 
 def sweep(
-    study: tyro.conf.Positional[str] = "",
+    study: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="STUDY")] = "",
     config: Annotated[SweepConfig, tyro.conf.arg(name="")] = SWEEP,
     data_dir: Path | None = None,
     list: bool = False,
@@ -58,7 +58,7 @@ def ledger(results: Path = Path("experiments/results")) -> int:
 
 
 def tune(
-    study: tyro.conf.Positional[str],
+    study: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="STUDY")],
     config: Annotated[TuneConfig, tyro.conf.arg(name="")] = TUNE,
     data_dir: Path | None = None,
 ) -> int:

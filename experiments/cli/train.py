@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -131,7 +131,9 @@ def train(base: TrainConfig, config: TrainConfig) -> int:
 
 
 def init(
-    file: tyro.conf.Positional[Path] = Path("rlgates.toml"),
+    file: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")] = Path(
+        "rlgates.toml"
+    ),
     env: str | None = None,
     preset: str | None = None,
 ) -> int:
@@ -161,7 +163,7 @@ def init(
 
 
 def evaluate(
-    run: tyro.conf.Positional[Path],
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")],
     episodes: int = 100,
     best: bool = False,
     seed: int | None = None,
@@ -183,7 +185,7 @@ def evaluate(
 
 
 def film(
-    run: tyro.conf.Positional[Path],
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")],
     out: Path | None = None,
     episodes: int = 1,
     fps: float = 8.0,
@@ -205,7 +207,7 @@ def film(
 
 
 def export(
-    run: tyro.conf.Positional[Path],
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")],
     out: Path | None = None,
     best: bool = False,
     deterministic: bool = True,

@@ -45,9 +45,9 @@ class AgentConfig(RunConfig):
     env: str = "rlgates/PassiveMatch-v0"
     """Environment id."""
     env_settings: Pairs = field(default_factory=lambda: match(30))
-    """Settings of the environment, overriding those of the preset; NAME= removes one."""
+    """Settings of the environment, laid over the defaults; NAME= removes one."""
     core_options: Pairs = field(default_factory=lambda: {"input_scale": 8.0})
-    """Options of the core, overriding those of the preset; NAME= removes one."""
+    """Options of the core, laid over the defaults; NAME= removes one."""
     critic: Literal["shared", "separate", "none"] = "shared"
     """What the critic reads: the actor's core (which both train), its own, or no memory."""
     net_arch: tuple[int, ...] = (64,)

@@ -113,7 +113,7 @@ class RunConfig:
     """Memory core; `rlgates cores` lists them. For your own core, put the module that registers it
     in front: my_module:my_core."""
     core_options: Pairs = field(default_factory=dict)
-    """Options of the core, overriding those of the preset or tier; NAME= removes one."""
+    """Options of the core, laid over the defaults; NAME= removes one."""
     hidden_size: int = 64
     """Units of a layer of the core."""
     learning_rate: float = 1e-3

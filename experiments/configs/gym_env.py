@@ -219,6 +219,8 @@ def make_env(env_id: str, settings: Mapping[str, Any], render_mode: str | None =
         # Gymnasium suggests only what is imported, and of the same namespace.
         unknown = isinstance(error, UnregisteredEnv) and "Did you mean" not in str(error)
         near = suggestion(without_module(env_id), known_env_ids()) if unknown else ""
+        if unknown and not near and ":" not in env_id:
+            near = f" If a module of yours registers it, put it in front: my_module:{env_id}."
         raise ValueError(f"{env_id} cannot be made: {error}{near}") from error
     if not isinstance(env.action_space, ACTIONS):
         allowed = ", ".join(kind.__name__ for kind in ACTIONS)

@@ -246,7 +246,7 @@ def test_the_command(
     assert cli.main(["gates", ours, gateless]) == 0
     assert capsys.readouterr().out == "gates.png\n"
     assert imread("gates.png").std() > 0.05
-    assert cli.main(["gates", ours, "--to", "here/two.png"]) == 0
+    assert cli.main(["gates", ours, "--out", "here/two.png"]) == 0
     assert Path("here/two.png").exists()
     for folder, message in (
         (gateless, "none of these runs has a core with forget gates"),
