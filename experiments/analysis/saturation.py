@@ -207,12 +207,14 @@ def squared_lambert(log_ratio: Tensor) -> Tensor:
 
 
 def thinned(curve: Curve) -> Curve:
-    """Keep about 20 points per decade of a long curve."""
+    """Keep about 20 points per decade of a long curve, and the first below each power of ten."""
     count = len(curve.times)
     if count <= len(TIMES):
         return curve
-    marks = [0, *sorted({round(10 ** (k / 20)) for k in range(100)})]
-    indices = torch.tensor([mark for mark in marks if mark < count])
+    marks = {0, *(round(10 ** (k / 20)) for k in range(100))}
+    below = (curve.left < 10.0**-k for k in range(1, 10))
+    marks |= {int(late.nonzero()[0]) for late in below if late.any()}
+    indices = torch.tensor(sorted(mark for mark in marks if mark < count))
     return Curve(curve.times[indices], curve.left[indices])
 
 

@@ -160,7 +160,8 @@ GATO: tuple[Claim, ...] = (
         ),
         Setting(
             "MIMIC-III, 53,211 patients, 512 units, a decoder of 1,024, no clipping",
-            f"PhysioNet 2012, 788 patients to test, 128 units, gradients clipped at 1, {_BIAS_1}",
+            "PhysioNet 2012, 788 patients to test, 128 units, no hidden layer in the decoder, "
+            f"gradients clipped at 1, {_BIAS_1}",
         ),
     ),
     Claim(
@@ -174,8 +175,10 @@ GATO: tuple[Claim, ...] = (
             )
         ),
         Setting(
-            "Penn Treebank, 1,300 units, Adam at 1e-4, no clipping",
-            "Penn Treebank, 256 units, three epochs, Adam at 1e-3, no clipping",
+            "Penn Treebank, 1,300 units, Adam at 1e-4 with weight decay, no dropout, no clipping, "
+            "embeddings of 650",
+            "Penn Treebank, 256 units, three epochs, Adam at 1e-3, dropout of 0.3, no clipping, "
+            "tied embeddings of 128",
         ),
     ),
 )

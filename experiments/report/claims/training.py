@@ -233,7 +233,8 @@ class Sooner(RunTest):
 class Better(RunTest):
     """A core is better than another, by more than `margin`, seed for seed.
 
-    A network fails only where most runs stopped since they no longer improved, not with a budget.
+    A test figure decides only where most runs of the core that is behind stopped improving: those
+    that a budget ended might have caught up.
 
     Attributes:
         column: of the tables: success, or the figure of the task on its test set, which a run
@@ -285,10 +286,12 @@ class Better(RunTest):
             if abs(above.mean()) < 2 * error:
                 return OPEN, f"{text}, of {self.examples} examples: standard error {error:.2g}"
         ruling, text = _ruled(p_gained(above), p_gained(-above), text)
-        cut = (rows[0]["ended"] == "budget").sum() if self.column == "test" else 0
-        if ruling.outcome == "false" and cut > len(seeds) / 2:
-            text += f"; the budget ended {cut} of {len(seeds)} runs of {names[0]}"
-            return OPEN, text
+        if self.column == "test" and ruling.outcome != "open":
+            behind = 0 if ruling.outcome == "false" else 1
+            cut = (rows[behind]["ended"] == "budget").sum()
+            if cut > len(seeds) / 2:
+                text += f"; the budget ended {cut} of {len(seeds)} runs of {names[behind]}"
+                return OPEN, text
         return ruling, text
 
 

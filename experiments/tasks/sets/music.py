@@ -99,8 +99,9 @@ class Music(SequenceDataset[Segments]):
     Args:
         steps: maximum number of frames that are read and predicted.
         whole: cut the rest of a long piece into further segments, each starting from the initial
-            state, so that all frames but the first of a piece are predicted; otherwise, as in
-            Zakovskis et al., pieces end after `steps`.
+            state, so that all frames but the first of a piece are predicted; otherwise pieces end
+            after `steps`, as Zakovskis et al. 2023 say. Their code has windows instead, see
+            docs/results/differences.md.
         data_dir: see `DatasetTask`.
 
     Attributes:

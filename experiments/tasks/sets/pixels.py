@@ -118,8 +118,8 @@ class PermutedMNIST(SequentialMNIST):
 
     Args:
         permutation: "bit_reversal" of the pixel's index (Gu et al. 2020; Ohno et al. 2022), or
-            "rows", the same permutation within each row (Zakovskis et al. 2023; theirs is not
-            published).
+            "rows", the same permutation within each row (as Zakovskis et al. 2023 say; their code
+            permutes all pixels at random).
         data_dir: see `DatasetTask`.
     """
 

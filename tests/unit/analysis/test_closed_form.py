@@ -9,7 +9,15 @@ import pytest
 import torch
 
 from rlgates.experiments.analysis import refine_gate, saturation
-from rlgates.experiments.analysis.saturation import GATES, LAWS, Curve, gradient_flow, time_grid
+from rlgates.experiments.analysis.saturation import (
+    GATES,
+    LAWS,
+    Curve,
+    descent,
+    gradient_flow,
+    thinned,
+    time_grid,
+)
 from rlgates.experiments.cli import main as cli
 from rlgates.experiments.report.outputs import redraw_output
 from rlgates.gates import refine
@@ -146,3 +154,11 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert redraw_output(name, tmp_path)[-1] == figure
     assert [(tmp_path / f"{n}.png").read_bytes() for n in ("saturation", "gate_analysis")] == before
     assert cli.main(["analyse", "saturations", "--results", str(tmp_path)]) == 2
+
+
+def test_thinned_curves_keep_where_they_first_pass_a_power_of_ten() -> None:
+    whole = descent("fast", "rmsprop", 0.01, 400, exponent=30)
+    few = thinned(whole)
+    assert len(few.times) < len(whole.times) / 4
+    for bound in (1e-1, 1e-2, 1e-3, 1e-4):
+        assert few.times[few.left < bound][0] == whole.times[whole.left < bound][0]

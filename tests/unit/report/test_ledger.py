@@ -321,6 +321,24 @@ def test_runs_that_fall_again_are_shown_at_their_best_too(tmp_path: Path) -> Non
             "open",
             "p against = 0.031; the budget ended 3 of 5 runs of b",
         ),
+        (
+            Better(A, B, "test"),
+            [
+                {**row, "ended": "budget" if row["core"] == "b" else "patience"}
+                for row in TENTH_APART
+            ],
+            "open",
+            "p = 0.031; the budget ended 5 of 5 runs of b",
+        ),
+        (
+            Better(A, B, "test"),
+            [
+                {**row, "ended": "budget" if row["core"] == "a" else "patience"}
+                for row in TENTH_APART
+            ],
+            "true",
+            "p = 0.031; 5",
+        ),
         *(
             (
                 Better(*pair, "test"),
