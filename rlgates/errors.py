@@ -158,13 +158,10 @@ def check_text(name: str, value: Any) -> str:
 
 def check_flag(name: str, value: Any) -> bool:
     """`value` as a bool, if it is True or False, also of NumPy; else raise TypeError."""
-    if isinstance(value, bool):
-        return value
-    if (
-        str(getattr(value, "dtype", None)) != "bool" or value.shape
-    ):  # of NumPy, which is not imported
-        raise TypeError(f"{name} must be True or False, got {value!r}.")
-    return bool(value)
+    # NumPy is not imported here.
+    if isinstance(value, bool) or (str(getattr(value, "dtype", "")) == "bool" and not value.shape):
+        return bool(value)
+    raise TypeError(f"{name} must be True or False, got {value!r}.")
 
 
 def check_fraction(name: str, value: Any) -> float:

@@ -364,8 +364,8 @@ class RolloutArrays:
     Its arrays are (n_steps, n_envs, ...), those of discrete actions (n_steps, n_envs). Those of a
     policy on a CPU share their memory with the tensors in `sequences`, and the next rollout
     overwrites them: copy what is to be kept. Others are copies, which assignment writes back.
-    Steps that the rollout does not have yet are zeros. It is no subclass of SB3's buffer:
-    `add` and `compute_returns_and_advantage` are absent: `sequences` has `add` and `finish`.
+    Steps that the rollout does not have yet are zeros. It is no subclass of SB3's buffer,
+    and lacks `add` and `compute_returns_and_advantage`: `sequences` has `add` and `finish`.
 
     Args:
         sequences: the tensors.
@@ -399,10 +399,8 @@ class RolloutArrays:
     ) -> None:
         self.sequences = sequences
         self.observation_space, self.action_space = observation_space, action_space
-        self.obs_shape, self.action_dim = (
-            get_obs_shape(observation_space),
-            get_action_dim(action_space),
-        )
+        self.obs_shape = get_obs_shape(observation_space)
+        self.action_dim = get_action_dim(action_space)
         self.device = torch.device(device)
         self.buffer_size, self.n_envs = sequences.n_steps, sequences.n_envs
         self._spaces = {"observations": observation_space, "actions": action_space}
@@ -442,11 +440,8 @@ class RolloutArrays:
 
     def to_torch(self, array: np.ndarray[Any, Any], copy: bool = True) -> Tensor:
         """As in SB3: a tensor on `device`."""
-        return (
-            torch.tensor(array, device=self.device)
-            if copy
-            else torch.as_tensor(array, device=self.device)
-        )
+        make = torch.tensor if copy else torch.as_tensor
+        return make(array, device=self.device)
 
     def size(self) -> int:
         """The steps so far."""
