@@ -189,13 +189,26 @@ def is_bare(module: nn.Module) -> bool:
 
 
 def computes_as(kind: type[nn.Module], *modules: nn.Module) -> bool:
-    """Whether calls of modules run the `forward` of this class, and nothing else.
+    """Whether calls of modules run the `forward` of this class with its defaults, and nothing else.
 
     Only then may native code compute with the weights of such modules instead of calling them.
     """
     if _has_any_global_hook():
         return False
-    return all(type(module).forward is kind.forward and is_bare(module) for module in modules)
+    return all(
+        type(module).forward is kind.forward and is_bare(module) and _has_defaults(module)
+        for module in modules
+    )
+
+
+def _has_defaults(module: nn.Module) -> bool:
+    """Whether a linear layer or layer norm has all that native code assumes."""
+    if isinstance(module, nn.LayerNorm):
+        if module.eps != 1e-5 or len(module.normalized_shape) != 1:
+            return False
+    elif not isinstance(module, nn.Linear):
+        return True
+    return all(getattr(module, name) is not None for name in ("weight", "bias"))
 
 
 NOT_AS_BUILT = kernels.NoKernel(

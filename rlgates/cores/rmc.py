@@ -256,7 +256,9 @@ class RMC(Cell):
         linears = self.input, *gates, *mlp[::2], *(block.qkv for block in blocks)
         norms = [(block.norm_qkv, block.norm_att, block.norm_mlp) for block in blocks]
         return (
-            computes_as(Block, *self.blocks)
+            len(blocks) == self.num_blocks
+            and len(mlp) == 2 * self.mlp_layers - 1
+            and computes_as(Block, *self.blocks)
             and computes_as(nn.Sequential, self.mlp)
             and computes_as(nn.ReLU, *mlp[1::2])
             and computes_as(nn.Linear, *linears)

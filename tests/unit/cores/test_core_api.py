@@ -454,6 +454,31 @@ def test_changed_layers_inside_a_cell_are_called(name: str, inner: str) -> None:
         core(x)
 
 
+@pytest.mark.parametrize(
+    ("name", "inner", "other"),
+    [
+        ("nru_layer_norm", "norm", lambda _: nn.LayerNorm(8, eps=0.1)),
+        ("nru_layer_norm", "norm", lambda _: nn.LayerNorm(8, bias=False)),
+        ("nru_layer_norm", "norm", lambda _: nn.LayerNorm(8, elementwise_affine=False)),
+        ("rmc", "blocks.0.norm_att", lambda _: nn.LayerNorm(8, eps=0.1)),
+        ("rmc", "blocks.0.norm_mlp", lambda _: nn.LayerNorm((5, 8))),
+        ("rmc", "mlp.0", lambda _: nn.Linear(8, 8, bias=False)),
+        ("rmc", "mlp.3", lambda _: nn.ReLU()),
+        ("dnc", "out", lambda out: nn.Linear(out.in_features, out.out_features, bias=False)),
+    ],
+)
+def test_replaced_layers_inside_a_cell_are_called(name: str, inner: str, other: Any) -> None:
+    """Native code knows only such layers as were built."""
+    core, x = with_inner(name), torch.randn(5, 2, INPUTS)
+    parent, _, child = inner.rpartition(".")
+    layers = core.cells[0].get_submodule(parent)
+    setattr(layers, child, other(getattr(layers, child, None)))
+    outputs = core(x)[0]
+    assert core.backend_used == "plain"
+    core.backend = "plain"
+    assert torch.equal(outputs, core(x)[0])
+
+
 @pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
 @pytest.mark.parametrize(
     ("name", "inner"),
