@@ -20,7 +20,12 @@ from typing import Any
 import pytest
 import torch
 from support import interpreted
-from support.equivalence import plain_reference, random_sequence, run_with_gradients
+from support.equivalence import (
+    check_against_loop,
+    plain_reference,
+    random_sequence,
+    run_with_gradients,
+)
 from support.layers import FUSED, LAYERS, Layer, general_core
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -220,6 +225,27 @@ def test_equal_gates_share_the_gradient_of_their_minimum() -> None:
     expected = run_with_gradients(plain_reference(core, None), x, state, None)
     assert expected["cells.0.bias_ih"][:8].any()
     torch.testing.assert_close(results, expected)
+
+
+@built
+@pytest.mark.parametrize(
+    ("gate", "f", "i"), [("f", -5.0, -65.0), ("r", -80.0, -70.0), ("r", -84.0, -84.2)]
+)
+@pytest.mark.usefixtures("instructions")
+def test_gates_are_small_enough_for_their_logarithms(gate: str, f: float, i: float) -> None:
+    """Where the input gate of an sLSTM is as small, what it keeps is not 0."""
+    core = general_core(f"{gate}_slstm", 6)
+    weights = core.cells[0].gate_weights()
+    with torch.no_grad():
+        core.cells[0].weight_ih.zero_()
+        core.cells[0].weight_hh.zero_()
+        weights["b_f"].fill_(f)
+        weights["b_i"].fill_(i)
+        if gate == "r":
+            weights["b_r"].zero_()
+    x, state, _ = random_sequence(core, 3, 1)
+    state[:, -6:] = 0.0  # of the part m
+    check_against_loop(core, x, state, None)
 
 
 @pytest.mark.skipif(interpreted.MISSING, reason=interpreted.REASON)

@@ -69,7 +69,8 @@ struct Softsign : Smooth {
 
 // ---- cumax, which couples the units of a row: the cumulative sum of softmax --------------------
 
-// exp(z - peak) of a softmax, clamped at -60 as in sigmoid, so that no term is denormal.
+// exp(z - peak) of a softmax, clamped at -60: 1e-26 is 0 for a share, but no product with it is
+// denormal.
 INLINE vec softmax_term(vec z, float peak) {
   z -= peak;
   return z < -104.0f ? vec{} : exponential(clamp(z, 60.0f));

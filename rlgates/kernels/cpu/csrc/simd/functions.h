@@ -5,7 +5,7 @@ INLINE vec clamp(vec x, float bound) {
   return x < -bound ? vec{} - bound : x;
 }
 
-// exp x for |x| <= 87. Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits.
+// exp x for |x| <= 87.336. Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits.
 INLINE vec exponential(vec x) {
   const float round = 12582912.0f;
   vec shifted = x * 1.44269504f + round, n = shifted - round;
@@ -18,10 +18,10 @@ INLINE vec exponential(vec x) {
   return p * (vec)(((bits)shifted << 23) + 0x3f800000u);  // 2^n; a product keeps any NaN
 }
 
-// Clamped at +-60: 1e-26 is 0 for a gate, but products with it are not denormal, which would be a
-// hundred times slower. It is 0 where it is in PyTorch: times infinity that is NaN.
+// Clamped just before it would be denormal, as sLSTMs take its logarithm. It is 0 where it is in
+// PyTorch: times infinity that is NaN.
 INLINE vec sigmoid(vec z) {
-  const vec value = 1.0f / (1.0f + exponential(-clamp(z, 60.0f)));
+  const vec value = 1.0f / (1.0f + exponential(-clamp(z, 87.336f)));
   return z < -88.7228394f ? vec{} : value;
 }
 
