@@ -37,19 +37,23 @@ def run(
         ValueError: shapes or dtypes do not fit together.
     """
     inputs = read_inputs(x, cell_weight, cell_bias, place_weight, place_bias)
-    tensors = _computed(inputs)
-    if tensors[6] > layout.COLOURS:
-        return None
     if torch.is_grad_enabled() and any(weight.requires_grad for weight in inputs[1:]):
-        return _Grid.apply(*tensors)  # type: ignore[no-any-return, no-untyped-call]
-    return tensors[5]
+        return _Grid.apply(*inputs)  # type: ignore[no-any-return, no-untyped-call]
+    features, count, *_ = _computed(*inputs)
+    return None if count > layout.COLOURS else features
 
 
 def read_inputs(x: Tensor, *weights: Tensor, device: torch.device = CPU) -> list[Tensor]:
     """The arguments of `run` as kernels read them: they get addresses, without bounds."""
-    (images, channels, places), (cell_dim, place_dim) = x.shape, _dims(weights)
+    return [readable("x", x, x.shape, device=device), *_read_weights(x.shape, weights, device)]
+
+
+def _read_weights(
+    shape: Sequence[int], weights: Sequence[Tensor], device: torch.device = CPU
+) -> list[Tensor]:
+    """The weights as kernels read them, for images of a shape."""
+    (_, channels, places), (cell_dim, place_dim) = shape, _dims(weights)
     shapes = {
-        "x": (images, channels, places),
         "cell_weight": (cell_dim, channels),
         "cell_bias": (cell_dim,),
         "place_weight": (place_dim, places * cell_dim),
@@ -57,7 +61,7 @@ def read_inputs(x: Tensor, *weights: Tensor, device: torch.device = CPU) -> list
     }
     return [
         readable(name, tensor, shape, device=device)
-        for (name, shape), tensor in zip(shapes.items(), (x, *weights), strict=True)
+        for (name, shape), tensor in zip(shapes.items(), weights, strict=True)
     ]
 
 
@@ -76,56 +80,74 @@ def empty(x: Tensor, *weights: Tensor) -> list[Tensor]:
     ]
 
 
-def _computed(inputs: list[Tensor]) -> list[Tensor]:
-    tensors = [*inputs, *empty(*inputs)]
-    abi._native.grid_forward(_pack(tensors))
-    return tensors
+def _computed(x: Tensor, *weights: Tensor) -> list[Tensor]:
+    results = empty(x, *weights)
+    abi._native.grid_forward(_pack(x, weights, results))
+    return results
 
 
-def _pack(tensors: list[Tensor], *gradients: Tensor) -> bytes:
-    (images, channels, places), cell_dim = tensors[0].shape, tensors[2].numel()
-    sizes = abi.num_threads(), images, channels, places, cell_dim, tensors[4].numel()
-    missing = [0] * (layout.length(layout.GRID_TENSORS) - len(tensors) - len(gradients))
-    return _ARGUMENTS.pack(*sizes, *map(abi.address, (*tensors, *gradients)), *missing)
+def _pack(
+    x: Tensor | None, weights: Sequence[Tensor], results: Sequence[Tensor], *gradients: Tensor
+) -> bytes:
+    _, _, palette, colours = results
+    sizes = abi.num_threads(), len(colours), palette.shape[1], colours.shape[1], *_dims(weights)
+    tensors = x, *weights, *results, *gradients
+    missing = [0] * (layout.length(layout.GRID_TENSORS) - len(tensors))
+    return _ARGUMENTS.pack(*sizes, *map(abi.address, tensors), *missing)
 
 
 class _Grid(torch.autograd.Function):
-    """The features that were computed, with gradients for the weights."""
+    """The features with gradients for the weights; None as `run`."""
 
     @staticmethod
-    def forward(ctx: Any, *tensors: Tensor) -> Tensor:
-        features = tensors[5].view_as(tensors[5])
-        ctx.save_for_backward(*tensors[:5], features, *tensors[6:])
+    def forward(ctx: Any, *inputs: Tensor) -> Tensor | None:
+        features, count, *rest = _computed(*inputs)
+        if count > layout.COLOURS:
+            return None
+        x, cell_weight, cell_bias, place_weight, _ = inputs
+        ctx.shape = x.shape
+        # Images and features may then be changed in place.
+        saved = cell_weight, cell_bias, place_weight, features.clone(), count, *rest
+        ctx.save_for_backward(*saved)
         return features
 
     @staticmethod
     def backward(ctx: Any, d_features: Tensor) -> tuple[Tensor | None, ...]:
-        gradients = _GridBackward.apply(*ctx.saved_tensors, d_features)  # type: ignore[no-untyped-call]
-        return None, *gradients, None, None, None, None
+        gradients = _GridBackward.apply(ctx.shape, *ctx.saved_tensors, d_features)  # type: ignore[no-untyped-call]
+        return None, *gradients
 
 
 class _GridBackward(torch.autograd.Function):
     """The backward pass, which is not differentiable."""
 
     @staticmethod
-    def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
-        return tuple(_gradients(_read_saved(tensors[:-1]), tensors[-1]))
+    def forward(ctx: Any, shape: Sequence[int], *tensors: Tensor) -> tuple[Tensor, ...]:
+        *weights, _, _, _, _, d_features = tensors
+        place_bias = weights[2].new_empty(len(weights[2]))  # which is not read
+        saved = _read_saved(shape, [*weights, place_bias], tensors[3:7])
+        return tuple(_gradients(*saved, d_features))
 
     backward = staticmethod(raise_second_derivative)
 
 
-def _read_saved(saved: Sequence[Tensor]) -> list[Tensor]:
-    """The arguments of `run` and the results of `empty`, which hooks may have changed."""
-    tensors = read_inputs(*saved[:5])
-    for tensor, like in zip(saved[5:], empty(*tensors), strict=True):
-        tensors.append(readable("what was saved", tensor, like.shape, like.dtype))
-    return tensors
+def _read_saved(
+    shape: Sequence[int], weights: Sequence[Tensor], results: Sequence[Tensor]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The weights and the results of `empty`, which hooks may have changed."""
+    weights = _read_weights(shape, weights)
+    x = torch.empty(shape, dtype=torch.float32, device="meta")
+    return weights, [
+        readable("what was saved", tensor, like.shape, like.dtype)
+        for tensor, like in zip(results, empty(x, *weights), strict=True)
+    ]
 
 
-def _gradients(tensors: list[Tensor], d_features: Tensor) -> list[Tensor]:
-    d_features = readable("a gradient", d_features, tensors[5].shape)
-    gradients = [torch.empty_like(weight) for weight in tensors[1:5]]
-    abi._native.grid_backward(_pack(tensors, d_features, *gradients))
+def _gradients(
+    weights: Sequence[Tensor], results: Sequence[Tensor], d_features: Tensor
+) -> list[Tensor]:
+    d_features = readable("a gradient", d_features, results[0].shape)
+    gradients = [torch.empty_like(weight) for weight in weights]
+    abi._native.grid_backward(_pack(None, weights, results, d_features, *gradients))
     return gradients
 
 
@@ -135,7 +157,7 @@ def _gradients(tensors: list[Tensor], d_features: Tensor) -> list[Tensor]:
 def forward(x: Tensor, *weights: Tensor) -> list[Tensor]:
     """As `empty`, computed: the features also of images with too many colours."""
     inputs = read_inputs(x, *weights)
-    features, count, palette, colours = _computed(inputs)[5:]
+    features, count, palette, colours = _computed(*inputs)
     found = int(count)
     if found > layout.COLOURS:
         features, found = _by_torch(*inputs), 0
@@ -148,10 +170,11 @@ def backward(
     x: Tensor, weights: Sequence[Tensor], results: Sequence[Tensor], d_features: Tensor
 ) -> list[Tensor]:
     """The gradients of the weights, from the results of `forward`."""
-    tensors = _read_saved((x, *weights, *results))
-    if tensors[6] <= layout.COLOURS:
-        return _gradients(tensors, d_features)
-    return _gradients_by_torch(tensors, d_features)
+    x = readable("x", x, x.shape)
+    weights, results = _read_saved(x.shape, weights, results)
+    if results[1] <= layout.COLOURS:
+        return _gradients(weights, results, d_features)
+    return _gradients_by_torch(x, weights, results[0], d_features)
 
 
 def _cells_by_torch(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
@@ -168,15 +191,17 @@ def _by_torch(
     return torch.cat([places, cells.amax(dim=1)], dim=1)
 
 
-def _gradients_by_torch(tensors: list[Tensor], d_features: Tensor) -> list[Tensor]:
+def _gradients_by_torch(
+    x: Tensor, weights: Sequence[Tensor], features: Tensor, d_features: Tensor
+) -> list[Tensor]:
     # By hand: an operator runs below autograd.
-    x, cell_weight, cell_bias, place_weight, _, features, *_ = tensors
+    cell_weight, cell_bias, place_weight, _ = weights
     seen, cells = _cells_by_torch(x, cell_weight, cell_bias)
     d_places, d_most = d_features.split([len(place_weight), len(cell_weight)], dim=1)
-    d_places = d_places * (features[:, : len(place_weight)] > 0)
+    d_places = d_places.masked_fill(features[:, : len(place_weight)] <= 0, 0)
     d_cells = (d_places @ place_weight).view_as(cells)
     d_cells.scatter_add_(1, cells.argmax(dim=1, keepdim=True), d_most.unsqueeze(1))
-    d_cells = (d_cells * (cells > 0)).flatten(0, 1)
+    d_cells = d_cells.masked_fill(cells <= 0, 0).flatten(0, 1)
     return [
         d_cells.t() @ seen.flatten(0, 1),
         d_cells.sum(0),

@@ -76,7 +76,7 @@ def _forward(
         pixels = _centred_pixels(x, row, place, images, CHANNELS, PLACES, COLUMNS)
         cells = _product(pixels, embedding, none, PRECISION)
         cells = tl.where(cells <= 0.0, 0.0, cells)  # NaN stays
-        larger = (cells > most) | (cells != cells)
+        larger = (cells > most) | ((cells != cells) & (most == most))  # the first NaN
         most = tl.where(larger, cells, most)
         at = tl.where(larger, place, at)
         w = tl.load(weight + place * DIM, mask=inside, other=0.0)
@@ -127,15 +127,15 @@ def _backward(
         in_rows = (row < end)[:, None]
         pixels = _centred_pixels(x, row, place, end, CHANNELS, PLACES, COLUMNS)
         cells = _product(pixels, embedding, none, PRECISION)
-        active = cells > 0.0
-        cells = tl.where(active, cells, 0.0)
+        passive = cells <= 0.0  # NaN lets its gradient pass
+        cells = tl.where(passive, 0.0, cells)
         d = tl.load(d_places + wide * OUT + out[None, :], mask=in_rows & in_out, other=0.0)
         d_most = d_features + wide * (OUT + DIM) + OUT + unit[None, :]
         d_most = tl.load(d_most, mask=in_rows & in_dim, other=0.0).to(tl.float32)
         at = tl.load(most_at + wide * DIM + unit[None, :], mask=in_rows & in_dim, other=-1)
         place_sum = _product(tl.trans(d), cells, place_sum, PRECISION)
         d_cells = _product(d, weight, tl.where(at == place, d_most, 0.0), PRECISION)
-        d_cells = tl.where(active, d_cells, 0.0)
+        d_cells = tl.where(passive, 0.0, d_cells)
         cell_sum = _product(tl.trans(pixels), d_cells, cell_sum, PRECISION)
     slot = (part * PLACES + place).to(tl.int64)
     to = d_cell + (slot * COLUMNS + column[:, None]) * DIM + unit[None, :]

@@ -51,7 +51,7 @@ def supports(x: Tensor, *weights: Tensor) -> bool:
 def _runs(device: torch.device) -> bool:
     """Whether the kernels can be built and run on a device; tried once, with one image."""
     sizes = (1, 3, 4), (2, 3), (2,), (2, 8), (2,)
-    x, *weights = (torch.zeros(size, device=device) for size in sizes)
+    x, *weights = (torch.zeros(size, dtype=torch.float32, device=device) for size in sizes)
     try:
         with torch.autocast(device.type, enabled=False):
             saved = _grid(x, weights, True, True)

@@ -76,6 +76,27 @@ def test_numbers_that_are_not_finite_stay() -> None:
     assert features.isnan().any(1).tolist() == [False, True, False, False]
 
 
+def test_nan_weights_get_the_gradients_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, x = problem((3, 2, 2, 8, 3), 4)
+    weights = list(module.parameters())
+    with torch.no_grad():
+        weights[0][0, 0] = torch.nan
+    found = results(grid_op.run(x, *weights), weights)
+    monkeypatch.setattr(kernels, "grid_features", lambda *_: None)
+    expected = results(module(x.view(4, 3, 2, 2)), weights)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="the interpreter runs it")
+def test_the_trial_does_not_depend_on_the_default_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert grid_op._runs.__wrapped__(torch.device("cpu"))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_the_operators_are_well_formed() -> None:
     module, x = problem((3, 2, 2, 8, 3), 20)
     weights = [w.detach().requires_grad_() for w in module.parameters()]

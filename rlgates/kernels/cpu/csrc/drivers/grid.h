@@ -19,14 +19,20 @@ struct GridTable {
   }
   long size() const { return cell_stride * colours; }
 
-  void embed(const GridArgs &g) const {
+  // Returns whether there is NaN among the embeddings, which are at least 0.
+  bool embed(const GridArgs &g) const {
+    FlushDenormals here;  // as where they are compared
+    bool has_nan = false;
     for (long k = 0; k < colours; k++)
       for (long d = 0; d < cell_stride; d++) {
         float sum = d < g.cell_dim ? g.cell_bias[d] : 0.0f;
         for (long c = 0; d < g.cell_dim && c < g.channels; c++)
           sum += g.cell_weight[d * g.channels + c] * (2.0f * g.palette[k * g.channels + c] - 1.0f);
-        cell(k)[d] = sum > 0.0f ? sum : 0.0f;
+        const float nan = __builtin_nanf("");  // always the same one
+        cell(k)[d] = sum > 0.0f ? sum : sum != sum ? nan : 0.0f;
+        has_nan |= sum != sum;
       }
+    return has_nan;
   }
   void fill(const GridArgs &g) const {
     for (long p = 0; p < g.num_places; p++)
@@ -89,7 +95,7 @@ static bool grid_forward(const GridArgs &g) {
   if (!buffer.data) return false;
   workspace = {buffer.data, 0};
   const GridTable table(g, count, workspace);
-  table.embed(g);
+  const bool has_nan = table.embed(g);
   table.fill(g);
   const long width = g.place_dim + g.cell_dim;
   parallel_for(g.images, grid_threads(g), [&](long first, long last, long) {
@@ -107,6 +113,10 @@ static bool grid_forward(const GridArgs &g) {
           const vec cell = load(table.cell(colours[p]) + d);
           most = cell > most ? cell : most;
         }
+        for (long p = 0; has_nan && p < g.num_places; p++) {
+          const vec cell = load(table.cell(colours[p]) + d);
+          most = cell != cell ? cell : most;
+        }
         store(features + g.place_dim + d, most, n);
       }
     }
@@ -123,7 +133,7 @@ static void grid_table_gradients(const GridArgs &g, const GridTable &table, cons
     const unsigned char *colours = g.colours + image * g.num_places;
     const float *features = g.features + image * width, *d_features = g.d_features + image * width;
     for (long o = 0, n = g.place_dim; n > 0; o += LANES, n -= LANES)
-      store(row + o, load(features + o, n) > 0.0f ? load(d_features + o, n) : vec{});
+      store(row + o, relu_gradient(load(features + o, n), load(d_features + o, n)));
     for (long p = 0; p < g.num_places; p++) {
       float *sums = d.place(p, colours[p]);
       for (long o = 0; o < g.place_dim; o += LANES)
@@ -131,9 +141,13 @@ static void grid_table_gradients(const GridArgs &g, const GridTable &table, cons
     }
     features += g.place_dim, d_features += g.place_dim;
     for (long unit = 0; unit < g.cell_dim; unit++) {
-      // Where several colours have the maximum, it belongs to the first place, as in torch.
+      // Where several colours have the maximum, it belongs to the first place, as in torch. Bits are
+      // compared, since NaN is not equal to itself.
+      auto is_most = [&](long p) {
+        return !memcmp(table.cell(colours[p]) + unit, features + unit, sizeof(float));
+      };
       long p = 0;
-      while (p < g.num_places - 1 && table.cell(colours[p])[unit] != features[unit]) p++;
+      while (p < g.num_places - 1 && !is_most(p)) p++;
       d.cell(colours[p])[unit] += d_features[unit];
     }
   }
@@ -182,7 +196,7 @@ static bool grid_backward(const GridArgs &g) {
     g.d_cell_bias[unit] = 0.0f;
     memset(row, 0, g.channels * sizeof(float));
     for (long k = 0; k < count; k++) {
-      if (!(table.cell(k)[unit] > 0.0f)) continue;
+      if (table.cell(k)[unit] <= 0.0f) continue;
       g.d_cell_bias[unit] += d.cell(k)[unit];
       for (long c = 0; c < g.channels; c++)
         row[c] += d.cell(k)[unit] * (2.0f * g.palette[k * g.channels + c] - 1.0f);
