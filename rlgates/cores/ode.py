@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -71,6 +73,12 @@ class CoRNN(Cell):
         for parameter in self.parameters():
             parameter.uniform_(-bound, bound, generator=generator)
         self.reset_buffers()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        # Native code reads them from a buffer.
+        if name in ("dt", "gamma", "epsilon") and "rates" in self._buffers:
+            self.reset_buffers()
 
     def reset_buffers(self, _: object = None) -> None:
         """Compute what native code reads."""

@@ -513,6 +513,17 @@ def test_a_core_of_another_forward_runs_it_beside_others() -> None:
     assert torch.equal(outputs, core(x)[0])
 
 
+@pytest.mark.parametrize("rate", ["dt", "gamma", "epsilon"])
+def test_rates_of_a_cornn_can_be_changed(rate: str) -> None:
+    core, x = make_core("cornn", INPUTS, HIDDEN), torch.randn(5, 2, INPUTS)
+    before = core(x)[0]
+    setattr(core.cells[0], rate, 0.5)
+    outputs = core(x)[0]
+    assert not torch.allclose(outputs, before)
+    core.backend = "plain"
+    torch.testing.assert_close(outputs, core(x)[0])
+
+
 @every_core
 def test_a_state_in_half_precision_is_widened(name: str) -> None:
     core = build(name)
