@@ -99,7 +99,10 @@ def _is_plain(optimizer: Any) -> bool:
     (group,) = optimizer.param_groups
     if not group["fused"] or any(group[name] for name in _OTHER_ALGORITHMS):
         return False
-    return not any(isinstance(x, Tensor) for x in (group["lr"], group["eps"], *group["betas"]))
+    if any(isinstance(x, Tensor) for x in (group["lr"], group["eps"], *group["betas"])):
+        return False
+    # Native code takes denormal squares for 0, whose roots are up to 1e-19.
+    return bool(group["eps"] >= 1e-12)
 
 
 def _is_writable(tensor: Tensor) -> bool:

@@ -177,6 +177,7 @@ OTHERS: dict[str, Callable[[], torch.optim.Optimizer]] = {
     "foreach": lambda: begun(fused=None, foreach=True)[1],
     "amsgrad": lambda: begun(amsgrad=True)[1],
     "maximize": lambda: begun(maximize=True)[1],
+    "an epsilon of 0": lambda: begun(eps=0.0)[1],
     "weight decay": lambda: begun(weight_decay=0.1)[1],
     "AdamW": lambda: torch.optim.AdamW(weights(), fused=True),
     "a learning rate that is a tensor": lambda: begun(lr=torch.tensor(1e-3))[1],
