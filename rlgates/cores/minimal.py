@@ -92,8 +92,9 @@ class Minimal(LinearCell):
         if not isinstance(gate, Normalized):
             gate = as_gate(gate, hidden_size, tied=True)
         self.gate: Gate | Normalized = gate
-        # Native code knows nothing of the map of a subclass.
-        self._overrides_linear = type(self).linear is not Minimal.linear
+        # Native code knows nothing of the maps of a subclass.
+        cls = type(self)
+        self._overrides = cls.linear is not Minimal.linear or cls.read is not LinearCell.read
         self.maps = {**gate.maps, "u": hidden_size}
         self._widths = list(self.maps.values())
         self.state_shapes = {"h": (hidden_size,)}
@@ -127,7 +128,7 @@ class Minimal(LinearCell):
         gate = self.gate.key if isinstance(self.gate, Gate) else None
         sizes = self.hidden_size, [*CANDIDATES].index(self.candidate)
         cell = CellSpec("minimal", sizes, (self.weight, self.bias), gate)
-        return LinearScan(self.linear, self.read, cell=None if self._overrides_linear else cell)
+        return LinearScan(self.linear, self.read, cell=None if self._overrides else cell)
 
     def forget_gate(self, projected: Tensor, state: State) -> Tensor:
         return projected[:, : self.hidden_size]

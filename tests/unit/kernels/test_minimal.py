@@ -111,6 +111,18 @@ def test_the_linear_map_of_a_subclass_is_run(calls: list[str]) -> None:
     assert not calls
 
 
+def test_the_output_of_a_subclass_is_read(calls: list[str]) -> None:
+    class Squashed(MinGRU):
+        def read(self, h: Tensor, extra: Tensor | None) -> Tensor:
+            return torch.tanh(h)
+
+    core = Core([Squashed(5, 6)])
+    core.cells[0].reset_parameters(torch.Generator().manual_seed(0))
+    check_against_loop(core, *random_sequence(core, 3, 7))
+    assert core.backend_used == "native"
+    assert not calls
+
+
 def test_a_gate_of_a_user_is_scanned(monkeypatch: pytest.MonkeyPatch, calls: list[str]) -> None:
     core = seeded_core("mingru", 6)
     monkeypatch.setitem(ACTIVATIONS, "half", lambda z: torch.sigmoid(z) / 2)
