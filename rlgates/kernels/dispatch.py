@@ -284,12 +284,17 @@ def _candidates(spec: Any) -> dict[str, Backend]:
     return {name: known[name] for name in names}
 
 
+def _is_transforming() -> bool:
+    """Whether torch.func is active, also in what is compiled."""
+    return torch._C._are_functorch_transforms_active()
+
+
 def _transformed_reason(tensors: Sequence[Tensor]) -> str | None:
     """Who needs to see the operations of torch; None for nobody."""
     # Private names of torch, as of 2.13.
     if (
         torch._C._get_tracing_state() is not None
-        or torch._C._are_functorch_transforms_active()
+        or _is_transforming()
         or torch._C._len_torch_dispatch_stack() > 0
         or forward_ad._current_level >= 0
     ):
@@ -315,7 +320,7 @@ def _call_unsupported_reason(call: LayerCall) -> str | None:
     if _is_exporting():
         return "exported programs contain only the plain loop"
     if torch.compiler.is_compiling():
-        return None
+        return "torch.func is active" if _is_transforming() else None
     if (reason := _transformed_reason(call.tensors)) is not None:
         return reason
     starts = call.episode_starts
@@ -432,7 +437,7 @@ def _is_plain_cpu(tensors: Sequence[Tensor | None]) -> bool:
 
 def grid_features(x: Tensor, *weights: Tensor) -> Tensor | None:
     """The features of `rlgates.kernels.cpu.grid.run`; None where torch has to compute them."""
-    if x.requires_grad or _is_exporting():
+    if x.requires_grad or _is_exporting() or _is_transforming():
         return None
     if x.is_cuda:
         if not triton_grid.supports(x, *weights):

@@ -317,7 +317,8 @@ def _pack(
     x, state, initial, weights = inputs
     strides = state.stride(0), 0 if initial is None else initial.stride(0)
     return (
-        _CALL.pack(threads, steps, batch_size, *flags, *strides)
+        # A backward pass may run in a process that was forked since.
+        _CALL.pack(min(threads, abi.num_threads()), steps, batch_size, *flags, *strides)
         + plan.packed
         + _ADDRESSES.pack(
             abi.address(episode_starts),

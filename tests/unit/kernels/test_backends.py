@@ -73,6 +73,35 @@ def test_forked_processes_do_not_deadlock(name: str, kernel: str) -> None:
     assert run.returncode == 0, run.stderr
 
 
+BACKWARD = """
+import os, torch
+from rlgates import make_core
+torch.set_num_threads(2)
+core = make_core("ur_lstm", 16, 64, backend="native")
+outputs, _ = core(torch.ones(64, 16, 16))
+gradient = torch.ones_like(outputs)
+child = os.fork()
+if not child:
+    torch.set_num_threads(1)
+    outputs.backward(gradient)
+    os._exit(0)
+for _ in range(200):
+    ended, status = os.waitpid(child, os.WNOHANG)
+    if ended:
+        raise SystemExit(status)
+    time.sleep(0.1)
+os.kill(child, 9)
+raise SystemExit("the child did not end")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing forks")
+def test_a_forked_process_runs_the_backward_pass_alone() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", f"import time{BACKWARD}"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert run.returncode == 0, run.stderr
+
+
 def test_other_cores_run_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FeedForward, "recurrence", Cell.recurrence)
     core = seeded_core("none", 4)
@@ -115,6 +144,25 @@ def test_transforms_run_the_loop(name: str) -> None:
         dual = torch.autograd.forward_ad.make_dual(x.detach(), tangent)
         slope = torch.autograd.forward_ad.unpack_dual(total(dual)).tangent
     torch.testing.assert_close(slope, expected.sum())
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("name", ["lstm", "minlstm"])
+def test_compiled_transforms_run_the_loop(name: str) -> None:
+    torch.compiler.reset()
+    core = seeded_core(name, 4)
+    x = torch.ones(3, 2, 3, 5)
+
+    def total(x: Tensor) -> Tensor:
+        return torch.as_tensor(core(x)[0].sum())
+
+    for transform in (torch.func.vmap, torch.func.grad):
+        inputs = x if transform is torch.func.vmap else x[0]
+        expected = transform(total)(inputs)
+        compiled = torch.compile(transform(total), backend="eager", fullgraph=True)
+        torch.testing.assert_close(compiled(inputs), expected)
+    torch.testing.assert_close(torch.compile(total, backend="eager")(x[0]), total(x[0]))
+    assert core.backend_used == "native"
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.trace", "ignore::torch.jit.TracerWarning")
