@@ -344,8 +344,8 @@ class _Layers(torch.autograd.Function):
         inputs = split(problems, tensors)
         saved = [new_saved(problem, x) for problem, (x, *_) in zip(problems, inputs, strict=True)]
         ctx.set_materialize_grads(False)
-        ctx.problems = problems
-        # Saving episode starts and noise too lets autograd detect a change in place.
+        # Saving episode starts and noise lets autograd detect a change in place, and free them.
+        ctx.problems = [p._replace(episode_starts=None, noise=None) for p in problems]
         others = [tensor for problem in problems for tensor in problem[4:]]
         ctx.save_for_backward(*others, *saved, *tensors)
         results = forward(list(zip(problems, inputs, strict=True)), saved)

@@ -6,6 +6,7 @@ What is true of one of them alone stands in `test_gated`, `test_fused` and `test
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -379,6 +380,16 @@ def test_episode_starts_modified_before_the_backward_pass_raise(
     sequence[2].zero_()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         outputs.sum().backward()
+
+
+@one_layer
+def test_a_backward_pass_frees_the_episode_starts(kernel: Kernel, layer: Layer) -> None:
+    core, (x, state, episode_starts) = kernel.problem(layer)
+    outputs, _ = core(x, state, episode_starts)
+    kept = weakref.ref(episode_starts)
+    outputs.sum().backward()
+    del episode_starts
+    assert kept() is None
 
 
 @one_layer
