@@ -157,9 +157,16 @@ def run(
         problem = ScanProblem(a.to(dtype), h_0, h_initial, episode_starts, layer.is_complex)
         states, final = scan(problem, b.to(dtype))
         outputs = layer.read(states, extra)
-        if outputs is states and states.requires_grad:
-            outputs = states.clone()  # the backward pass needs the states unchanged
+        if _shares(outputs, states) and states.requires_grad:
+            outputs = outputs.clone()  # the backward pass needs the states unchanged
     return outputs, final if not layer.window else torch.cat([window, final], dim=-1)
+
+
+def _shares(outputs: Tensor, states: Tensor) -> bool:
+    """Whether a change of the outputs in place would change the states."""
+    if outputs is states or torch.compiler.is_compiling():  # compiled code changes none in place
+        return outputs is states
+    return outputs._base is (states if states._base is None else states._base)
 
 
 def scan(

@@ -69,6 +69,22 @@ def test_equals_the_loop(name: str, backend: str, learned_state: bool) -> None:
         check(build(name, 1, units), backend, x, state, None)
 
 
+@backends
+def test_outputs_that_are_views_can_be_modified_in_place(backend: str) -> None:
+    core = build("minlstm", 1, 6)
+    cell = core.cells[0]
+    cell.output_size = 4
+    cell.read = lambda h, extra: h[..., :4]
+    cell.recurrence = lambda: LinearScan(cell.linear, cell.read)
+    gradients = []
+    for core.backend in (backend, "plain"):
+        outputs, _ = core(torch.ones(9, 2, core.input_size))
+        outputs.mul_(2).square().sum().backward()
+        gradients.append(cell.weight.grad)
+        cell.weight.grad = None
+    torch.testing.assert_close(*gradients)
+
+
 @every_linear
 def test_float64_equals_the_loop(name: str) -> None:
     core = build(name, 2, dtype=torch.float64, learned_state=True)
