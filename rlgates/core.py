@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from rlgates import kernels
 from rlgates.cell import (
@@ -310,8 +311,10 @@ class Core(nn.Module):
 
     def _is_plain_layer(self) -> bool:
         """Whether a call runs one layer and nothing else: no hook, no compiled code, no check."""
-        is_own = type(self).forward is Core.forward and is_bare(self) and not self.debug
-        return self.num_layers == 1 and is_own and not has_hooks(self._layers()[0])
+        if _has_any_global_hook() or has_hooks(self._layers()[0]):
+            return False
+        is_own = type(self).forward is Core.forward and is_bare(self)
+        return is_own and self.num_layers == 1 and not self.debug
 
     def _finish(self, outputs: Tensor, final: Tensor, used: str) -> tuple[Tensor, Tensor]:
         """The results of a call, noted and, for debugging, checked."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlgates import Core, make_core
 from rlgates.core import run_together
@@ -132,6 +132,19 @@ def test_hooks_are_called(joint: list[int]) -> None:
     run_together(list(zip(cores, x, states, strict=True)), episode_starts)
     assert shapes == [(*episode_starts.shape, cores[1].output_size)]
     assert joint == [1, 1]
+
+
+def test_hooks_on_all_modules_are_called() -> None:
+    cores, x, states, episode_starts = pair()
+    seen: list[Any] = []
+    handle = nn.modules.module.register_module_forward_hook(
+        lambda module, _, __: seen.append(module)
+    )
+    try:
+        run_together(list(zip(cores, x, states, strict=True)), episode_starts)
+    finally:
+        handle.remove()
+    assert seen == cores
 
 
 @pytest.mark.parametrize("change", ["a core without", "plain", "layers", "debug", "float64"])
