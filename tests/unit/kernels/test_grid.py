@@ -219,6 +219,19 @@ def test_a_compiled_encoder_keeps_the_native_code() -> None:
     assert "rlgates.grid" in graphs[0]
 
 
+def test_compiled_transforms_leave_it_to_torch() -> None:
+    module = encoder(3, 4, 5, 20, 6)
+    x = images(6, module, 9)
+    weights = {name: weight.detach() for name, weight in module.named_parameters()}
+
+    def loss(weights: dict[str, Tensor]) -> Tensor:
+        return torch.func.functional_call(module, weights, (x,)).square().sum()
+
+    torch.compiler.reset()
+    compiled = torch.compile(torch.func.grad(loss), backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(weights), torch.func.grad(loss)(weights))
+
+
 @pytest.mark.parametrize("operator", [False, True], ids=["eager", "operator"])
 @changed_by_hooks
 def test_hooks_that_change_what_was_saved_are_refused(
