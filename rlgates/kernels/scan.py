@@ -319,8 +319,9 @@ class _Doubling(torch.autograd.Function):
 
     Recursive doubling: after n rounds a state holds the contributions of the last 2^n inputs.
     Coefficients are only multiplied, never divided by and never in a logarithm, so they may be 0;
-    a product of n of them carries at most n rounding errors. The gradient is the same recurrence
-    in reversed time, and is differentiable to any order.
+    a product of n of them carries at most n rounding errors. One of many above 1 may overflow where
+    no state of the loop does: it is infinite then, and NaN times a state of 0. The gradient is the
+    same recurrence in reversed time, and is differentiable to any order.
 
     a is (T, B, S), or (1, 1, S) if it is the same at every step. It may be complex.
     """
