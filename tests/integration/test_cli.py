@@ -163,6 +163,7 @@ def test_without_a_name_the_defaults_of_tasks_are_those_of_copy(
         printed.append(capsys.readouterr().out)
     assert printed[0] == printed[1]
     assert "In brackets: the default for copy." in printed[0]
+    assert "  --device {cpu,cuda,auto}  " in printed[0]
 
 
 @pytest.mark.parametrize("words", [["cores"], ["train", "--help"]])
@@ -340,6 +341,10 @@ def test_renamed_options(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().err
     assert "--save_minutes is now --checkpoint-minutes" in printed
     assert "checkpoint_minutes must be at least 0, got -3.0" in printed
+    assert cli.main(["gates", "nowhere", "--to", "/proc/gates.png"]) == 2
+    printed = capsys.readouterr().err
+    assert "--to is now --out" in printed
+    assert "out /proc cannot be written to" in printed
 
 
 def test_convert_runs_code_only_if_told_to(
