@@ -45,14 +45,13 @@ def explained(
 
 def _hint(owner: Any, name: str) -> str:
     """Where an argument belongs that is not one of `owner`, an algorithm or a policy."""
-    place, parts = "core_kwargs", [_OTHER_NAMES[name]] if name in _OTHER_NAMES else []
-    if aliases := getattr(owner, "policy_aliases", None):  # of an algorithm
+    aliases = getattr(owner, "policy_aliases", None)  # of an algorithm
+    if name in _OTHER_NAMES:
+        return f" {_OTHER_NAMES[name]}" + (" It is one of policy_kwargs." if aliases else "")
+    if aliases:
         place = "policy_kwargs"
-        policy = inspect.signature(next(iter(aliases.values())))
-        if parts:
-            parts.append("It is one of policy_kwargs.")
-        elif name in policy.parameters:
-            parts.append(f'Give it in {place}={{"{name}": ...}}.')
-    elif any(name in row.options for table in (GATES, CORES) for row in table.values()):
-        parts.append(f'Give it in {place}={{"{name}": ...}}.')
-    return "".join(f" {part}" for part in parts)
+        belongs = name in inspect.signature(next(iter(aliases.values()))).parameters
+    else:
+        place = "core_kwargs"
+        belongs = any(name in row.options for table in (GATES, CORES) for row in table.values())
+    return f' Give it in {place}={{"{name}": ...}}.' if belongs else ""

@@ -25,13 +25,18 @@ class UnknownCore(ValueError):
         self.brief = brief or message
 
 
-def suggestion(value: object, choices: Iterable[str], most: int = 1) -> str:
-    """` Did you mean ...?` with up to `most` of the nearest choices; empty if none is near."""
+def nearest(value: object, choices: Iterable[str], most: int = 1) -> list[str]:
+    """Up to `most` of the choices that are nearest to a value, in either case of letters."""
     folded = {choice.lower(): choice for choice in choices}
     # Words of a similarity below 0.7 are unrelated ("test", "reset").
     near = difflib.get_close_matches(str(value).lower(), folded, n=most, cutoff=0.7)
-    named = " or ".join(repr(folded[choice]) for choice in near)
-    return f" Did you mean {named}?" if near else ""
+    return [folded[choice] for choice in near]
+
+
+def suggestion(value: object, choices: Iterable[str], most: int = 1) -> str:
+    """` Did you mean ...?` with up to `most` of the nearest choices; empty if none is near."""
+    named = " or ".join(map(repr, nearest(value, choices, most)))
+    return f" Did you mean {named}?" if named else ""
 
 
 def unknown_choice(

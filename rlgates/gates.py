@@ -9,7 +9,6 @@ Gates and their gradients are finite for every finite pre-activation.
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -26,6 +25,7 @@ from rlgates.errors import (
     check_number,
     check_size,
     check_text,
+    nearest,
     suggestion,
     unknown_choice,
 )
@@ -419,12 +419,12 @@ def gate_key(row: Row) -> str | None:
 def gate_of_title(title: str, keys: Iterable[str]) -> str | None:
     """The gate among `keys` of `GATES` whose title is near, such as "c" for "chrono"."""
     names = {
-        name.lower().replace(" ", "_"): key
+        name.replace(" ", "_"): key
         for key in keys
         for name in re.split(r" \(|\)", GATES[key].title)
         if name
     }
-    near = difflib.get_close_matches(str(title).lower().replace(" ", "_"), names, n=1, cutoff=0.7)
+    near = nearest(str(title).replace(" ", "_"), names)
     return names[near[0]] if near else None
 
 

@@ -574,14 +574,14 @@ def _meant(name: str) -> str:
     for core in sorted(CORES, key=len, reverse=True):
         prefix, _, rest = folded.rpartition(f"_{core}")
         gates = CORES[core].gates
-        if not prefix or rest or prefix in gates:
+        gate = prefix if prefix in GATES else gate_of_title(prefix, GATES)
+        if not prefix or rest or prefix in gates or gate is None:
             continue
         if not gates:
             return f" Core {core!r} takes no gate."
-        if prefix in GATES:
-            return f" Core {core!r} does not take gate {prefix!r}, but {', '.join(gates)}."
-        if (gate := gate_of_title(prefix, gates)) is not None:
-            return f" Did you mean {_name(core, gate)!r} ({GATES[gate].title})?"
+        if gate not in gates:
+            return f" Core {core!r} does not take gate {gate!r}, but {', '.join(gates)}."
+        return f" Did you mean {_name(core, gate)!r} ({GATES[gate].title})?"
     return suggestion(name, (*core_names(), *ALIASES), most=3)
 
 

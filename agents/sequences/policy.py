@@ -169,9 +169,7 @@ def overridden(policy: Any, *methods: str) -> list[str]:
     kind, own = (policy, {}) if isinstance(policy, type) else (type(policy), vars(policy))
 
     def is_ours(name: str) -> bool:
-        owner = next((base for base in kind.__mro__ if name in vars(base)), None)
-        if owner is None:  # a policy of another kind
-            return True
+        owner = next(base for base in kind.__mro__ if name in vars(base))
         modules = owner.__module__, getattr(vars(owner)[name], "__module__", "")
         return all(module.partition(".")[0] in _LIBRARIES for module in modules)
 

@@ -13,10 +13,11 @@ from rlgates.experiments.tasks.data.files import set_data_dir
 from rlgates.experiments.tune.config import TuneConfig
 
 SWEEP, TUNE = SweepConfig(), TuneConfig()
+StudyName = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="STUDY")]
 
 
 def sweep(
-    study: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="STUDY")] = "",
+    study: StudyName = "",
     config: Annotated[SweepConfig, tyro.conf.arg(name="")] = SWEEP,
     data_dir: Path | None = None,
     list: bool = False,
@@ -58,7 +59,7 @@ def ledger(results: Path = Path("experiments/results")) -> int:
 
 
 def tune(
-    study: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="STUDY")],
+    study: StudyName,
     config: Annotated[TuneConfig, tyro.conf.arg(name="")] = TUNE,
     data_dir: Path | None = None,
 ) -> int:

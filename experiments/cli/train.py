@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rlgates.experiments.runs.jobs import JobResult
 
 ALL_PRESETS: dict[str, TrainConfig] = {**PRESETS, **GYM_PRESETS}
+RunFolder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
 
 
 def train_base(words: Sequence[str]) -> TrainConfig:
@@ -163,7 +164,7 @@ def init(
 
 
 def evaluate(
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")],
+    run: RunFolder,
     episodes: int = 100,
     best: bool = False,
     seed: int | None = None,
@@ -185,7 +186,7 @@ def evaluate(
 
 
 def film(
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")],
+    run: RunFolder,
     out: Path | None = None,
     episodes: int = 1,
     fps: float = 8.0,
@@ -207,7 +208,7 @@ def film(
 
 
 def export(
-    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")],
+    run: RunFolder,
     out: Path | None = None,
     best: bool = False,
     deterministic: bool = True,

@@ -60,8 +60,8 @@ def _read_weights(
         "place_bias": (place_dim,),
     }
     return [
-        readable(name, tensor, shape, device=device)
-        for (name, shape), tensor in zip(shapes.items(), weights, strict=True)
+        readable(name, tensor, expected, device=device)
+        for (name, expected), tensor in zip(shapes.items(), weights, strict=True)
     ]
 
 
