@@ -96,6 +96,12 @@ def resize(browser: Any, size: tuple[int, int]) -> None:
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
+def open_page(browser: Any, url: str) -> None:
+    """`get` may return before a page is there whole."""
+    browser.get(url)
+    WebDriverWait(browser, 30).until(lambda page: page.execute_script(WHOLE))
+
+
 @pytest.mark.parametrize("nth", [5, pytest.param(1, marks=pytest.mark.slow)])
 def test_every_page(browser: Any, url: str, site: Path, nth: int) -> None:
     """On a telephone: nothing is broken, too wide, or from elsewhere.
@@ -109,8 +115,7 @@ def test_every_page(browser: Any, url: str, site: Path, nth: int) -> None:
     ]
     faults = list[str]()
     for name in dict.fromkeys([*written, *names[::nth]]):
-        browser.get(f"{url}{name}")
-        WebDriverWait(browser, 30).until(lambda page: page.execute_script(WHOLE))
+        open_page(browser, f"{url}{name}")
         page = browser.execute_script(LOOK)
         faults += [f"{name}: {entry['message']}" for entry in browser.get_log("browser")]
         faults += [f"{name} fetches {what}" for what in page["outside"]]
@@ -122,7 +127,7 @@ def test_every_page(browser: Any, url: str, site: Path, nth: int) -> None:
 
 def test_the_search_box_finds_a_core(browser: Any, url: str) -> None:
     resize(browser, WIDE)
-    browser.get(f"{url}index.html")
+    open_page(browser, f"{url}index.html")
     browser.find_element(By.NAME, "q").send_keys("mogrifier", Keys.ENTER)
     results = WebDriverWait(browser, 30).until(
         lambda page: page.find_elements(By.CSS_SELECTOR, "#search-results a[href*='cores/mogrif']")
@@ -144,7 +149,7 @@ def test_the_ledger_is_filtered(browser: Any, url: str) -> None:
 
     for size in (WIDE, NARROW):
         resize(browser, size)
-        browser.get(f"{url}tables/LEDGER.html")
+        open_page(browser, f"{url}tables/LEDGER.html")
         assert len(rows()) == claims
         menus = browser.find_elements(By.CSS_SELECTOR, ".filter select")
         assert len(menus) == 2  # verdict and paper
@@ -163,7 +168,7 @@ def test_the_ledger_is_whole_without_javascript(browser: Any, url: str) -> None:
     resize(browser, WIDE)
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
     try:
-        browser.get(f"{url}tables/LEDGER.html")
+        open_page(browser, f"{url}tables/LEDGER.html")
         rows = browser.find_elements(By.CSS_SELECTOR, "table.filterable tbody tr")
         assert len(rows) > 50
         assert all(row.is_displayed() for row in rows[::10])
@@ -177,7 +182,7 @@ def test_screenshots(browser: Any, url: str, size: tuple[int, int], tmp_path: Pa
     """Of one page of each kind, in pytest's temporary folder: for a look, and none is empty."""
     resize(browser, size)
     for page in SHOWN:
-        browser.get(f"{url}{page}.html")
+        open_page(browser, f"{url}{page}.html")
         image = base64.b64decode(browser.get_screenshot_as_base64())
         (tmp_path / f"{page.replace('/', '_')}.png").write_bytes(image)
         assert len(image) > 10_000, page

@@ -14,6 +14,8 @@ exceptions:
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from random import Random
 from typing import Any
 
@@ -101,17 +103,27 @@ def largest(x: Tensor) -> float:
     return float(finite.double().abs().max()) if finite.numel() else 0.0
 
 
+@contextmanager
+def flushed_denormals() -> Iterator[None]:
+    """In this thread: one that it starts would flush them for ever, so none is."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+        torch.set_num_threads(threads)
+
+
 def check(number: int, backend: str = "native", kinds: Kinds = KINDS) -> bool:
     """Raise an AssertionError where case `number` differs; whether finite numbers overflowed."""
     case = Case(number, kinds)
     case.core.backend = backend
     results = case.results(case.core)
     assert case.core.backend_used == backend
-    torch.set_flush_denormal(backend == "native")  # as native code does
-    try:
+    with flushed_denormals() if backend == "native" else nullcontext():  # as native code does
         expected = case.results(plain_reference(case.core, None))
-    finally:
-        torch.set_flush_denormal(False)
     with Overflows() as overflows:
         exact = case.results(plain_reference(case.core), torch.float64)
     for name, result in results.items():
