@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from rlgates.atomic import write_atomically
 from rlgates.errors import check_choice, suggestion
 
 SUFFIX = ".rlgates"
@@ -278,11 +279,5 @@ def write(path: str | Path, content: bytes) -> Path:
     """Write a file atomically, with the suffix `.rlgates` if it has none; returns its path."""
     target = Path(path)
     target = target if target.suffix else target.with_name(target.name + SUFFIX)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_atomically(target, content)
     return target

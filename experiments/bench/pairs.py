@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from scipy.stats import binom
 
+from rlgates.atomic import write_atomically
 from rlgates.errors import check_size
-from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.report.timings.core_speed import Comparison
 from rlgates.experiments.runs.files import Row
 from rlgates.experiments.runs.provenance import git_state, machine, now, versions

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from rlgates.atomic import write_atomically
 from rlgates.errors import check_choice
-from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.report.claims.ledger import LEDGER, write_ledger
 from rlgates.experiments.report.environments import draw_environments
 from rlgates.experiments.report.parity import write_game_parity, write_public_parity

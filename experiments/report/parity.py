@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlgates.experiments.atomic import write_atomically
+from rlgates.atomic import write_atomically
 from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.rows import markdown, numbers, read_frame
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from gymnasium import spaces
 
+from rlgates.atomic import write_atomically
 from rlgates.envs import ENVS, BatchedEnv, EnvSpec, make_env_spec
 from rlgates.envs.engine.actions import ActionSpace
 from rlgates.envs.engine.players import play
-from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.report.claims.ledger import judge_claims, verdict_summary
 from rlgates.experiments.report.rows import markdown
 from rlgates.experiments.report.timings.tables import read_costs

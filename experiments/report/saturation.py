@@ -9,6 +9,7 @@ import pandas as pd
 import torch
 from matplotlib.axes import Axes
 
+from rlgates.atomic import write_atomically
 from rlgates.experiments.analysis.saturation import (
     DESCENT,
     FLOW,
@@ -20,7 +21,6 @@ from rlgates.experiments.analysis.saturation import (
     slope,
     thinned,
 )
-from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.plots.curves import new_figure
 from rlgates.experiments.plots.styles import GATE_COLORS
 from rlgates.experiments.report.rows import markdown, numbers, read_frame

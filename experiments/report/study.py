@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, get_args
 
 import pandas as pd
 
-from rlgates.experiments.atomic import write_atomically
+from rlgates.atomic import write_atomically
 from rlgates.experiments.report.rows import read_frame, with_best
 from rlgates.experiments.report.settings import CHART, study_settings
 from rlgates.experiments.report.studies.agents import agent_tables, draw_agents

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlgates.experiments.atomic import write_atomically
+from rlgates.atomic import write_atomically
 
 
 class Damaged(ValueError):

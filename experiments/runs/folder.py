@@ -13,7 +13,7 @@ import torch
 from stable_baselines3.common.logger import Logger
 
 from rlgates.agents.ranks import ALONE, Ranks
-from rlgates.experiments.atomic import write_atomically
+from rlgates.atomic import write_atomically
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.base import RunConfig
 from rlgates.experiments.configs.devices import find_device

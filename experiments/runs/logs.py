@@ -17,7 +17,7 @@ from stable_baselines3.common.logger import (
     filter_excluded_keys,
 )
 
-from rlgates.experiments.atomic import sync, write_atomically
+from rlgates.atomic import sync, write_atomically
 from rlgates.experiments.runs.files import Damaged, Row, parse_table, read_text, table_text
 
 STEPS = "time/total_timesteps"

@@ -15,7 +15,7 @@ from support.processes import start
 from support.tiny import agent, equal, scalars, stop_after, table, tiny, words
 
 from rlgates.agents import RecurrentPPO
-from rlgates.experiments.atomic import write_atomically
+from rlgates.atomic import write_atomically
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.agent.callbacks import Boundary

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
-from rlgates.experiments.atomic import write_atomically
+from rlgates.atomic import write_atomically
 from rlgates.experiments.report.claims import CLAIMS, Claim, Finding, Results
 from rlgates.experiments.report.claims.claim import LEVEL, SEEDS, Verdict
 from rlgates.experiments.report.rows import markdown, no_results_error

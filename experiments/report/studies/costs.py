@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator, PercentFormatter
 
+from rlgates.atomic import write_atomically
 from rlgates.experiments.analysis.stats import iqm
-from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.plots.curves import LEGEND_COLUMNS, new_figure
 from rlgates.experiments.plots.styles import INK, MUTED, NONE, in_core_order, style
 from rlgates.experiments.plots.titles import loss_words, title_words

@@ -10,8 +10,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
+from rlgates.atomic import write_atomically
 from rlgates.experiments.analysis.stats import iqm, iqm_interval
-from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.plots.curves import (
     BAND,
     LEGEND_COLUMNS,

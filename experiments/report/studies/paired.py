@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
+from rlgates.atomic import write_atomically
 from rlgates.experiments.analysis.stats import (
     Estimate,
     Floats,
@@ -21,7 +22,6 @@ from rlgates.experiments.analysis.stats import (
     probability_of_improvement,
     steps_to_goal,
 )
-from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.configs.agent import SUCCESS_THRESHOLD
 from rlgates.experiments.plots.curves import (
     BAND,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from rlgates.experiments.atomic import write_atomically
+from rlgates.atomic import write_atomically
 from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.rows import TITLE, markdown, provenance, to_frame
 from rlgates.experiments.runs.files import Row, read_table, write_table

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
-from rlgates.experiments.atomic import write_atomically
+from rlgates.atomic import write_atomically
 from rlgates.experiments.plots.curves import label_all, new_figure
 from rlgates.experiments.plots.styles import MUTED, SERIES
 from rlgates.experiments.report.rows import markdown

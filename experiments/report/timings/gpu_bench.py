@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rlgates.experiments.atomic import write_atomically
+from rlgates.atomic import write_atomically
 from rlgates.experiments.configs.agent import SUCCESS_THRESHOLD, AgentConfig, match
 from rlgates.experiments.configs.presets import PRESETS
 from rlgates.experiments.plots.curves import Curve, draw_curves

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rlgates.experiments.atomic import write_atomically
+from rlgates.atomic import write_atomically
 from rlgates.experiments.report.rows import markdown
 from rlgates.experiments.report.timings.core_speed import bench_note, place_text
 from rlgates.experiments.runs.files import read_json

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rlgates.experiments.atomic import write_atomically
+from rlgates.atomic import write_atomically
 from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.rows import markdown, numbers, read_frame, short_commits
 from rlgates.experiments.runs.files import Row, read_table

@@ -13,9 +13,9 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from rlgates.agents import RecurrentA2C, RecurrentPPO
 from rlgates.agents.ranks import ALONE, Ranks
+from rlgates.atomic import write_atomically
 from rlgates.envs import BatchedEnv
 from rlgates.envs.sb3 import BatchedVecEnv
-from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.gym_env import pick_policy

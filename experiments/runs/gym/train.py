@@ -21,8 +21,8 @@ from rlgates.agents import TVT, Estimate, PolicyEvaluation, evaluate_policy
 from rlgates.agents.files.archive import SUFFIX
 from rlgates.agents.ranks import ALONE, Ranks
 from rlgates.agents.sequences.updates import SequenceAlgorithm
+from rlgates.atomic import write_atomically
 from rlgates.errors import TrainingDiverged, check_choice
-from rlgates.experiments.atomic import write_atomically
 from rlgates.experiments.configs.devices import find_device, threads_set
 from rlgates.experiments.configs.gym import CLASSES, GymConfig
 from rlgates.experiments.runs import logs

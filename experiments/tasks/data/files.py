@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from rlgates.experiments.atomic import write_atomically
+from rlgates.atomic import write_atomically
 from rlgates.experiments.tasks.data.fetch import FetchError, download
 from rlgates.experiments.tasks.data.hub import HubDataset
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
 import math
+import os
 import pickle
 import zipfile
 from collections import deque
@@ -358,6 +360,26 @@ def test_suffixes(tmp_path: Path) -> None:
         for safe in (False, True):
             with pytest.raises(FileNotFoundError):
                 RecurrentPPO.load(tmp_path / missing, safe=safe)
+
+
+def test_a_full_disk_leaves_the_file_that_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path, agent = tmp_path / "agent.rlgates", model()
+    agent.save(path)
+    before = path.read_bytes()
+    agent.num_timesteps = 99
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match=r"agent\.rlgates could not be written .*unchanged"):
+            agent.save(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+    agent.save(path)
+    assert path.read_bytes() != before
 
 
 @pytest.mark.parametrize("whole", [True, False])

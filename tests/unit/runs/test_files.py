@@ -14,7 +14,7 @@ import pytest
 from support.locks import locked_elsewhere
 from support.tiny import tiny
 
-from rlgates.experiments.atomic import write_atomically
+from rlgates.atomic import write_atomically
 from rlgates.experiments.bench import cores, envs, tasks
 from rlgates.experiments.bench.configs import EnvBenchConfig, TaskBenchConfig
 from rlgates.experiments.bench.gpu import Report

@@ -19,7 +19,7 @@ from support.tiny import stop_after
 from support.toy_tasks import Parity, Text
 from torch import Tensor
 
-from rlgates.experiments.atomic import write_atomically
+from rlgates.atomic import write_atomically
 from rlgates.experiments.configs.identity import comparison, digest, identity
 from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.runs import logs
