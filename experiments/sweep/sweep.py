@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -128,9 +129,9 @@ def study_conditions(name: str, study: Study, sweep: SweepConfig) -> list[Condit
             "device": sweep.device or row.config.device,
         }
         conditions.append(row._replace(config=replace(row.config, **changes)))
-    labels = [(row.title, row.variant, row.config.core) for row in conditions]
-    for label in labels:
-        if labels.count(label) > 1:
+    labels = Counter((row.title, row.variant, row.config.core) for row in conditions)
+    for label, count in labels.items():
+        if count > 1:
             raise ValueError(f"{name} has {' '.join(filter(None, label))} twice: give variants.")
     return conditions
 
