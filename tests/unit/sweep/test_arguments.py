@@ -237,6 +237,16 @@ def test_a_core_that_is_given_twice_is_made_once() -> None:
     assert [part.config.core for part in found] == ["gru", "lstm"] * 2
 
 
+def test_conditions_with_one_label_are_refused() -> None:
+    faster = replace(TINY, learning_rate=2 * TINY.learning_rate)
+    study = Study(title="tiny", laptop=(Arm(TINY, ("lstm", "gru")), Arm(faster, ("gru",))))
+    message = "networks has copy, delay 2 gru twice: give variants."
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        study_conditions("networks", study, SweepConfig())
+    study = replace(study, laptop=(study.laptop[0], replace(study.laptop[1], variant="faster")))
+    assert len(study_conditions("networks", study, SweepConfig())) == 3
+
+
 def test_runs_that_were_not_begun_are_counted_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
