@@ -19,8 +19,9 @@ from rlgates.registry import PROBE_INPUTS, core_options, make_core
 
 # Options of a core that choose how it is computed, and not what.
 _HOW = ("backend", "debug")
-# Settings of agents that earlier versions did not have, and what was then true of all.
+# Settings that earlier versions did not have, and what was then true of all agents and all tasks.
 _FORMER_AGENTS = {"linear_schedule": False, "normalize_advantage": True}
+_FORMER_TASKS = {"pool": 1}
 
 
 def identity(config: RunConfig) -> dict[str, Any]:
@@ -41,14 +42,22 @@ def identity(config: RunConfig) -> dict[str, Any]:
     settings = {name: getattr(config, name) for name in changing}
     if settings.get("auxiliary") == "none":
         settings = {k: value for k, value in settings.items() if not k.startswith("auxiliary")}
+    inner = config.full_settings()
     if config.kind == "agent":
-        settings = {k: x for k, x in settings.items() if _FORMER_AGENTS.get(k, ...) is not x}
+        settings = _without(settings, _FORMER_AGENTS)
+    elif config.kind == "task":
+        inner = _without(inner, _FORMER_TASKS)
     return {
         "kind": config.kind,
         **plain(settings),
-        config.settings_field: plain(config.full_settings()),
+        config.settings_field: plain(inner),
         "core_options": full_core_options(config.core, config.hidden_size, config.core_options),
     }
+
+
+def _without(settings: Mapping[str, Any], former: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings without those that have the value of all former runs."""
+    return {k: value for k, value in settings.items() if former.get(k, ...) != value}
 
 
 def comparison(config: RunConfig) -> dict[str, Any]:

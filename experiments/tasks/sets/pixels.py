@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlgates.errors import check_choice
+from rlgates.errors import check_choice, check_size
 from rlgates.experiments.tasks.data.dataset import (
     GU,
     OHNO,
@@ -47,15 +47,32 @@ class PixelSequences(SequenceClassification):
 
     The class is predicted after the last pixel. No validation split is published: the last
     `held_out` training images are used.
+
+    Args:
+        pool: average the pixels of each square of this side, in whole 255ths, for sequences of
+            1 / pool² of the steps.
+        data_dir: see `DatasetTask`.
+
+    Attributes:
+        size: height, width and channels of the images before pooling.
+        held_out: number of images in "valid".
     """
 
+    settings: ClassVar[tuple[str, ...]] = ("pool", "data_dir")
     size: ClassVar[tuple[int, int, int]]
     held_out: ClassVar[int]
 
-    def __init__(self, data_dir: DataDir = None) -> None:
+    def __init__(self, pool: int = 1, data_dir: DataDir = None) -> None:
         super().__init__(data_dir)
-        self.steps = self.size[0] * self.size[1]
-        self.input_size, self.output_size = self.size[2], 10
+        height, width, self.input_size = self.size
+        self.pool = check_size("pool", pool)
+        if height % pool or width % pool:
+            raise ValueError(f"pool must divide {height} and {width}, got {pool}.")
+        if pool > 1:
+            self.published = ()
+        self.height, self.width = height // pool, width // pool
+        self.steps = self.height * self.width
+        self.output_size = 10
         self.baseline = math.log(10)
         self.scale = 1 / 255
 
@@ -71,7 +88,11 @@ class PixelSequences(SequenceClassification):
         order = self.order()
         splits = {}
         for split, (images, labels) in self.load_images().items():
-            pixels = images.reshape(len(images), self.steps, self.input_size)
+            squares = images.reshape(
+                -1, self.height, self.pool, self.width, self.pool, self.input_size
+            )
+            pooled = squares if self.pool == 1 else np.rint(squares.mean((2, 4))).astype(np.uint8)
+            pixels = pooled.reshape(len(images), self.steps, self.input_size)
             pixels = pixels.copy() if order is None else pixels[:, order]
             splits[split] = torch.from_numpy(pixels), torch.from_numpy(labels.copy())
         pixels_tensor, classes = splits["train"]
@@ -120,10 +141,10 @@ class PermutedMNIST(SequentialMNIST):
         permutation: "bit_reversal" of the pixel's index (Gu et al. 2020; Ohno et al. 2022), or
             "rows", the same permutation within each row (as Zakovskis et al. 2023 say; their code
             permutes all pixels at random).
-        data_dir: see `DatasetTask`.
+        pool, data_dir: see `PixelSequences`.
     """
 
-    settings = ("permutation", "data_dir")
+    settings = ("permutation", "pool", "data_dir")
     permutations = ("bit_reversal", "rows")
     published = (
         *_row(_GU_2_LSTM, 0.9477, 0.9469, 0.9617, 0.9605, 0.9584, 0.9598, 0.9640, 0.9550, 0.9643),
@@ -137,15 +158,18 @@ class PermutedMNIST(SequentialMNIST):
     def __init__(
         self,
         permutation: str = "bit_reversal",
+        pool: int = 1,
         data_dir: DataDir = None,
     ) -> None:
-        super().__init__(data_dir)
+        super().__init__(pool, data_dir)
         self.permutation = check_choice("permutation", permutation, self.permutations)
-        if self.permutation == "rows":
+        if self.permutation == "rows" and pool == 1:
             self.published = rru_results(rru=0.9767, gru=0.9868, lstm=0.9739, mogrifier=0.9781)
 
     def order(self) -> NDArray[np.int64]:
-        return row_order(28, 28) if self.permutation == "rows" else bit_reversal(self.steps)
+        if self.permutation == "rows":
+            return row_order(self.height, self.width)
+        return bit_reversal(self.steps)
 
 
 class SequentialCIFAR(PixelSequences):

@@ -21,7 +21,10 @@ import torch
 from support.archives import tar_gz_of, wav_of
 from support.equivalence import seeded
 from support.looking import NoLooking
+from torch.nn.functional import avg_pool2d
 
+from rlgates.experiments.configs.identity import identity
+from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.tasks import SPLITS, TASKS, Batch, GeneratedTask, PTBWords, make_task
 from rlgates.experiments.tasks.data.dataset import fixed_permutation
 from rlgates.experiments.tasks.sets import speech
@@ -108,6 +111,32 @@ def test_images(monkeypatch: pytest.MonkeyPatch) -> None:
     same, other = (next(task.batches("train", 5, seeded(seed))) for seed in (0, 1))
     assert torch.equal(same.inputs[:, :3], epoch[0].inputs)
     assert not torch.equal(same.inputs, other.inputs)
+
+
+def test_pooled_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = np.random.default_rng(0).integers(256, size=(10_003, 28, 28, 1), dtype=np.uint8)
+    sets = dict.fromkeys(SPLITS[::2], LabelledImages(images, np.zeros(10_003, np.uint8)))
+    monkeypatch.setattr("rlgates.experiments.tasks.sets.pixels.mnist", lambda data_dir: sets)
+    means = avg_pool2d(torch.from_numpy(images[3:6]).permute(0, 3, 1, 2).float(), 2).round()
+    in_rows = (means / 255).reshape(3, 196).T
+    orders: tuple[tuple[dict[str, Any], Any], ...] = (
+        ({"permutation": "rows"}, row_order(14, 14)),
+        ({}, bit_reversal(196)),
+    )
+    for settings, order in orders:
+        task = PermutedMNIST(pool=2, **settings)
+        assert task.published == ()
+        assert task.steps == 196
+        inputs = next(task.batches("valid", 3, seeded())).inputs
+        torch.testing.assert_close(inputs[..., 0], in_rows[order])
+    inputs = next(SequentialMNIST(pool=2).batches("valid", 3, seeded())).inputs
+    torch.testing.assert_close(inputs[..., 0], in_rows)
+
+
+def test_runs_of_a_version_without_pooling_are_those_of_whole_images() -> None:
+    config = TaskConfig(task="smnist", epochs=1)
+    assert "pool" not in identity(config)["task_settings"]
+    assert identity(replace(config, task_settings={"pool": 2}))["task_settings"]["pool"] == 2
 
 
 def test_digits_come_with_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,7 +331,7 @@ def test_tasks_of_other_settings_load_other_data(
 ) -> None:
     made = iter([{"train": 1}, {"train": 2}])
     monkeypatch.setattr(SequentialMNIST, "load", lambda self: next(made))
-    own, other = SequentialMNIST(), SequentialMNIST(tmp_path)
+    own, other = SequentialMNIST(), SequentialMNIST(data_dir=tmp_path)
     assert [task.split("train") for task in (own, other, own)] == [1, 2, 1]
     monkeypatch.setenv("RLGATES_DATA", str(tmp_path / "none"))
     with pytest.raises(FileNotFoundError, match="RLGATES_DATA must name a folder"):

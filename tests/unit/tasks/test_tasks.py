@@ -152,6 +152,8 @@ def test_a_model_predicts_the_scored_steps(name: str) -> None:
         ("lte_control", {"curriculum": "mixed"}, ValueError, "Did you mean 'mix'"),
         ("adding", {"steps": 1}, ValueError, "steps must be at least 2, got 1"),
         ("smnist", {"data_dir": 3}, TypeError, "data_dir must be a path or None, got 3"),
+        ("smnist", {"pool": 3}, ValueError, "pool must divide 28 and 28, got 3"),
+        ("scifar", {"pool": 0}, ValueError, "pool must be at least 1, got 0"),
         ("pmnist", {"permutation": "row"}, ValueError, "Did you mean 'rows'"),
         ("ptb_words", {"window": 0}, ValueError, "window must be at least 1"),
         ("ptb_words", {"random_windows": 1}, TypeError, "must be True or False"),
