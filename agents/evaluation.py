@@ -21,7 +21,7 @@ from stable_baselines3.common.vec_env import (
     unwrap_vec_normalize,
 )
 
-from rlgates.agents.sequences.tensor_vec_env import TensorVecEnv, is_tensor_env
+from rlgates.agents.sequences.tensor_vec_env import TensorVecEnv, check_environment, is_tensor_env
 from rlgates.agents.sequences.updates import SequenceAlgorithm
 from rlgates.errors import check_choice, check_flag, check_size
 
@@ -146,8 +146,7 @@ def evaluate_policy(
         check_size("seed", seed, minimum=0, maximum=2**64 - 1)
     if not hasattr(model, "predict"):
         raise TypeError(f"model must have a method predict, got {model!r}.")
-    if not hasattr(env, "step"):
-        raise TypeError(f"env must be an environment, such as gymnasium.make(id), got {env!r}.")
+    check_environment(env)
     if is_tensor_env(env):
         env = TensorVecEnv(env)
     elif not isinstance(env, VecEnv):

@@ -48,7 +48,12 @@ from rlgates.agents.sequences.policy import (
     overridden,
 )
 from rlgates.agents.sequences.recorded_steps import RecordedSteps
-from rlgates.agents.sequences.tensor_vec_env import LazyArray, TensorVecEnv, is_tensor_env
+from rlgates.agents.sequences.tensor_vec_env import (
+    LazyArray,
+    TensorVecEnv,
+    check_environment,
+    is_tensor_env,
+)
 from rlgates.agents.tvt import (
     TVT,
     check_tvt,
@@ -179,6 +184,7 @@ class SequenceRollouts(SavedAgent):
 
     @staticmethod
     def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
+        check_environment(env)
         if is_tensor_env(env):
             env = TensorVecEnv(env)
         elif isinstance(env, gymnasium.Env):

@@ -25,6 +25,19 @@ def is_tensor_env(env: Any) -> bool:
     return isinstance(getattr(env, "device", None), torch.device) and hasattr(env, "spec")
 
 
+def check_environment(env: Any) -> None:
+    """Raise TypeError for what SB3 would take for an environment of OpenAI Gym."""
+    if isinstance(env, gym.Env | VecEnv):
+        return
+    if isinstance(env, type) or not hasattr(env, "step"):
+        raise TypeError(f"env must be an environment, such as gymnasium.make(id), got {env!r}.")
+    if hasattr(env, "num_envs") and not is_tensor_env(env):
+        raise TypeError(
+            f"env must be one environment or a VecEnv, got {type(env).__name__}: make a VecEnv "
+            "with rlgates.envs.sb3.make_vec_env or stable_baselines3.common.env_util.make_vec_env."
+        )
+
+
 class TensorVecEnv(VecEnv):
     """A batch of environments that takes and returns torch tensors, for the agents of rlgates.
 
