@@ -19,7 +19,7 @@ from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstm
 from rlgates.agents.rma.policy import RMAPolicy
 from rlgates.agents.sequences.buffers import Minibatch
 from rlgates.agents.sequences.policy import SequencePolicy
-from rlgates.agents.sequences.rollouts import callers_level, check_learning
+from rlgates.agents.sequences.rollouts import callers_level, check_learning, with_module
 from rlgates.agents.sequences.updates import (
     MeanMetrics,
     SequenceAlgorithm,
@@ -150,7 +150,7 @@ class RecurrentA2C(SequenceAlgorithm, stable_baselines3.A2C):
         self.tvt, self.distributed, self.compile = tvt, distributed, compile
         super().__init__(
             policy,
-            env,
+            with_module(env),
             learning_rate=learning_rate,
             n_steps=n_steps,
             gamma=gamma,

@@ -21,7 +21,7 @@ from rlgates.agents.policies import CnnLstmPolicy, MlpLstmPolicy, MultiInputLstm
 from rlgates.agents.rma.policy import RMAPolicy
 from rlgates.agents.sequences.buffers import Minibatch
 from rlgates.agents.sequences.losses import native_ppo_losses, ppo_loss
-from rlgates.agents.sequences.rollouts import callers_level, check_learning
+from rlgates.agents.sequences.rollouts import callers_level, check_learning, with_module
 from rlgates.agents.sequences.updates import (
     MeanMetrics,
     SequenceAlgorithm,
@@ -61,8 +61,8 @@ class RecurrentPPO(SequenceAlgorithm, sb3_contrib.RecurrentPPO):  # type: ignore
     their LSTM becomes `core="lstm"` with the same weights.
 
     Args:
-        env: as in SB3, or a batch of tensors from `rlgates.envs.torch.make_torch_env`, with which
-            a rollout never leaves the device.
+        env: as in SB3 (an id of rlgates needs no import), or a batch of tensors from
+            `rlgates.envs.torch.make_torch_env`, with which a rollout never leaves the device.
         chunk_len: length in steps of the sequences in a minibatch, and so of backpropagation
             through time; a divisor of n_steps and batch_size. None for the longest possible.
         burn_in: number of steps before a sequence over which its initial state is recomputed, in
@@ -156,7 +156,7 @@ class RecurrentPPO(SequenceAlgorithm, sb3_contrib.RecurrentPPO):  # type: ignore
         self.tvt, self.distributed, self.compile = tvt, distributed, compile
         super().__init__(
             policy,
-            env,
+            with_module(env),
             learning_rate=learning_rate,
             n_steps=n_steps,
             batch_size=batch_size,

@@ -100,6 +100,11 @@ def _nothing_made() -> dict[str, Any]:
     }
 
 
+def with_module(env: Any) -> Any:
+    """The id of an environment of rlgates with the module that registers it; all else as it is."""
+    return f"rlgates.envs:{env}" if isinstance(env, str) and env.startswith("rlgates/") else env
+
+
 def _check_overrides(policy: Any) -> None:
     """Raise TypeError if a policy or its class has its own version of what no agent calls."""
     if others := overridden(policy, *CONTRIB_METHODS):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,17 @@ from rlgates import RecurrentA2C, RecurrentPPO
 
 def test_no_limits_are_allowed() -> None:
     model(max_grad_norm=math.inf, clip_range=math.inf, n_epochs=1).learn(64)
+
+
+@pytest.mark.parametrize("algorithm", ["RecurrentPPO", "RecurrentA2C"])
+def test_an_id_of_rlgates_needs_no_import_of_its_environments(algorithm: str) -> None:
+    code = (
+        f"import rlgates; agent = rlgates.{algorithm}('MlpLstmPolicy', "
+        "'rlgates/PassiveTMaze-v0'); print(agent.env.envs[0].spec.id)"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert finished.stdout.strip() == "rlgates/PassiveTMaze-v0", finished.stderr
 
 
 def test_a_saved_number_out_of_range(tmp_path: Path) -> None:
