@@ -356,19 +356,19 @@ def _gates(
 
 
 def _analyse(
-    study: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ANALYSIS")],
+    analysis: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ANALYSIS")],
     results: Path = Path("experiments/results"),
 ) -> int:
     """Draw analyses of gates without training: saturation, and the effect of refine gates.
 
     Args:
-        study: "saturation" (Ohno et al. 2022, figures 2 and 8) or "gates" (Gu et al. 2020,
+        analysis: "saturation" (Ohno et al. 2022, figures 2 and 8) or "gates" (Gu et al. 2020,
             figure 2).
         results: folder for the CSV files and figures.
     """
     from rlgates.experiments.report.outputs import analyse
 
-    for path in analyse(study, results):
+    for path in analyse(analysis, results):
         print(path)
     return FINISHED
 

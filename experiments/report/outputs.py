@@ -97,16 +97,16 @@ def redraw_output(name: str, results: Path) -> list[Path]:
     return [file for file in files if file.exists()]
 
 
-def analyse(study: str, results: Path) -> list[Path]:
-    """Compute a study of `CLOSED_FORM`, and write its table and figures.
+def analyse(analysis: str, results: Path) -> list[Path]:
+    """Compute an analysis of `CLOSED_FORM`, and write its table and figures.
 
     Returns:
         the files written.
 
     Raises:
-        ValueError: an unknown study.
+        ValueError: an unknown analysis.
     """
-    name, compute = CLOSED_FORM[check_choice("study", study, CLOSED_FORM)]
+    name, compute = CLOSED_FORM[check_choice("analysis", analysis, CLOSED_FORM)]
     (source,) = OUTPUTS[name].source_paths(results)
     write_atomically(source, compute().to_csv(index=False, lineterminator="\n").encode())
     return [source, *redraw_output(name, results)]
