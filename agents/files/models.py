@@ -312,6 +312,12 @@ def _check_attributes(model: Any, exclude: tuple[str, ...]) -> None:
         raise ValueError(f"{kept[0]} belongs to every file, exclude={list(exclude)} names it")
     names = set(model.__dict__) - set(model._excluded_save_params()) - set(exclude)
     if foreign := sorted(names - fields):
+        for name, settings in ALGORITHMS.items():
+            if settings.keys() >= {*foreign}:
+                raise ValueError(
+                    f"the attribute {foreign[0]!r} belongs to a {name}: load or convert the agent "
+                    "as one"
+                )
         raise ValueError(
             f"the attribute {foreign[0]!r} of the agent has no place in the file: leave it out "
             f"with exclude={foreign}"

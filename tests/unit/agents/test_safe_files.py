@@ -691,6 +691,11 @@ def test_conversion_of_models_of_earlier_versions(tmp_path: Path) -> None:
         convert(target)
 
 
+def test_conversion_as_another_algorithm_names_that_of_the_agent(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="belongs to a RecurrentA2C: load or convert the agent as"):
+        convert(GOLDEN / "a2c_rma_tvt.zip", tmp_path / "agent")
+
+
 def test_conversion_of_a_model_of_sb3_contrib_with_statistics(tmp_path: Path) -> None:
     env = VecNormalize(DummyVecEnv([lambda: Toy(BOX, spaces.Discrete(3))]))
     options = {"lstm_hidden_size": 5, "net_arch": [4]}
