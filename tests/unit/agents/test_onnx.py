@@ -100,7 +100,11 @@ GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "deploy.md"
 
 @pytest.mark.parametrize(
     "space",
-    [*(spaces.Box(-1, 1, (3,), dtype) for dtype in (np.float64, np.float16)), spaces.Discrete(4)],
+    [
+        *(spaces.Box(-1, 1, (3,), dtype) for dtype in (np.float64, np.float16, np.int32)),
+        spaces.Discrete(4),
+        spaces.MultiBinary(3),
+    ],
     ids=str,
 )
 def test_the_loop_of_the_guide_casts_observations(space: spaces.Space[Any], tmp_path: Path) -> None:
