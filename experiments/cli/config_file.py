@@ -13,6 +13,7 @@ from typing import Any
 
 import tyro
 
+from rlgates.envs.engine.views import VIEW_SETTINGS
 from rlgates.errors import check_choice
 from rlgates.experiments.cli.integers import INTEGERS
 from rlgates.experiments.configs.agent import AgentConfig
@@ -47,8 +48,14 @@ def for_env(config: TrainConfig, env_id: str) -> TrainConfig:
 
 
 def over_base(base: TrainConfig, config: TrainConfig) -> TrainConfig:
-    """`config` with its named settings from the command line laid over those of `base`."""
+    """`config` with its named settings from the command line laid over those of `base`.
+
+    A preset of the environment replaces its settings in `base`, which would override it.
+    """
     settings = for_env(base, config.env).env_settings
+    given = override_from_command_line({}, config.env_settings)
+    if isinstance(config, AgentConfig) and "preset" in given:
+        settings = {name: settings[name] for name in settings if name in VIEW_SETTINGS}
     options = supported_options(base.core_options, config.core)
     merged: dict[str, Any] = {
         name: override_from_command_line(getattr(base, name), getattr(config, name))

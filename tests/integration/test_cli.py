@@ -279,6 +279,28 @@ def test_settings_are_laid_over_those_of_the_preset(
     assert config.folder == configs.PRESETS["study90"].folder
 
 
+def test_a_preset_of_the_environment_replaces_the_default_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Job] = []
+    monkeypatch.setattr(
+        "rlgates.experiments.sweep.workers.run_all", lambda jobs, _: seen.extend(jobs) or []
+    )
+    file = tmp_path / "long.toml"
+    file.write_text('env_settings = { preset = "long" }')
+    settings = "--env-settings preset=long"
+    assert cli.main(f"train {settings} reward_steps=9".split()) == 0
+    assert cli.main(["train", "--config", str(file)]) == 0
+    assert cli.main(f"train --preset repeat {settings.replace('long', 'hard')}".split()) == 0
+    assert cli.main(f"train --preset mine_sweeper {settings.replace('long', 'hard')}".split()) == 0
+    assert [job.config.env_settings for job in seen] == [
+        {"preset": "long", "reward_steps": 9},
+        {"preset": "long"},
+        {"preset": "hard"},
+        {"preset": "hard", "add_previous_action": True},
+    ]
+
+
 @pytest.mark.parametrize("core", ["rmc", "gru"])
 def test_a_core_takes_those_options_of_a_preset_that_it_has(
     core: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
