@@ -530,8 +530,9 @@ def core_names() -> dict[str, tuple[str, str]]:
 
 
 def list_cores() -> list[str]:
-    """The names that `make_core` takes: `<gate>_<core>`, or `<core>` for the plain gate.
+    """The names that `make_core` takes: `<gate>_<core>`, or `<core>` for its default gate.
 
+    The default gate is chrono in JANET, and the plain one in the other cores with gates.
     `make_core` also takes the names in `ALIASES`.
     """
     return list(core_names())
