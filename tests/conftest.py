@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sys
@@ -49,6 +50,12 @@ def _no_loaded_data(monkeypatch: pytest.MonkeyPatch) -> None:
 def _same_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands add the folders of the user's modules."""
     monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+@pytest.fixture(autouse=True)
+def _no_lines_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run prints one every few seconds, which no run of a test takes but on a busy machine."""
+    monkeypatch.setattr("rlgates.experiments.runs.progress.LINE_EVERY", math.inf)
 
 
 @pytest.fixture(autouse=True)

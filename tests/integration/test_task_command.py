@@ -66,10 +66,8 @@ def test_what_is_wrong_is_said(
 
 
 def test_runs_are_made_once_and_held_against_published_figures(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    # On a busy machine a run may take long enough to say so, once.
-    monkeypatch.setattr("rlgates.experiments.runs.progress.LINE_EVERY", float("inf"))
     words = ["task", "text", "--tier", "smoke", "--core", "gru", "--seeds", "0", "1"]
     assert cli.main(words) == 0
     printed = capsys.readouterr().out
