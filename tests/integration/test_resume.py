@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from rlgates.experiments.runs.agent.train import train
 from rlgates.experiments.runs.folder import read_checkpoint, write_checkpoint
 from rlgates.experiments.runs.jobs import Job
 from rlgates.experiments.runs.progress import Progress
-from rlgates.experiments.runs.stopping import InterruptedRun
+from rlgates.experiments.runs.stopping import InterruptedRun, StopRequest
 from rlgates.experiments.sweep.workers import run_all
 
 
@@ -78,6 +79,17 @@ def _rows(table: Path) -> int:
         return 0
 
 
+def wait_for_signal(table: Path, rows: int) -> None:
+    """Let no run of this process get further than so many rows: it may be signalled late."""
+
+    def asked(request: StopRequest) -> bool:
+        while _rows(table) >= rows and not request.requested:
+            time.sleep(0.01)
+        return request.requested
+
+    StopRequest.__call__ = asked  # type: ignore[method-assign]
+
+
 KILLED, ENDED, STOPPED = (signal.SIGKILL, -9), (signal.SIGTERM, 130), (signal.SIGINT, 130)
 
 
@@ -108,7 +120,8 @@ def test_killed_at_random_moments(
     moments = random.Random(int.from_bytes(os.urandom(4)))
     for turn, (number, code) in enumerate(signals):
         goal = _rows(progress) + moments.randrange(5, 20)
-        process = start(words(killed), tmp_path / f"log{turn}")
+        prepare = partial(wait_for_signal, progress, 20 * (turn + 1))
+        process = start(words(killed), tmp_path / f"log{turn}", prepare)
         while _rows(progress) < goal:
             assert process.is_running(), process.log.read_text()
             time.sleep(0.02)
