@@ -26,6 +26,7 @@ from rlgates.experiments.runs import logs
 from rlgates.experiments.runs.files import Damaged, Row, read_table
 from rlgates.experiments.runs.jobs import Job
 from rlgates.experiments.runs.network.runner import TaskRunner
+from rlgates.experiments.runs.network.train import TaskRun
 from rlgates.experiments.studies import STUDIES, Arm, Choice, Range, Study
 
 pytest.importorskip("optuna")
@@ -173,17 +174,21 @@ def test_the_same_sampler_seed_gives_the_same_trials() -> None:
 def test_a_stopped_search_resumes(how: signal.Signals) -> None:
     Path("mine.py").write_text(MINE.format(updates=200))
     line = ["tune", "mine.py", "--trials", "3", "--seeds", "2", "3"]
-    process = start([*line, "--results", "killed", "--folder", "runs-killed"], Path("log"))
-    deadline = time.monotonic() + 300
-    while True:  # until the second run of the second trial is under way
-        tables = list(Path("runs-killed/mine").rglob("seed-3/progress.csv"))
-        lengths = [len(logs.read_rows(table)) for table in tables]
-        if len(tables) == 2 and any(2 < length < 15 for length in lengths):  # and saved
-            break
-        assert process.is_running(), process.log.read_text()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    os.kill(process.pid, how)
+    learn, runs = TaskRun.learn, set[Path]()
+
+    def stopped(self: TaskRun) -> None:
+        """Half-way through the second run of the second trial, the process is signalled."""
+        learn(self)
+        runs.add(self.folder.path)
+        if len(runs) == 4 and self.update == 100:
+            assert (self.folder.path / "checkpoint").exists()
+            os.kill(os.getpid(), how)
+
+    process = start(
+        [*line, "--results", "killed", "--folder", "runs-killed"],
+        Path("log"),
+        lambda: setattr(TaskRun, "learn", stopped),
+    )
     assert process.end() == (-9 if how == signal.SIGKILL else 130), process.log.read_text()
     journal = Path("runs-killed/mine/tune-lstm.journal")
     lines = len(journal.read_text().splitlines())
