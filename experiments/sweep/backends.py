@@ -269,9 +269,12 @@ def _run_on_cluster(
     queue, running = unlocked_first(jobs), list[tuple[Job, Any]]()
 
     def request_stop() -> None:
-        if not stop_file.exists():
-            stop_file.touch()
+        if stop_file.exists():
+            return
+        try:  # before others end, in whose places they would start
             cluster.cancel_pending([handle for _, handle in running])
+        finally:
+            stop_file.touch()
 
     try:
         while True:
