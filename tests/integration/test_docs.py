@@ -148,6 +148,6 @@ def test_a_core_without_a_note_is_an_error(tmp_path: Path) -> None:
     finished = subprocess.run(
         [sys.executable, "-c", "import generate; generate.note_on('janet')"],
         cwd=docs, env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(docs)))},
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert "has no note on janet" in finished.stderr

@@ -75,7 +75,7 @@ def test_examples_for_contributors_run(code: str, tmp_path: Path) -> None:
     """Each in a process of its own, because it registers what it defines."""
     command = [sys.executable, "-W", "ignore", "-c", code]
     finished = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600
     )
     assert finished.returncode == 0, finished.stderr
 
@@ -108,7 +108,7 @@ def test_a_native_kernel_takes_three_files(tmp_path: Path) -> None:
     for command in (["patch", "-p1"], build, [sys.executable, "-W", "ignore", "kernel.py"]):
         finished = subprocess.run(
             command, cwd=tmp_path, env=environment, input=diff, capture_output=True, text=True,
-            check=False, timeout=300,
+            check=False, timeout=900,
         )  # fmt: skip
         assert finished.returncode == 0, finished.stderr + finished.stdout
 
@@ -139,7 +139,7 @@ def test_an_environment_takes_two_files(tmp_path: Path) -> None:
     finished = subprocess.run(
         [*command, "parity or Parity or scene", *(f"tests/{path}" for path in tests)],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True,
-        text=True, check=False, timeout=300,
+        text=True, check=False, timeout=900,
     )  # fmt: skip
     assert finished.returncode == 0, finished.stdout
     passed = re.search(r"(\d+) passed", finished.stdout)

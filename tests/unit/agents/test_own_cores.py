@@ -107,7 +107,7 @@ for name in ("class.zip", "gate.zip", "factory.zip", "class.rlgates", "gate.rlga
 def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
-        cwd=folder, capture_output=True, text=True, check=False, timeout=120,
+        cwd=folder, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
 
 

@@ -53,8 +53,8 @@ queue = context.Queue()
 process = context.Process(target=child, daemon=True)
 process.start()
 for number in want:
-    assert abs(queue.get(timeout=20) / number - 1) < 1e-5
-process.join(10)
+    assert abs(queue.get(timeout=120) / number - 1) < 1e-5
+process.join(120)
 assert process.exitcode == 0
 """
 
@@ -69,7 +69,7 @@ assert process.exitcode == 0
 )
 def test_forked_processes_do_not_deadlock(name: str, kernel: str) -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORK.format(name=name, kernel=kernel)]
-    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert run.returncode == 0, run.stderr
 
 
@@ -85,7 +85,7 @@ if not child:
     torch.set_num_threads(1)
     outputs.backward(gradient)
     os._exit(0)
-for _ in range(200):
+for _ in range(1_200):
     ended, status = os.waitpid(child, os.WNOHANG)
     if ended:
         raise SystemExit(status)
@@ -98,7 +98,7 @@ raise SystemExit("the child did not end")
 @pytest.mark.skipif(sys.platform == "win32", reason="nothing forks")
 def test_a_forked_process_runs_the_backward_pass_alone() -> None:
     command = [sys.executable, "-W", "ignore", "-c", f"import time{BACKWARD}"]
-    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert run.returncode == 0, run.stderr
 
 

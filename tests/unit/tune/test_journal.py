@@ -51,7 +51,7 @@ def test_a_lock_that_another_program_holds_is_waited_for(lock: Path, searching: 
     assert not written.wait(0.5)
     assert lock.exists()
     lock.unlink()
-    assert written.wait(10)
+    assert written.wait(60)
     thread.join()
     assert not lock.exists()
 
