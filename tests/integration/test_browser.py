@@ -27,6 +27,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    "--disable-dev-shm-usage",  # which is small in a container
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     # Whatever a page asks of another host fails, and is an error in its console.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
