@@ -46,7 +46,7 @@ def _build(folder: Path, built: Path) -> None:
         finished = subprocess.run(
             [sys.executable, "-W", "ignore", *arguments],
             cwd=folder, env={**os.environ, "PYTHONPATH": search}, capture_output=True, text=True,
-            check=False, timeout=900,
+            check=False, timeout=3_600,
         )  # fmt: skip
         assert finished.returncode == 0, finished.stderr[-3_000:]
     unfinished.rename(built)
