@@ -15,6 +15,7 @@ from rlgates.experiments.configs.identity import digest
 from rlgates.experiments.report.studies.searches import SEARCHES, search_tables, write_trials
 from rlgates.experiments.runs.files import Damaged, Row, check_folder
 from rlgates.experiments.runs.jobs import Job, JobResult, Stop, check_all, describe, runner_for
+from rlgates.experiments.runs.locks import locked
 from rlgates.experiments.runs.stopping import InterruptedRun, StopRequest
 from rlgates.experiments.sweep.sweep import file_name, find_study
 from rlgates.experiments.sweep.workers import run_parallel
@@ -183,13 +184,14 @@ def run_tune(name: str, tune: TuneConfig) -> list[JobResult]:
         search = (spec.path, spec.title, spec.space, higher, spec.settings, spec.sampler_seed)
         searches.append(Search(spec, Journal(*search), tune.trials))
     job_results = _run_trials(searches, tune.jobs)
-    rows = [
-        search.row(result, _command(argument, tune, search.spec))
-        for search in searches
-        for result in search.journal.results()
-    ]
-    if rows:
-        table = write_trials(results, f"{file_name(name, tune.tier)}{SEARCHES}", rows)
+    if any(search.journal.results() for search in searches):
+        with locked(results):  # until they are written, no other process writes later ones
+            rows = [
+                search.row(result, _command(argument, tune, search.spec))
+                for search in searches
+                for result in search.journal.results()
+            ]
+            table = write_trials(results, f"{file_name(name, tune.tier)}{SEARCHES}", rows)
         print(f"\n{search_tables(rows)}\n-> {table}", flush=True)
     if any(search.was_stopped for search in searches):
         raise InterruptedRun("not all trials were sampled")
