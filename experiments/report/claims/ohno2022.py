@@ -6,7 +6,7 @@ from rlgates.experiments.report.claims.claim import All, Claim, RunGroup, Settin
 from rlgates.experiments.report.claims.exact import Cost
 from rlgates.experiments.report.claims.saturation import Fastest, Order, Slopes
 from rlgates.experiments.report.claims.training import (
-    MNIST_IMAGES,
+    IMAGES,
     Diverges,
     Learns,
     Moves,
@@ -45,11 +45,12 @@ _GROWTH = Setting(
     "200 steps, 64 units, RMSprop at 1e-2, 5,000 updates of 16 sequences; means of the gates, and "
     "timescales bounded where float32 rounds a gate to 1",
 )
-_SMNIST = Setting(
-    "sMNIST, psMNIST and sCIFAR, 512 units, 150 epochs",
-    "sMNIST, 64 units, two epochs, the paper's rates",
+_CIFAR = Setting(
+    "sCIFAR (3 x 1,024), 512 units, 150 epochs",
+    "sCIFAR by means of four pixels (3 x 256), 64 units, one rate (a lower one for the NRU, as "
+    "published), until none improves",
 )
-_CIFAR = Setting("sCIFAR (3 x 1,024), 512 units, 150 epochs", _SMNIST.ours)
+_IMAGES = Setting("sMNIST, psMNIST and sCIFAR, 512 units, 150 epochs", _CIFAR.ours)
 _CIFAR_128 = "of 128 units, in table 5,"
 _COSTS = Setting(
     "an epoch of psMNIST on a GPU: 784 steps, 512 (or 128) units",
@@ -71,8 +72,8 @@ def _timescales(core: str) -> RunGroup:
 
 
 def _pixels(core: str, *others: str, margin: float = 0.0) -> Test:
-    runs = RunGroup("tied_smnist", "smnist", core)
-    return better_than(runs, *others, margin=margin, examples=MNIST_IMAGES)
+    runs = RunGroup("pooled_pixels", "scifar, pool 2", core)
+    return better_than(runs, *others, margin=margin, examples=IMAGES)
 
 
 CLAIMS: tuple[Claim, ...] = (
@@ -175,7 +176,7 @@ CLAIMS: tuple[Claim, ...] = (
         "table 2",
         "On pixels the fast gate is better than a sigmoid, and a sigmoid better than softsign.",
         All((_pixels("f_lstm", "lstm"), _pixels("lstm", "s_lstm"))),
-        _SMNIST,
+        _IMAGES,
     ),
     Claim(
         "table 2",
@@ -230,13 +231,13 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "table 4",
         "A uniform start does nothing for a fast gate on pixels.",
-        _pixels("f_lstm", "uf_lstm", margin=-0.01),
+        _pixels("f_lstm", "uf_lstm", margin=-0.02),
         _CIFAR,
     ),
     Claim(
         "table 4",
         "The iterated fast gate is no better on pixels.",
-        _pixels("f_lstm", "ff_lstm", margin=-0.01),
+        _pixels("f_lstm", "ff_lstm", margin=-0.02),
         _CIFAR,
     ),
     Claim(

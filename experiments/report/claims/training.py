@@ -33,7 +33,7 @@ from rlgates.experiments.report.studies.paired import steps_and_success
 from rlgates.experiments.tasks import TASKS
 
 AT_BASELINE = 0.95  # of the loss without memory
-MNIST_IMAGES = 10_000  # of the test set
+IMAGES = 10_000  # of the test sets of MNIST and of CIFAR-10
 SELDOM = 0.1  # how often what never happens may happen by accident
 Column = Literal["success", "test"]
 Measure = Literal["moved", "shortest", "longest", "change"]
