@@ -1,4 +1,4 @@
-"""The agents of finished runs of `rlgates train`, and fresh environments for them."""
+"""What finished runs have trained: agents, with fresh environments for them, and networks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.gym_env import find_env_id
 from rlgates.experiments.configs.modules import import_here
+from rlgates.experiments.configs.task import TaskConfig, build_model
 from rlgates.experiments.runs.agent.build import AGENT_FILE, AGENTS, BEST_FILE, Agent, agent_file
 from rlgates.experiments.runs.agent.evaluate import MAX_ENVS, evaluation_seed, fresh_env
-from rlgates.experiments.runs.folder import read_config, read_modules
+from rlgates.experiments.runs.folder import read_checkpoint, read_config, read_modules
 from rlgates.experiments.runs.gym.envs import make_envs
+from rlgates.experiments.tasks import SequenceModel
 
 
 @dataclass(frozen=True)
@@ -104,3 +106,28 @@ def load_run(folder: Path, best: bool = False) -> LoadedRun:
         algorithm = AGENTS["ppo" if config.algo == "sb3-contrib" else config.algo]
         model = algorithm.load(file, device="cpu", safe=True)
     return LoadedRun(config, seed, file, model)
+
+
+def load_network(folder: Path) -> SequenceModel:
+    """The network of a run of `rlgates task`, with the weights that were best on "valid".
+
+    Args:
+        folder: of the run.
+
+    Returns:
+        the network, on the CPU, in evaluation mode.
+
+    Raises:
+        ValueError: there is no such run, or its weights are missing, damaged or of another version.
+    """
+    config, _ = read_config(folder)
+    if not isinstance(config, TaskConfig):
+        raise ValueError(f"{folder} does not hold a run of `rlgates task`.")
+    file = folder / "best.pt"
+    if not file.exists():
+        raise ValueError(f"{folder} has no {file.name} yet: no evaluation of the run was finite.")
+    for module in read_modules(folder):
+        import_here(module)
+    network = build_model(config, config.check())
+    network.load_state_dict(read_checkpoint(file)["network"])
+    return network.eval()

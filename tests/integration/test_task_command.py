@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from support.toy_tasks import Parity, Text
 
 from rlgates.experiments.cli import main as cli
@@ -18,6 +21,7 @@ from rlgates.experiments.configs.published import PROTOCOLS, Protocol
 from rlgates.experiments.configs.task import build_model
 from rlgates.experiments.configs.tiers import task_config
 from rlgates.experiments.runs.jobs import Job
+from rlgates.experiments.runs.load import load_network, load_run
 from rlgates.experiments.runs.network.train import TaskRun
 from rlgates.experiments.tasks import TASKS, GeneratedTask
 
@@ -85,6 +89,28 @@ def test_runs_are_made_once_and_held_against_published_figures(
     assert table.stat().st_mtime_ns == before
     assert cli.main([*words, "--hidden-size", "5"]) == 2
     assert "hidden_size was 8 and is now 5" in capsys.readouterr().err
+
+
+def test_the_trained_network_is_loaded_from_anywhere(tmp_path: Path) -> None:
+    words = ["task", "text", "--tier", "smoke", "--core", "gru", "--updates", "9"]
+    assert cli.main(words) == 0
+    folder = Path("runs/smoke/text-gru/seed-0").rename(tmp_path / "elsewhere")
+    network = load_network(folder)
+    assert not network.training
+    losses, state, task = [], None, Text()
+    batches = islice(task.batches("test", 4, torch.Generator()), 2)
+    for batch in batches:
+        predictions, state = network.unroll(batch.inputs, state, batch.episode_starts)
+        losses.append(task.loss(predictions, batch).item())
+    result = json.loads((folder / "manifest.json").read_text())["result"]
+    assert sum(losses) / 2 == pytest.approx(result["test"]["loss"])
+    (folder / "best.pt").unlink()
+    with pytest.raises(ValueError, match=r"elsewhere has no best\.pt"):
+        load_network(folder)
+    with pytest.raises(ValueError, match="does not hold a run of `rlgates train`"):
+        load_run(folder)
+    with pytest.raises(ValueError, match="holds no run"):
+        load_network(tmp_path)
 
 
 def test_a_stopped_run_says_how_to_go_on(
