@@ -59,7 +59,7 @@ _PROGRAMS = Setting(
     "1,024 or 2,048 units, 500,000 updates of 128 programs",
     "64 units, 2,000 updates of 32 programs",
 )
-_WORDS = Setting("WikiText-103, 3,072 units", "Penn Treebank, 256 units, three epochs")
+_WORDS = Setting("WikiText-103, 3,072 units", "Penn Treebank, 256 units, until none improves")
 
 
 def _copy(core: str, title: str = COPY) -> RunGroup:
@@ -101,7 +101,7 @@ def _programs(task: str, core: str) -> RunGroup:
 
 
 def _words(core: str) -> RunGroup:
-    return RunGroup("words", "ptb_words", core)
+    return RunGroup("rare_words", "ptb_words, by_frequency True", core)
 
 
 def _sooner(core: str, than: str, title: str) -> Sooner:
