@@ -72,6 +72,24 @@ STUDIES: dict[str, Study] = {
         seeds=TEN,
         added=TEN[5:],
     ),
+    "copy_aba_long": Study(
+        title="Copy without a marker at the published lengths, on fresh seeds",
+        source="GATO 2020, figure 1",
+        laptop=(
+            Arm(
+                replace(
+                    task_config("copy_aba"),
+                    task_settings={"delay": 100, "length": 20},
+                    updates=1_000_000 // 32,  # as published
+                    eval_every=250,
+                ),
+                CORES,
+                TWO | TORCH_BIASES,
+            ),
+        ),
+        full=(Published("copy_aba-gato"),),
+        seeds=FRESH[:5],
+    ),
     "icu": Study(
         title="Length of stay",
         source="GATO 2020, table 1",
