@@ -329,7 +329,9 @@ def plot_losses(
                 color, marker = (ALARM, "x") if end == "diverged" else (INK, END_MARKERS[end])
                 handles.append(Line2D([], [], ls="", color=color, marker=marker, label=words))
         columns = _legend_columns([str(handle.get_label()) for handle in handles], columns, size[0])
-        figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+        legend = figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+        widest = legend.get_window_extent().width / figure.dpi + 0.1
+        figure.set_figwidth(max(size[0], widest))  # that of a single panel may be too small
 
 
 def _legend_columns(labels: Sequence[str], most: int, width: float) -> int:

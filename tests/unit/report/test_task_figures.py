@@ -72,6 +72,16 @@ def test_runs_that_ended_before_their_budget(figures: list[Figure], tmp_path: Pa
     ]
 
 
+def test_the_legend_of_a_single_core_fits(figures: list[Figure], tmp_path: Path) -> None:
+    plot_losses("jsb", {"gru": [Line(*LONG, "patience")]}, 0.17, tmp_path / "a.png")
+    (figure,) = figures
+    assert_readable(figure)
+    (legend,) = figure.legends
+    figure.draw_without_rendering()
+    box = legend.get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+
+
 def test_where_nothing_is_learned_all_runs_are_seen(figures: list[Figure], tmp_path: Path) -> None:
     """The noise above the baseline does not fill the panel."""
     lines = {
