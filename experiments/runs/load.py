@@ -1,4 +1,4 @@
-"""What finished runs have trained: agents, with fresh environments for them, and networks."""
+"""What runs have trained: agents, with fresh environments for them, and networks of tasks."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from rlgates.experiments.runs.agent.build import AGENT_FILE, AGENTS, BEST_FILE, 
 from rlgates.experiments.runs.agent.evaluate import MAX_ENVS, evaluation_seed, fresh_env
 from rlgates.experiments.runs.folder import read_checkpoint, read_config, read_modules
 from rlgates.experiments.runs.gym.envs import make_envs
+from rlgates.experiments.runs.network.train import BEST_WEIGHTS
 from rlgates.experiments.tasks import SequenceModel
 
 
@@ -123,9 +124,12 @@ def load_network(folder: Path) -> SequenceModel:
     config, _ = read_config(folder)
     if not isinstance(config, TaskConfig):
         raise ValueError(f"{folder} does not hold a run of `rlgates task`.")
-    file = folder / "best.pt"
+    file = folder / BEST_WEIGHTS
     if not file.exists():
-        raise ValueError(f"{folder} has no {file.name} yet: no evaluation of the run was finite.")
+        raise ValueError(
+            f"{folder} has no {file.name}: the run has not been evaluated yet, no evaluation of it "
+            "was finite, or the file was removed."
+        )
     for module in read_modules(folder):
         import_here(module)
     network = build_model(config, config.check())

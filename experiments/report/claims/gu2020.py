@@ -40,7 +40,7 @@ _FORGETTING = Setting(
 _IMAGES = Setting(
     "sMNIST, pMNIST and sCIFAR (3 x 1,024), 512 units, 150 epochs, of sCIFAR 100, the best of four "
     "rates; with more units in table 3",
-    "sCIFAR by means of four pixels (3 x 256), 64 units, one rate, until none improves",
+    "average-pooled sCIFAR (3 x 256), 64 units, one rate, until none improves",
 )
 _PIXELS = "episodes of 450 to 600 steps, pixels, A3C"
 _MATCH = f"{_PIXELS}, discount 0.96"

@@ -46,8 +46,8 @@ _DROPOUT = Setting(
 )
 _JANET_PIXELS = Setting(
     "MNIST and pMNIST, 784 steps: 99 and 92.5 % against 98.5 and 91",
-    "MNIST by means of four pixels (196 steps), 64 units, one layer, the best of two rates, until "
-    "none improves",
+    "average-pooled MNIST, 196 steps, 64 units, one layer, the better of two rates, until none "
+    "improves",
 )
 
 
@@ -109,8 +109,8 @@ GATO: tuple[Claim, ...] = (
         Setting(
             "20 symbols over 100 blanks, 1,024 units, 1,000,000 examples; probabilities of at "
             "least 0.5, and near 0.1",
-            "20 symbols over 100 blanks, 64 units, 1,000,000 examples; the middle of these "
-            "probabilities",
+            "20 symbols over 100 blanks, 64 units, 1,000,000 examples; the line between "
+            "these probabilities is 0.3",
         ),
         controls=(_copies("gato"),),
     ),

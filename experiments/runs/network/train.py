@@ -46,6 +46,7 @@ from rlgates.experiments.runs.progress import Progress
 from rlgates.experiments.runs.stopping import InterruptedRun
 from rlgates.experiments.tasks import Batch, GeneratedTask
 
+BEST_WEIGHTS = "best.pt"  # in the folder of a run
 HELD_OUT = {"valid": 1, "test": 2}
 # Updates with an overflown gradient are skipped; more than these in a row end the run as diverged.
 MAX_SKIPPED = 10
@@ -105,7 +106,7 @@ def load_best(folder: RunFolder) -> dict[str, Any]:
     Raises:
         ValueError: they are missing, damaged, or of another run.
     """
-    path = folder.path / "best.pt"
+    path = folder.path / BEST_WEIGHTS
     if not path.exists():
         raise ValueError(f"{path} is missing: put it back, or remove the folder to start again.")
     state_dict: dict[str, Any] = folder.read(path)["network"]
@@ -474,7 +475,7 @@ class TaskRun:
         sign = 1 if self.task.higher_is_better else -1
         if math.isfinite(value) and (self.best is None or sign * value > sign * self.best[0]):
             self.best, self.waited = (value, self.update), 0
-            self.folder.write(self.folder.path / "best.pt", self.weights())
+            self.folder.write(self.folder.path / BEST_WEIGHTS, self.weights())
         elif self.update >= self.config.auxiliary_updates and self._is_planned():
             self.waited += 1
 
