@@ -77,26 +77,21 @@ STUDIES: dict[str, Study] = {
         full=tuple(Published(f"{task}-rru") for task in MUSIC),
         space=_SPACE,
     ),
-    "residual": Study(
-        title="Text, reviews and pixels with the residual cell",
-        source="Zakovskis et al. 2023, table 1",
-        laptop=(Arm(_RADAM, CORES), _equal(_RADAM)),
-        full=tuple(
-            Published(f"{task}-rru")
-            for task in (
-                *("ptb_words", "ptb_chars", "enwik8", "text8", "imdb", "smnist", "pmnist"),
-            )
-        ),
-        space=_SPACE,
-    ),
     "residual_long": Study(
-        title="The residual cell and the others until none improves, on fresh seeds",
+        title="Music and pixels with the residual cell, until none improves",
         source="Zakovskis et al. 2023, table 1",
         laptop=tuple(
             arm for config in _CONVERGED for arm in (Arm(config, ("rru",)), _equal(config))
         ),
-        full=(Published("nottingham-rru"), Published("smnist-rru")),
+        full=tuple(
+            Published(f"{task}-rru")
+            for task in (
+                *("nottingham", "smnist", "pmnist"),
+                *("ptb_words", "ptb_chars", "enwik8", "text8", "imdb"),
+            )
+        ),
         seeds=FRESH[:5],
+        space=_SPACE,
     ),
     "rru_ablation": Study(
         title="The residual cell without its parts",
