@@ -15,7 +15,7 @@ import tyro
 
 from rlgates.envs.engine.views import VIEW_SETTINGS
 from rlgates.errors import check_choice
-from rlgates.experiments.cli.integers import INTEGERS
+from rlgates.experiments.cli.rules import RULES
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.base import (
     RunConfig,
@@ -106,7 +106,7 @@ def read_config_file(path: Path) -> RunConfig:
         values["core"] = without_module(values["core"])
     words = [word for name, value in values.items() for word in _words(name, value)]
     try:
-        with INTEGERS:
+        with RULES:
             config: TrainConfig = tyro.cli(
                 type(base), args=words, default=base, prog="rlgates train"
             )

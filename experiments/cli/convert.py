@@ -24,12 +24,11 @@ def convert(
     privileged user. The converted file runs no code when it is loaded.
 
     Args:
-        file: the zip.
-        out: the file to write; by default the same name ending in .rlgates, which overwrites a zip
-            that already has that name.
-        algo: algorithm of the agent.
-        vec_normalize: file written by VecNormalize.save, which is unpickled too.
-        trust: run the code in the files. Without this, nothing is read.
+        file: The zip.
+        out: The file to write; by default FILE with the ending .rlgates, which may replace FILE.
+        algo: Algorithm of the agent.
+        vec_normalize: File written by VecNormalize.save, which is unpickled too.
+        trust: Run the code in the files. Without this, nothing is read.
     """
     from rlgates.agents import MaskableRecurrentPPO, RecurrentA2C, RecurrentPPO
     from rlgates.agents import convert as convert_agent

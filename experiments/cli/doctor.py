@@ -29,8 +29,8 @@ def doctor(steps: int = 16, batch_size: int = 8) -> int:
     Include its output in bug reports.
 
     Args:
-        steps: length of the sequences that the cores would run over.
-        batch_size: number of sequences.
+        steps: Length of the sequences that the cores would run over.
+        batch_size: Number of sequences.
     """
     check_size("steps", steps)
     check_size("batch_size", batch_size)

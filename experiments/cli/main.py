@@ -220,9 +220,8 @@ def make_commands(words: Sequence[str]) -> dict[str, Command]:
         One run for each seed. The same command continues a stopped run.
 
         Args:
-            preset: default settings, which the other options override.
-            file: default settings from a .toml (`rlgates init` writes one) or a run's
-                manifest.json.
+            preset: Default settings, which the other options override.
+            file: Default settings: a .toml that `rlgates init` wrote, or a run's manifest.json.
         """
         train_commands.find_preset(preset)
         return train_commands.train(base, config)
@@ -236,7 +235,7 @@ def make_commands(words: Sequence[str]) -> dict[str, Command]:
         """Train `ur_lstm` on Passive Match for at most ten minutes.
 
         Args:
-            smoke: only check, in seconds, that everything runs; nothing is learned.
+            smoke: Only check, in seconds, that everything runs; nothing is learned.
         """
         return _demo(demo_base, config, learn=not smoke)
 
@@ -256,12 +255,12 @@ def make_commands(words: Sequence[str]) -> dict[str, Command]:
         The same command continues a stopped run.
 
         Args:
-            name: name of the task; --list shows all.
-            tier: default settings: smoke takes seconds, laptop minutes, full is as published.
-            protocol: the protocol of one paper, such as "adding-gato-750"; None: the first.
-            data_dir: folder of the data sets, with a folder for each; RLGATES_DATA by default.
-            file: a run's manifest.json, whose settings replace those of the tier.
-            list: list the tasks with their settings and metrics.
+            name: Name of the task; --list shows all.
+            tier: Default settings: smoke takes seconds, laptop minutes, full is as published.
+            protocol: The protocol of one paper, such as "adding-gato-750"; None: the first.
+            data_dir: Folder of the data sets, with a folder for each; RLGATES_DATA by default.
+            file: A run's manifest.json, whose settings replace those of the tier.
+            list: List the tasks with their settings and metrics.
         """
         from rlgates.experiments.configs.protocols import describe_protocol
 
@@ -338,8 +337,8 @@ def _gates(
     """Draw the forget gates of finished runs in environments of rlgates, before and after training.
 
     Args:
-        folders: run folders, such as runs/PassiveMatch-15-30-15-ur_lstm/seed-0.
-        out: the PNG to write.
+        folders: Run folders, such as runs/PassiveMatch-15-30-15-ur_lstm/seed-0.
+        out: The PNG to write.
     """
     from rlgates.experiments.runs.agent.gates import draw_runs
     from rlgates.experiments.runs.files import check_folder
@@ -362,9 +361,8 @@ def _analyse(
     """Draw analyses of gates without training: saturation, and the effect of refine gates.
 
     Args:
-        analysis: "saturation" (Ohno et al. 2022, figures 2 and 8) or "gates" (Gu et al. 2020,
-            figure 2).
-        results: folder for the CSV files and figures.
+        analysis: "saturation" (Ohno et al. 2022, figure 2) or "gates" (Gu et al. 2020, figure 2).
+        results: Folder for the CSV files and figures.
     """
     from rlgates.experiments.report.outputs import analyse
 
@@ -385,12 +383,11 @@ def _play(
     The window shows the observation of the agent. R starts the next episode, Q or Esc quits.
 
     Args:
-        env: environment id, such as rlgates/PassiveMatch-v0; for your own environment, put the
-            module that registers it in front: my_module:me/Env-v0.
-        env_settings: settings of the environment.
-        preset: published settings of the environment, which env-settings override.
-        seed: seed of the first episode; random by default.
-        board: show the whole board as well.
+        env: Environment id, such as rlgates/PassiveMatch-v0; of your own, my_module:me/Env-v0.
+        env_settings: Settings of the environment.
+        preset: Published settings of the environment, which env-settings override.
+        seed: Seed of the first episode; random by default.
+        board: Show the whole board as well.
     """
     from rlgates.experiments.show.play import play
 

@@ -13,7 +13,7 @@ import tyro
 
 from rlgates.errors import suggestion
 from rlgates.experiments.cli.help import MAIN
-from rlgates.experiments.cli.integers import INTEGERS
+from rlgates.experiments.cli.rules import RULES
 
 Command = Callable[..., int]
 _OPTION = re.compile(r"^\W*(--[a-z-]+)", re.MULTILINE)
@@ -35,7 +35,7 @@ def call(name: str, command: Command, words: Sequence[str]) -> int:
         ValueError: it has no such option, or takes fewer words.
         SystemExit: `words` ask for help, or a value cannot be read; tyro has printed why.
     """
-    with INTEGERS:
+    with RULES:
         called, unknown = tyro.cli(
             _later(command), prog=f"rlgates {name}", args=words, return_unknown_args=True
         )
@@ -59,7 +59,7 @@ def _unknown(
 ) -> ValueError:
     before = [*takewhile(lambda word: not word.startswith("-"), words)]
     shown = io.StringIO()
-    with INTEGERS, redirect_stdout(shown), suppress(SystemExit):
+    with RULES, redirect_stdout(shown), suppress(SystemExit):
         tyro.cli(command, prog=f"rlgates {name}", args=[*before, "--help"])
     usage = shown.getvalue()
     program = usage.removeprefix("usage: ").partition(" [")[0]  # with the subcommand of bench

@@ -27,9 +27,9 @@ def sweep(
     You can interrupt it at any time: the same command resumes, and no finished run is repeated.
 
     Args:
-        study: name of a study, or a Python file that defines STUDY.
-        data_dir: folder of the data sets, with a folder for each; RLGATES_DATA by default.
-        list: list the studies with their number of runs in the laptop tier, and their sources.
+        study: Name of a study, or a Python file that defines STUDY.
+        data_dir: Folder of the data sets, with a folder for each; RLGATES_DATA by default.
+        list: List the studies with their number of runs in the laptop tier, and their sources.
     """
     if list:
         from rlgates.experiments.studies import STUDIES
@@ -50,7 +50,7 @@ def ledger(results: Path = Path("experiments/results")) -> int:
     """Test the claims of the papers on the tables of the studies, and write LEDGER.md.
 
     Args:
-        results: folder of the tables.
+        results: Folder of the tables.
     """
     from rlgates.experiments.report.claims.ledger import write_ledger
 
@@ -66,8 +66,8 @@ def tune(
     """Search hyperparameters of cores on one task of a study; the same command resumes.
 
     Args:
-        study: name of a study, or a Python file that defines STUDY.
-        data_dir: folder of the data sets, with a folder for each; RLGATES_DATA by default.
+        study: Name of a study, or a Python file that defines STUDY.
+        data_dir: Folder of the data sets, with a folder for each; RLGATES_DATA by default.
     """
     from rlgates.experiments.runs.stopping import InterruptedRun
     from rlgates.experiments.tune.tune import run_tune
@@ -83,9 +83,8 @@ def figures(results: Path = Path("experiments/results"), readme: Path = Path("RE
     """Regenerate all tables and figures from the CSV files of the results.
 
     Args:
-        results: folder of the CSV files.
-        readme: Markdown file whose marked tables are updated, with those of the pages in docs/
-            next to it, if they exist.
+        results: Folder of the CSV files.
+        readme: Markdown file whose marked tables are updated, as are those in docs/ next to it.
     """
     from rlgates.experiments.report.outputs import redraw
 

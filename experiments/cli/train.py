@@ -141,9 +141,9 @@ def init(
     """Write a config file with all settings and what they mean, for `rlgates train --config`.
 
     Args:
-        file: the TOML to write.
-        env: any environment id of gymnasium; that of the preset by default.
-        preset: settings to start from.
+        file: The TOML to write.
+        env: Any environment id of gymnasium; that of the preset by default.
+        preset: Settings to start from.
     """
     if file.suffix != ".toml":
         raise ValueError(f"a config is a .toml, got {str(file)!r}.")
@@ -173,11 +173,11 @@ def evaluate(
     """Evaluate the agent of a finished run on fresh episodes.
 
     Args:
-        run: run folder, such as runs/CartPole-v1-ppo-ur_lstm/seed-0.
-        episodes: number of episodes.
-        best: take the agent of the best evaluation during training, not the last one.
-        seed: of the episodes; None: the episodes of the run's final evaluation.
-        deterministic: take the most likely actions; None: as in the run's evaluations.
+        run: Run folder, such as runs/CartPole-v1-ppo-ur_lstm/seed-0.
+        episodes: Number of episodes.
+        best: Take the agent of the best evaluation during training, not the last one.
+        seed: Seed of the episodes; None: the episodes of the run's final evaluation.
+        deterministic: Take the most likely actions; None: as in the run's evaluations.
     """
     from rlgates.experiments.runs.load import load_run
 
@@ -195,11 +195,11 @@ def film(
     """Film the trained agent of a finished run, with its forget gates below the image.
 
     Args:
-        run: run folder, such as runs/PassiveMatch-15-30-15-ur_lstm/seed-0.
-        out: the file, .gif or .mp4 (needs ffmpeg); film.gif in the run folder by default.
-        episodes: number of fresh episodes.
-        fps: steps per second.
-        best: take the agent of the best evaluation during training, not the last one.
+        run: Run folder, such as runs/PassiveMatch-15-30-15-ur_lstm/seed-0.
+        out: The file, .gif or .mp4 (needs ffmpeg); film.gif in the run folder by default.
+        episodes: Number of fresh episodes.
+        fps: Steps per second.
+        best: Take the agent of the best evaluation during training, not the last one.
     """
     from rlgates.experiments.show.film import film
 
@@ -216,10 +216,10 @@ def export(
     """Export one step of the agent of a finished run to ONNX, with its state as input and output.
 
     Args:
-        run: run folder, such as runs/CartPole-v1-ppo-ur_lstm/seed-0.
-        out: the file; model.onnx in the run folder by default.
-        best: take the agent of the best evaluation during training, not the last one.
-        deterministic: take the most likely actions; else sample them from the input `noise`.
+        run: Run folder, such as runs/CartPole-v1-ppo-ur_lstm/seed-0.
+        out: The file; model.onnx in the run folder by default.
+        best: Take the agent of the best evaluation during training, not the last one.
+        deterministic: Take the most likely actions; else sample them from the input `noise`.
     """
     from rlgates.agents import export_onnx
     from rlgates.experiments.runs.load import load_run

@@ -5,16 +5,15 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
+from typing import Any
 
-from rlgates.experiments.configs.base import RunConfig
 
-
-def field_docs(config_type: type[RunConfig]) -> dict[str, str]:
+def field_docs(config_type: type[Any]) -> dict[str, str]:
     """The docstring of each field by name, in one line; inherited ones included."""
     docs: dict[str, str] = {}
     for owner in reversed(config_type.__mro__[:-1]):
-        if not issubclass(owner, RunConfig):
+        if not is_dataclass(owner):
             continue
         (definition,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
         assert isinstance(definition, ast.ClassDef)

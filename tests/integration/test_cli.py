@@ -19,9 +19,11 @@ from rlgates import RecurrentPPO
 from rlgates.experiments.cli import main as cli
 from rlgates.experiments.configs import presets as configs
 from rlgates.experiments.configs.base import override, parse_pairs
+from rlgates.experiments.configs.docs import field_docs
 from rlgates.experiments.configs.presets import smoke
 from rlgates.experiments.runs.jobs import Job
 from rlgates.experiments.runs.text import steps_text, time_text
+from rlgates.experiments.sweep.config import SweepConfig
 
 pytestmark = pytest.mark.usefixtures("in_tmp_path")
 
@@ -164,6 +166,17 @@ def test_without_a_name_the_defaults_of_tasks_are_those_of_copy(
     assert printed[0] == printed[1]
     assert "In brackets: the default for copy." in printed[0]
     assert "  --device {cpu,cuda,auto}  " in printed[0]
+
+
+def test_help_is_not_broken_where_the_lines_of_the_source_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    with pytest.raises(SystemExit):
+        cli.main(["sweep", "--help"])
+    printed = capsys.readouterr().out
+    for text in field_docs(SweepConfig).values():
+        assert f"{text} (default: " in printed
 
 
 @pytest.mark.parametrize("words", [["cores"], ["train", "--help"]])
