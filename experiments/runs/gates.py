@@ -15,8 +15,15 @@ from rlgates.experiments.runs.files import Row
 QUANTILES = ("timescale_low", "timescale", "timescale_high")  # 10, 50 and 90 per cent
 
 
-def unit_rows(before: GateTrace, after: GateTrace) -> list[Row]:
-    """A row for each unit: its mean gate and its timescale, before and after training."""
+def unit_rows(
+    before: GateTrace, after: GateTrace, biases: tuple[GateTrace, GateTrace] | None = None
+) -> list[Row]:
+    """A row for each unit: its mean gate and its timescale, before and after training.
+
+    Args:
+        before, after: the gates on sequences.
+        biases: those of the biases alone, before and after, whose timescales get columns, too.
+    """
     if not after.forget:
         return []
     with torch.no_grad():
@@ -25,6 +32,9 @@ def unit_rows(before: GateTrace, after: GateTrace) -> list[Row]:
             for when, gates in (("before", before), ("after", after))
             for kind, values in (("gate", unit_means), ("timescale", unit_timescales))
         }
+        if biases is not None:
+            for when, gates in zip(("before", "after"), biases, strict=True):
+                columns[f"bias_timescale_{when}"] = unit_timescales(gates)
     return [
         {"unit": str(unit), **{name: f"{column[unit]:.5g}" for name, column in columns.items()}}
         for unit in range(len(columns["gate_before"]))

@@ -136,6 +136,13 @@ STUDIES: dict[str, Study] = {
         full=(Arm(_match(_ACTIVE, "long", 0.96, 200_000_000), ("lstm", "ur_lstm")),),
         seeds=tuple(range(20, 30)),
     ),
+    "passive_match_ten": Study(
+        title="Passive Match over 90 steps with UR and plain gates, on ten fresh seeds",
+        source="Gu et al. 2020, figure 7",
+        laptop=(Arm(PRESETS["study90"], ("lstm", "ur_lstm")),),
+        full=(Arm(_match(PRESETS["study90"], "long", 0.96, 100_000_000), ("lstm", "ur_lstm")),),
+        seeds=tuple(range(30, 40)),
+    ),
     "copy_adding_long": Study(
         title="Copy over 500 blanks and Adding over 750 steps in three and four times the updates",
         source="Gu et al. 2020, figures 3 and 4",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -113,13 +114,18 @@ def test_gates_are_recorded_before_and_after_training() -> None:
     ]
     pair = gates_before_and_after(replace(TINY, core="lstm", folder="runs/networks"), 4)
     for when, seen in zip(("before", "after"), pair, strict=True):
-        means = seen.forget[0].double().mean(dim=(0, 1))
-        scales = -1 / seen.forget[0].double().log().mean(dim=(0, 1))
-        for name, expected in (("gate", means), ("timescale", scales)):
+        forget = seen.on_sequences.forget[0].double()
+        means, scales = forget.mean(dim=(0, 1)), -1 / forget.log().mean(dim=(0, 1))
+        biases = -1 / seen.of_biases.forget[0].log().flatten()
+        columns = {"gate": means, "timescale": scales, "bias_timescale": biases}
+        for name, expected in columns.items():
             first = [float(one[f"{name}_{when}"]) for one in rows if one["seed"] == "4"]
             given = torch.tensor(first).double()
             torch.testing.assert_close(given, expected, rtol=1e-3, atol=1e-4)
     assert any(one["gate_before"] != one["gate_after"] for one in rows)
+    assert {one["bias_timescale_before"] for one in rows} == {
+        f"{1 / math.log1p(math.exp(-1)):.5g}"
+    }  # bias 1
     assert Path("results/networks_copy_gates.png").read_bytes()[:4] == b"\x89PNG"
 
 

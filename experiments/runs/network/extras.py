@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 
-from rlgates.core import GateTrace
+from rlgates.core import Core, GateTrace
 from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.runs.files import Row
 from rlgates.experiments.runs.folder import RunFolder
@@ -17,17 +19,46 @@ from rlgates.experiments.runs.network.train import TaskResult, TaskRun, load_bes
 GATE_SEQUENCES = 32
 
 
-def gates_before_and_after(config: TaskConfig, seed: int) -> tuple[GateTrace, GateTrace]:
-    """The gates of the untrained and of the best network on the same held-out sequences.
+class NetworkGates(NamedTuple):
+    """The forget gates of a network.
+
+    Attributes:
+        on_sequences: on held-out sequences.
+        of_biases: of the biases alone, in float64; see `trace_biases`.
+    """
+
+    on_sequences: GateTrace
+    of_biases: GateTrace
+
+
+def trace_biases(core: Core) -> GateTrace:
+    """The gates of a step in which all weights and the input are zero, in float64.
+
+    Their timescales are those of Ohno et al. 2022, figure 5: -1 / log of the gate of b_f.
+    """
+    biases = copy.deepcopy(core).double().eval()
+    with torch.no_grad():
+        for parameter in biases.parameters():
+            if parameter.ndim > 1:
+                parameter.zero_()
+    return biases.trace_gates(torch.zeros(1, 1, core.input_size, dtype=torch.float64))
+
+
+def gates_before_and_after(config: TaskConfig, seed: int) -> tuple[NetworkGates, NetworkGates]:
+    """The gates of the untrained and of the best network, on the same held-out sequences.
 
     Raises:
         ValueError: the run's best weights are missing, damaged, or of another run.
     """
     run = TaskRun(config, seed)
     batch = next(run.held_out("valid"))
-    before = run.trace_gates(batch, GATE_SEQUENCES)
+
+    def gates() -> NetworkGates:
+        return NetworkGates(run.trace_gates(batch, GATE_SEQUENCES), trace_biases(run.network.core))
+
+    before = gates()
     run.network.load_state_dict(load_best(run.folder))
-    return before, run.trace_gates(batch, GATE_SEQUENCES)
+    return before, gates()
 
 
 def network_rows(config: TaskConfig, seed: int, setting: str, result: TaskResult) -> list[Row]:

@@ -130,7 +130,9 @@ class TaskRunner(Runner[TaskConfig, TaskResult]):
     def gates(self, job: Job, result: TaskResult) -> list[Row]:
         if result.best_step is None:
             return []
-        return unit_rows(*gates_before_and_after(self.config(job), job.seed))
+        before, after = gates_before_and_after(self.config(job), job.seed)
+        biases = before.of_biases, after.of_biases
+        return unit_rows(before.on_sequences, after.on_sequences, biases)
 
     def horizon(self, job: Job, result: TaskResult) -> list[Row]:
         return network_rows(self.config(job), job.seed, job.horizon, result)
