@@ -94,9 +94,9 @@ def numbers(rows: pd.DataFrame, column: str) -> Floats:
     return np.array([float(text or "nan") for text in rows[column]])
 
 
-def test_figures(rows: pd.DataFrame) -> Floats:
+def test_figures(rows: pd.DataFrame, column: str) -> Floats:
     """Figures on the test set; nan where a run diverged, which has those of earlier weights."""
-    return np.where(rows["diverged_at"] == "", numbers(rows, "test"), np.nan)
+    return np.where(rows["diverged_at"] == "", numbers(rows, column), np.nan)
 
 
 def returns_of(rows: pd.DataFrame, column: str = "mean_return") -> Floats:

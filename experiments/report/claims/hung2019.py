@@ -8,7 +8,8 @@ from rlgates.experiments.report.claims.training import Above
 _SETTING = Setting(
     "15/90/15 steps, apples that pay 1 or 10, up to 16 M episodes, A2C, lambda 0.92, 10 seeds",
     "15/90/15 steps, no apples (with them it does not learn over 30 steps), 33,000 episodes, PPO, "
-    "lambda 0.95, settings found on another seed",
+    "lambda 0.95, settings found on another seed. The level of 0.8 was fixed before the first run; "
+    "at the 0.9 that the study's table counts as learned, the claim would be open",
 )
 
 
@@ -20,7 +21,8 @@ _WITH = Above(_agent("with transport"), 0.8)
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         "README of the code, Key-To-Door",
-        "With value transport, at a discount of 0.92, the RMA agent learns to fetch the key.",
+        "With value transport, at a discount of 0.92, the RMA agent learns to fetch the key: it "
+        "ends at 9.5 to 10 of the door's 10.",
         _WITH,
         _SETTING,
     ),

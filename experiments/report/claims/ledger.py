@@ -56,11 +56,16 @@ def ledger(judged: Judged) -> str:
         _counts(judged),
         "[How claims are judged](../../docs/results/verdicts.md) has the rules, the tests that "
         "were changed after their runs had been inspected, and the verdicts that changed.\n\n"
-        "P(a sooner than b) is how often a run of a is sooner than one of b; runs that never get "
-        "there come last. Differences are means over runs with the same seed. In brackets: 95 % "
-        "bootstrap intervals. `rlgates ledger` writes this page from the tables next to it.\n",
+        "P(a sooner than b) is the share of pairs of runs in which that of a is sooner; runs that "
+        "never get there come last. Differences are those of the means, the first minus the "
+        "second, of runs with the same seeds. In brackets: 95 % bootstrap intervals. `rlgates "
+        "ledger` writes this page from the tables next to it; `rlgates study` is the former name "
+        "of `rlgates sweep`.\n",
     ]
-    heads = ("claim", "place", "the paper's", "ours", "our test", "found", "verdict", "made by")
+    heads = (
+        *("claim", "place", "paper's setting", "our setting", "our test"),
+        *("result", "verdict", "command and commit"),
+    )
     for paper, claims in judged.items():
         lines = []
         for claim, verdict, finding in claims:

@@ -35,13 +35,13 @@ from rlgates.experiments.tasks import TASKS
 AT_BASELINE = 0.95  # of the loss without memory
 IMAGES = 10_000  # of the test sets of MNIST and of CIFAR-10
 SELDOM = 0.1  # how often what never happens may happen by accident
-Column = Literal["success", "test"]
+Column = Literal["success", "test", "test_perplexity_rare", "test_perplexity_above_100"]
 Measure = Literal["moved", "shortest", "longest", "change"]
 MEASURE_WORDS: dict[Measure, str] = {
     "moved": "how far the gates of the units move in training (distance of their histograms)",
     "shortest": "the shortest timescale of a unit after training",
     "longest": "the longest timescale of a unit after training",
-    "change": "the change of the mean timescale in training",
+    "change": "the change in training of the mean timescale of the forget biases",
 }
 
 
@@ -215,7 +215,9 @@ class Sooner(RunTest):
 
     @property
     def parts(self) -> tuple[str, str]:
-        return f"{self.where} is solved sooner than with", _quoted_name(self.where, self.than)
+        variant = f" ({self.where.variant})" if self.where.variant else ""
+        head = f"`{self.where.core}`{variant} solves {self.where.title} sooner than"
+        return head, _quoted_name(self.where, self.than)
 
     def compare(self, rows: Sequence[pd.DataFrame]) -> tuple[Ruling, str]:
         speeds, reference = ([-steps for steps in steps_to_solve(runs)] for runs in rows)
@@ -254,7 +256,9 @@ class Better(RunTest):
     def parts(self) -> tuple[str, str]:
         by = f" by more than {self.margin:g}" if self.margin > 0 else ""
         by = f", or at most {-self.margin:g} worse," if self.margin < 0 else by
-        what = "better test figure" if self.column == "test" else "higher success"
+        figure = self.column.removeprefix("test_").replace("_", " ")
+        words = {"test": "better test figure", "success": "higher success"}
+        what = words.get(self.column, f"better {figure} on test")
         head = f"{self.where}: a {what}{by} than with"
         return head, _quoted_name(self.where, self.than)
 
@@ -270,15 +274,15 @@ class Better(RunTest):
             if missing:
                 return OPEN, f"{name} has no figure on {missing} of {len(values)}"
         gain = paired_difference(scores, reference)
+        task = rows[0]["task"].iloc[0]
+        more = self.column == "success" or TASKS[task].higher_is_better
         text = (
-            f"{names[0]} {np.median(scores):.4g}{_best_success(rows[0], self.column)}, "
-            f"{names[1]} {np.median(reference):.4g}{_best_success(rows[1], self.column)}: "
-            f"difference {gain.value:.3g}"
+            f"{names[0]} {scores.mean():.4g}{_best_success(rows[0], self.column)}, "
+            f"{names[1]} {reference.mean():.4g}{_best_success(rows[1], self.column)}"
+            f"{'' if more else ' (lower is better)'}: difference {gain.value:.3g}"
         )
         if len(seeds) > 1:
             text += f" [{gain.low:.3g}, {gain.high:.3g}]"
-        task = rows[0]["task"].iloc[0]
-        more = self.column == "success" or TASKS[task].higher_is_better
         above = (scores - reference if more else reference - scores) - self.margin
         if self.examples:
             shares = np.array([scores.mean(), reference.mean()])
@@ -286,7 +290,7 @@ class Better(RunTest):
             if abs(above.mean()) < 2 * error:
                 return OPEN, f"{text}, of {self.examples} examples: standard error {error:.2g}"
         ruling, text = _ruled(p_gained(above), p_gained(-above), text)
-        if self.column == "test" and ruling.outcome != "open":
+        if self.column != "success" and ruling.outcome != "open":
             behind = 0 if ruling.outcome == "false" else 1
             cut = (rows[behind]["ended"] == "budget").sum()
             if cut > len(seeds) / 2:
@@ -344,7 +348,8 @@ class Moves(RunTest):
             case "longest":
                 return float(after.max())
             case "change":
-                return float(after.mean() - numbers(units, "timescale_before").mean())
+                before, after = (numbers(units, f"bias_timescale_{w}") for w in ("before", "after"))
+                return float(after.mean() - before.mean())
 
 
 def _best(runs: pd.DataFrame) -> Floats | None:
@@ -360,18 +365,19 @@ def _range(values: Floats) -> str:
 
 
 def _figures(runs: pd.DataFrame, column: Column) -> Floats:
-    return test_figures(runs) if column == "test" else numbers(runs, column)
+    return numbers(runs, column) if column == "success" else test_figures(runs, column)
 
 
 def _best_success(runs: pd.DataFrame, column: str) -> str:
-    """Say what success runs had at their best: " (best in training 0.97)".
+    """Say what success or return runs had at their best: " (best in training 0.97)".
 
-    Not of test figures, which are of the weights that were best on held-out sequences, and not of
-    runs that are judged by their return, whose best is a return.
+    Not of test figures, which are of the weights that were best on held-out sequences.
     """
-    has_best = column == "success" and (runs["mean_return"] == "").all()
-    best = _best(runs) if has_best else None
-    return "" if best is None else f" (best in training {np.median(best):.3g})"
+    best = _best(runs) if column == "success" else None
+    if best is None:
+        return ""
+    what = "best" if (runs["mean_return"] == "").all() else "best return"
+    return f" ({what} in training {np.median(best):.3g})"
 
 
 def _ruled(true: float, false: float, text: str) -> tuple[Ruling, str]:

@@ -127,7 +127,7 @@ def _lowest_losses(rows: pd.DataFrame, points: pd.DataFrame) -> pd.DataFrame:
 
 def _cell(runs: pd.DataFrame) -> Cell:
     kept = runs[runs["_loss"].notna()]
-    tests = test_figures(runs)
+    tests = test_figures(runs, "test")
     test = None if np.isnan(tests).all() else float(np.nanmedian(tests))
     if kept.empty:
         return Cell(None, None, len(runs), len(runs), test)

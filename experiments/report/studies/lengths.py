@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
@@ -13,7 +14,6 @@ from matplotlib.ticker import NullLocator
 from rlgates.atomic import write_atomically
 from rlgates.experiments.analysis.stats import iqm, iqm_interval
 from rlgates.experiments.plots.curves import (
-    BAND,
     LEGEND_COLUMNS,
     label_all,
     legend_note,
@@ -34,7 +34,9 @@ from rlgates.experiments.report.rows import (
 from rlgates.experiments.report.studies.agents import chance_levels, env_settings
 
 MEAN = "line: interquartile mean over seeds"
-NOTE = MEAN.replace("mean ", "mean\n") + f"\n{BAND}\ngrey: the other cores"
+BAR = "bar: its 95 % interval"
+NOTE = MEAN.replace("mean ", "mean\n") + f"\n{BAR}\ngrey: the other cores"
+ASIDE = 0.02  # of the axis, between the bars of two cores
 BACKGROUND = "#cfcfcf"  # the colour of other cores
 MAX_TOGETHER = 12  # lines in one panel
 ROW_CORES = 7  # of a row of panels
@@ -276,7 +278,7 @@ def plot_one(panel: LengthScores, path: Path, score: str) -> None:
             axes.remove()
         label_all(grid.ravel()[: len(panel.scores)])
         last = "" if panel.floor is None else f", at {panel.floor:.2f} chance"
-        note = f"{MEAN}; {BAND}; grey: the other cores; dashed: at 1 perfect memory{last}"
+        note = f"{MEAN}; {BAR}; grey: the other cores; dashed: at 1 perfect memory{last}"
         figure.suptitle(f"{title_words(panel.title)}\n{note}", x=0.01, ha="left")
 
 
@@ -291,25 +293,34 @@ def _plot_together(panel: LengthScores, path: Path, score: str) -> None:
         figure.legend(
             loc="outside lower center",
             ncols=min(len(panel.scores), LEGEND_COLUMNS),
-            title=legend_note(figure, MEAN, BAND),
+            title=legend_note(figure, MEAN, BAR),
             title_fontsize=9,
         )
 
 
 def _plot(axes: Axes, panel: LengthScores, coloured: Sequence[str]) -> None:
-    """Plot the IQM over seeds of all cores; some are coloured and have their interval."""
+    """Plot the IQM over seeds of all cores; some are coloured and have their interval.
+
+    Each of these is a little aside of the last, so that their bars do not hide each other.
+    """
+    shortest, longest = min(panel.lengths), max(panel.lengths)
     for core, scores in panel.scores.items():
-        lengths = [length for length in panel.lengths if scores.get(length)]
+        lengths = np.array([length for length in panel.lengths if scores.get(length)])
         means = [iqm(scores[length]) for length in lengths]
         if core not in coloured:
             axes.plot(lengths, means, color=BACKGROUND, lw=1, zorder=1)
             continue
+        aside = ASIDE * (coloured.index(core) - (len(coloured) - 1) / 2)
+        if shortest > 0:
+            places = lengths * (longest / shortest) ** aside
+        else:
+            places = lengths + (longest - shortest) * aside
         color, dash, marker = style(core)
         lows, highs = zip(*(iqm_interval(scores[length]) for length in lengths), strict=True)
-        axes.fill_between(lengths, lows, highs, color=color, alpha=0.15, lw=0, zorder=2)
-        line: Any = {"color": color, "ls": dash, "lw": 2, "label": core}
-        axes.plot(lengths, means, marker=marker, ms=5, clip_on=False, zorder=3, **line)
-    if min(panel.lengths) > 0:
+        axes.vlines(places, lows, highs, color=color, lw=1.5, clip_on=False, zorder=2)
+        line: Any = {"color": color, "ls": dash, "lw": 1.5, "label": core}
+        axes.plot(places, means, marker=marker, ms=5, clip_on=False, zorder=3, **line)
+    if shortest > 0:
         axes.set_xscale("log", base=2)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(list(panel.lengths), list(panel.lengths.values()))

@@ -129,13 +129,16 @@ def _columns(rows: pd.DataFrame) -> list[str]:
     if metric != "loss" and first["epochs"]:
         columns.append(f"{metric} on test")
         columns += ["published"] * _has_any(rows, "published")
+        parts = [name for name in rows if str(name).startswith(f"test_{metric}_")]
+        columns += [f"{part.removeprefix('test_')} on test" for part in parts]
     return [*columns, "diverged", "parameters", "time per run"]
 
 
 def _cell(column: str, rows: pd.DataFrame) -> str:
     """Format a column for all seeds of a core."""
     if column.endswith(" on test"):
-        figures = test_figures(rows)
+        of_part = f"test_{column.removesuffix(' on test')}"
+        figures = test_figures(rows, of_part if of_part in rows else "test")
         finite = figures[np.isfinite(figures)]
         if not len(finite):
             return "nan"

@@ -112,6 +112,11 @@ class TaskRunner(Runner[TaskConfig, TaskResult]):
             "first_loss": f"{result.losses[0][1]:.6f}",
             "metric": metric,
             "test": f"{result.test[metric]:.6g}" if result.test else "",
+            **{  # of words by their frequency, say
+                f"test_{name}": f"{value:.6g}"
+                for name, value in result.test.items()
+                if name.startswith(f"{metric}_")
+            },
             "published": published_figures(config),
         }
 

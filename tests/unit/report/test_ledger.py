@@ -307,7 +307,7 @@ def test_runs_that_fall_again_are_shown_at_their_best_too(tmp_path: Path) -> Non
             Better(A, B, "test"),
             TENTH_APART,
             "true",
-            "a 0.3, b 0.4: difference -0.1 [-0.1, -0.1], p = 0.031; 5",
+            "a 0.3, b 0.4 (lower is better): difference -0.1 [-0.1, -0.1], p = 0.031; 5",
         ),
         (
             Better(A, B, "test"),
@@ -526,6 +526,8 @@ def test_gates_that_move(tmp_path: Path) -> None:
                 "gate_after": 0.1 * unit + shift,
                 "timescale_before": 2,
                 "timescale_after": 2 + 100 * shift,
+                "bias_timescale_before": 3,
+                "bias_timescale_after": 3 + 50 * shift,
             }
             for seed in range(5)
             for unit in range(4)

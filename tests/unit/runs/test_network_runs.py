@@ -24,6 +24,7 @@ from rlgates.experiments.report.studies.tasks import (
     task_table,
 )
 from rlgates.experiments.report.studies.unit_gates import draw_unit_gates
+from rlgates.experiments.runs.folder import RunFolder
 from rlgates.experiments.runs.gates import QUANTILES
 from rlgates.experiments.runs.jobs import Job, run_job, runner_for
 from rlgates.experiments.runs.locks import locked
@@ -33,6 +34,19 @@ from rlgates.experiments.runs.runner import CURVE_POINTS
 from rlgates.experiments.runs.stopping import InterruptedRun
 
 FALLING = range(0, 101, 5), [60.0, 5.0, *[4.0] * 18, 3.0]
+RESULT = TaskResult(
+    losses=((0, 2.0),),
+    metrics={},
+    baseline=None,
+    parameters=1,
+    state_size=1,
+    seconds=1.0,
+    steps=499,
+    diverged_at=None,
+    test={},
+    best_step=None,
+    ended="budget",
+)
 
 
 def test_an_easy_task_is_learned(tmp_path: Path) -> None:
@@ -213,6 +227,10 @@ def test_tables_say_who_solved_it_and_what_is_published() -> None:
     text = task_table(to_frame(music))
     assert "| loss before | loss | worst seed | nll on test | published | diverged |" in text
     assert "| `fast` | 9.0000 | 0.0050 | 0.0050 | 7.25 [7, 7.5] | 7.72, 3 |" in text
+    parts = [{**row, "test_nll_rare": f"{20 * float(row['test'])}"} for row in music]
+    text = task_table(to_frame(parts))
+    assert "| nll on test | published | nll_rare on test | diverged |" in text
+    assert "| 7.25 [7, 7.5] | 7.72, 3 | 145 [140, 150] |" in text
     lost = {**music[1], "diverged_at": "3", "loss": "nan"}
     text = task_table(to_frame([music[0], lost, *music[2:]]))
     assert "| `slow` | 9.0000 | nan | nan | 8 [8, 8] | 1 of 2 |" in text.replace("|  |", "|")
@@ -238,19 +256,7 @@ def test_tables_say_who_solved_it_and_what_is_published() -> None:
 def test_a_long_curve_keeps_its_ends_and_its_lowest_point() -> None:
     losses = [(update, 2.0 + update) for update in range(500)]
     losses[7], losses[9] = (7, 1.0), (9, float("nan"))
-    learned = TaskResult(
-        losses=tuple(losses),
-        metrics={},
-        baseline=None,
-        parameters=1,
-        state_size=1,
-        seconds=1.0,
-        steps=499,
-        diverged_at=None,
-        test={},
-        best_step=None,
-        ended="budget",
-    )
+    learned = replace(RESULT, losses=tuple(losses))
     curve = runner_for(TINY).curve(Job(TINY, 0), learned)
     updates = [int(point["update"]) for point in curve]
     assert (updates[0], updates[-1]) == (0, 499)
@@ -324,3 +330,13 @@ def test_pictures_leave_out_what_is_above_all_later_losses(
     *found, kind = loss_limits([Line(*line) for line in lines], baseline)
     assert found == pytest.approx(limits)
     assert kind == scale
+
+
+def test_rows_have_the_figure_of_each_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RunFolder, "provenance", lambda _: {})
+    config = replace(TINY, task="ptb_words", task_settings={"by_frequency": True})
+    test = {"loss": 4.5, "perplexity": 90.0, "loss_rare": 2.0, "perplexity_rare": 1936.02}
+    row = runner_for(config).row(Job(config, 0), replace(RESULT, test=test))
+    assert row["test"] == "90"
+    assert {name for name in row if name.startswith("test_")} == {"test_perplexity_rare"}
+    assert row["test_perplexity_rare"] == "1936.02"
