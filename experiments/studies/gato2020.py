@@ -64,16 +64,8 @@ STUDIES: dict[str, Study] = {
         full=(Published("adding-gato-100", ("lstm",)), Published("adding-gato-750")),
         seeds=FRESH,
     ),
-    "copy_aba": Study(
-        title="Copy without a marker",
-        source="GATO 2020, figure 1",
-        laptop=(Arm(replace(task_config("copy_aba"), updates=5_000), CORES, TWO),),
-        full=(Published("copy_aba-gato"),),
-        seeds=TEN,
-        added=TEN[5:],
-    ),
     "copy_aba_long": Study(
-        title="Copy without a marker at the published lengths, on fresh seeds",
+        title="Copy without a marker",
         source="GATO 2020, figure 1",
         laptop=(
             Arm(
