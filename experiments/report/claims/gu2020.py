@@ -242,7 +242,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "figure 7",
         "UR gates learn Passive Match sooner than the plain LSTM.",
-        _ur_sooner("passive_match", "PassiveMatch 15/90/15"),
+        _ur_sooner("passive_match_ten", "PassiveMatch 15/90/15"),
         _PASSIVE,
     ),
     Claim(
