@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
@@ -15,6 +16,7 @@ from rlgates.experiments.plots import curves
 from rlgates.experiments.plots.styles import MUTED, style
 from rlgates.experiments.report.rows import to_frame
 from rlgates.experiments.report.studies.lengths import (
+    ASIDE,
     BACKGROUND,
     MAX_TOGETHER,
     ROW_CORES,
@@ -120,7 +122,7 @@ def test_lengths_that_were_not_made_leave_a_gap(figures: list[Figure], tmp_path:
     plot_one(one._replace(scores=scores, floor=None), tmp_path / "a.png", "success rate")
     (axes,) = figures[0].axes
     (line,) = (line for line in axes.lines if line.get_label() == "gru")
-    assert line.get_xdata() == pytest.approx([2.0], rel=0.02)  # aside of the other core
+    assert line.get_xdata() == pytest.approx([2 * 2 ** (ASIDE / 2)])  # beside the other core
     assert list(line.get_ydata()) == [0.7]
     text = length_tables([one._replace(scores=scores)])
     assert text.splitlines()[0] == "| task: delay | ×1, 5 | ×2, 10 |"
@@ -194,8 +196,10 @@ def test_success_against_the_one_setting_that_differs(
     (axes,) = figures[0].axes
     assert axes.get_title("left") == "Passive Match, explore steps 15, reward steps 15"
     assert axes.get_xlabel() == "distractor steps"
-    for line in lines(axes):
-        assert line.get_xdata() == pytest.approx([30, 60], rel=0.02)
+    assert len(list(lines(axes))) == 2
+    for line, side in zip(lines(axes), (-1, 1), strict=True):  # beside each other
+        places = np.array([30, 60]) * 2 ** (side * ASIDE / 2)
+        assert line.get_xdata() == pytest.approx(places)
         assert line.get_ydata() == pytest.approx([0.5, 0.25])
     head, _, first, second, _, note = text.read_text().splitlines()
     assert head.endswith("reward steps 15: distractor steps | 30 | 60 |")
