@@ -64,7 +64,7 @@ STUDIES: dict[str, Study] = {
         full=(Published("adding-gato-100", ("lstm",)), Published("adding-gato-750")),
         seeds=FRESH,
     ),
-    "copy_aba_long": Study(
+    "copy_aba": Study(
         title="Copy without a marker",
         source="GATO 2020, figure 1",
         laptop=(

@@ -28,7 +28,6 @@ _FORGETTING = TaskConfig(
     updates=10_000,
     batch_size=16,
     eval_every=250,
-    stop_loss=0.0083,
 )
 
 
@@ -100,32 +99,9 @@ STUDIES: dict[str, Study] = {
         full=(Published("copy-gu"), Published("adding-gu")),
     ),
     "forgetting": Study(
-        title="Adding from forget gates that are saturated at the start",
+        title="Adding from forget gates that are saturated at the start, and their timescales",
         source="Gu et al. 2020, appendix E.1, figure 9",
-        laptop=(
-            Arm(_FORGETTING, tuple(SATURATED), SATURATED, gates=tuple(SATURATED)),
-            # To see its final gates; the LSTM makes all updates anyway.
-            Arm(
-                replace(_FORGETTING, stop_loss=None),
-                ("r_lstm",),
-                SATURATED,
-                "to the end",
-                gates=("r_lstm",),
-            ),
-        ),
-        full=(Published("forgetting-gu"),),
-    ),
-    "forgetting_ten": Study(
-        title="The timescales after Adding from saturated gates, on ten fresh seeds",
-        source="Gu et al. 2020, appendix E.1, figure 9",
-        laptop=(
-            Arm(
-                replace(_FORGETTING, stop_loss=None),
-                tuple(SATURATED),
-                SATURATED,
-                gates=tuple(SATURATED),
-            ),
-        ),
+        laptop=(Arm(_FORGETTING, tuple(SATURATED), SATURATED, gates=tuple(SATURATED)),),
         full=(Published("forgetting-gu"),),
         seeds=FRESH,
     ),

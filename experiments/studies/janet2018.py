@@ -48,32 +48,7 @@ _PIXELS = replace(
 
 STUDIES: dict[str, Study] = {
     "janet": Study(
-        title="JANET and the LSTM",
-        source="van der Westhuizen and Lasenby 2018, abstract and code",
-        laptop=(
-            *(_synthetic("copy", "delay", 100, 0.104, beta) for beta in (False, True)),
-            *(_synthetic("adding", "steps", 200, 0.0083, beta) for beta in (False, True)),
-            Arm(
-                replace(task_config("digits"), hidden_size=64),
-                CORES,
-                _times(64),
-            ),
-        ),
-        full=(
-            *(_synthetic("copy", "delay", 200, 0.104, beta) for beta in (False, True)),
-            *(_synthetic("adding", "steps", 750, 0.0083, beta) for beta in (False, True)),
-            *(
-                Arm(
-                    replace(_PIXELS, task=task, num_layers=layers),
-                    CORES,
-                    _times(784),
-                )
-                for task, layers in (("smnist", 2), ("pmnist", 1))
-            ),
-        ),
-    ),
-    "janet_ten": Study(
-        title="JANET's beta on ten fresh seeds, and whole images on five",
+        title="JANET with and without its beta, and against the LSTM",
         source="van der Westhuizen and Lasenby 2018, abstract and code",
         laptop=(
             *(
@@ -90,8 +65,12 @@ STUDIES: dict[str, Study] = {
             ),
         ),
         full=(
+            *(_synthetic("copy", "delay", 200, 0.104, beta) for beta in (False, True)),
             *(_synthetic("adding", "steps", 750, 0.0083, beta) for beta in (False, True)),
-            Arm(_PIXELS, ("lstm", "janet"), _times(784)),
+            *(
+                Arm(replace(_PIXELS, task=task, num_layers=layers), CORES, _times(784))
+                for task, layers in (("smnist", 2), ("pmnist", 1))
+            ),
         ),
         seeds=FRESH,
     ),

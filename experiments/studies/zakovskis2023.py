@@ -77,7 +77,7 @@ STUDIES: dict[str, Study] = {
         full=tuple(Published(f"{task}-rru") for task in MUSIC),
         space=_SPACE,
     ),
-    "residual_long": Study(
+    "residual": Study(
         title="Music and pixels with the residual cell, until none improves",
         source="Zakovskis et al. 2023, table 1",
         laptop=tuple(

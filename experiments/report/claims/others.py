@@ -60,7 +60,7 @@ def _adding_torch(core: str, length: int) -> RunGroup:
 
 
 def _copies(core: str, never: bool = False) -> Above:
-    run = RunGroup("copy_aba_long", "copy_aba, delay 100, length 20", core)
+    run = RunGroup("copy_aba", "copy_aba, delay 100, length 20", core)
     return Above(run, 0.3, "test", never=never)
 
 
@@ -199,7 +199,7 @@ ZAKOVSKIS: tuple[Claim, ...] = (
     Claim(
         "table 1",
         "Of four cells the RRU models Nottingham best.",
-        _best_rru("residual_long", "nottingham"),
+        _best_rru("residual", "nottingham"),
         Setting(
             f"1.3 to 6.0 M {_TUNED} RRU 2.9e-4, GRU 4.5e-3, LSTM 8.8e-3, Mogrifier 1.7e-3",
             f"{_MUSIC.ours}; until none improves",
@@ -208,7 +208,7 @@ ZAKOVSKIS: tuple[Claim, ...] = (
     Claim(
         "table 1",
         "Of four cells the RRU reads pixels in their natural order best.",
-        _best_rru("residual_long", "digits", examples=DIGITS),
+        _best_rru("residual", "digits", examples=DIGITS),
         Setting(
             "MNIST by pixels, 70,000 parameters",
             "1,437 digits of 8 x 8; a test set of 360; 83,524 parameters; until none improves",

@@ -130,16 +130,22 @@ class Solves(CountTest):
 
 @dataclass(frozen=True)
 class Learns(CountTest):
-    """A core gets below the loss of the best prediction without memory, or (`never`) does not."""
+    """A core ends below the loss of the best prediction without memory, or (`never`) does not.
+
+    Attributes:
+        share: of that loss.
+    """
+
+    share: float = AT_BASELINE
 
     @property
     def parts(self) -> tuple[str, str]:
         side = "above" if self.never else "below"
-        return f"{side} {AT_BASELINE:g} of the loss without memory:", str(self.where)
+        return f"{side} {self.share:g} of the loss without memory:", str(self.where)
 
     def happens(self, runs: pd.DataFrame) -> Sequence[bool]:
         shares = numbers(runs, "loss") / numbers(runs, "baseline")
-        return [bool(share <= AT_BASELINE) for share in shares]
+        return [bool(share <= self.share) for share in shares]
 
     def foregone(self, rows: Sequence[pd.DataFrame], missing: int) -> Ruling:
         (runs,) = rows

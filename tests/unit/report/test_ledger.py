@@ -450,12 +450,12 @@ def test_more_seeds_than_needed_decide_too(tmp_path: Path) -> None:
 
 
 def test_only_the_seeds_of_a_row_are_waited_for() -> None:
-    assert RunGroup("janet_ten", "smnist", "janet").needed == 5
-    assert RunGroup("janet_ten", "adding, steps 200", "janet").needed == 10
+    assert RunGroup("janet", "smnist", "janet").needed == 5
+    assert RunGroup("janet", "adding, steps 200", "janet").needed == 10
 
 
 def test_a_row_without_added_seeds_is_tested_on_all_of_its_own() -> None:
-    janet = STUDIES["janet_ten"]
+    janet = STUDIES["janet"]
     config = janet.arms("laptop")[0].config
     rows = Arm(config, ("gru",), seeds=(0, 1)), Arm(config, ("lstm",))
     study = replace(janet, laptop=rows, seeds=TEN, added=(5, 6, 7, 8, 9), full=())
