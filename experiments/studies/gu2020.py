@@ -123,8 +123,10 @@ STUDIES: dict[str, Study] = {
         title="Copy over 500 blanks and Adding over 750 steps in three and four times the updates",
         source="Gu et al. 2020, figures 3 and 4",
         laptop=(
-            _gates(*_COPY_500, updates=24_000, **_WIDE).with_cores(LSTMS),
-            _gates("adding", "steps", 750, updates=20_000).with_cores(LSTMS),
+            _gates(*_COPY_500, updates=24_000, **_WIDE).with_cores((*LSTMS, "nru")),
+            _gates("adding", "steps", 750, updates=20_000).with_cores(
+                (*LSTMS, "f_lstm", "janet", "nru", "gato", "gru")
+            ),
         ),
         full=(Published("copy-gu"), Published("adding-gu")),
         seeds=FRESH[:5],
