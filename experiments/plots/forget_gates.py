@@ -140,7 +140,7 @@ def plot_timescales(figure: Any, panels: Mapping[str, Pair]) -> None:
         axes.set_xticks([0, 0.5, 1])
         axes.xaxis.set_major_formatter(PercentFormatter(xmax=1))
         axes.set_xlabel("units, sorted")
-        axes.legend(loc="upper left")
+        axes.legend(loc="best")
         axes.tick_params(labelleft=True)
         _log_axis(axes, "−1/log f, steps")
 

@@ -220,7 +220,7 @@ def test_the_data_folder_is_looked_in(
     assert cli.main(["task", "smnist", "--data-dir", str(data)]) == 2
     assert f"there is none at {data}" in capsys.readouterr().err
     data.mkdir()
-    for command in (["task", "smnist"], ["sweep", "pixels"]):
+    for command in (["task", "smnist"], ["sweep", "tied_smnist"]):
         assert cli.main([*command, "--data-dir", str(data)]) == 2
         assert f"Put it into {data / 'mnist'} or " in capsys.readouterr().err
 

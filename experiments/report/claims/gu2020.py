@@ -64,7 +64,7 @@ _WORDS = Setting("WikiText-103, 3,072 units", "Penn Treebank, 256 units, until n
 
 
 def _copy(core: str, title: str = COPY) -> RunGroup:
-    return RunGroup("copy_adding_long", title, core)
+    return RunGroup("copy_adding", title, core)
 
 
 def _solved(core: str, title: str = COPY) -> Solves:
@@ -76,7 +76,7 @@ def _at_baseline(core: str) -> Learns:
 
 
 def _colours(core: str, variant: str = "") -> RunGroup:
-    return RunGroup("pooled_pixels", "scifar, pool 2", core, variant)
+    return RunGroup("pixels", "scifar, pool 2", core, variant)
 
 
 def _active(core: str) -> RunGroup:

@@ -82,7 +82,7 @@ def _best_rru(study: str, title: str, examples: int | None = None) -> All:
 
 
 def _pooled(core: str, variant: str = "") -> RunGroup:
-    return RunGroup("pooled_pixels", "smnist, pool 2", core, variant)
+    return RunGroup("pixels", "smnist, pool 2", core, variant)
 
 
 GATO: tuple[Claim, ...] = (

@@ -439,8 +439,8 @@ def test_all_seeds_of_a_study_are_waited_for(seeds: int, outcome: str, tmp_path:
         {**runs("s_lstm", NEVER)[0], "title": title, "seed": 10 + seed} for seed in range(seeds)
     ]
     results = tables(tmp_path, rows)
-    (tmp_path / "some.csv").rename(tmp_path / "tied_copy.csv")
-    test = Solves(RunGroup("tied_copy", title, "s_lstm"), never=True)
+    (tmp_path / "some.csv").rename(tmp_path / "tied_gates.csv")
+    test = Solves(RunGroup("tied_gates", title, "s_lstm"), never=True)
     assert test.judge(results).outcome == outcome
 
 
