@@ -135,6 +135,9 @@ class RunGroup(NamedTuple):
             selected = selected[selected["seed"].isin(runs.loc[runs["diverged_at"] == "", "seed"])]
         else:
             selected = with_best(selected, self._select(results, "_curves"))
+            # Some studies had other names when they were run.
+            command = {r"^rlgates sweep \S+$": f"rlgates sweep {self.study}"}
+            selected = selected.replace({"command": command}, regex=True)
         if tested := self._tested_seeds():
             selected = selected[selected["seed"].isin([str(seed) for seed in tested])]
         return selected.sort_values("seed", key=lambda seeds: seeds.astype(int), kind="stable")

@@ -59,9 +59,8 @@ def ledger(judged: Judged) -> str:
         "P(a sooner than b) is the share of pairs of runs in which that of a is sooner; runs that "
         "never get there come last. Differences are those of the means, the first minus the "
         "second, of runs with the same seeds. In brackets: 95 % bootstrap intervals. `rlgates "
-        "ledger` writes this page from the tables next to it. A command is that of its commit: "
-        "`rlgates study` is the former name of `rlgates sweep`, and some studies were called "
-        "`forgetting_ten` or `residual_long`, say.\n",
+        "ledger` writes this page from the tables next to it. `rlgates study` is the former name "
+        "of `rlgates sweep`; some studies, too, had other names, which their tables give.\n",
     ]
     heads = (
         *("claim", "place", "paper's setting", "our setting", "our test"),
