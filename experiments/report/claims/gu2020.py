@@ -97,7 +97,7 @@ def _forgetting(core: str) -> RunGroup:
     return RunGroup("forgetting", "forgetting, steps 500", core)
 
 
-def _learned(core: str, never: bool = False) -> Learns:
+def _learns_saturated(core: str, never: bool = False) -> Learns:
     return Learns(_forgetting(core), 0.05, never=never)
 
 
@@ -226,9 +226,9 @@ CLAIMS: tuple[Claim, ...] = (
         "appendix E.1",
         "Starting from saturated gates, a refine gate learns Adding over 500 steps; the plain LSTM "
         "is stuck after 10,000 updates.",
-        All((_learned("r_lstm"), _learned("lstm", never=True))),
+        All((_learns_saturated("r_lstm"), _learns_saturated("lstm", never=True))),
         _FORGETTING,
-        controls=(_learned("r_lstm"),),
+        controls=(_learns_saturated("r_lstm"),),
     ),
     Claim(
         "figure 9",

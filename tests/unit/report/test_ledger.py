@@ -440,8 +440,10 @@ def test_all_seeds_of_a_study_are_waited_for(seeds: int, outcome: str, tmp_path:
     ]
     results = tables(tmp_path, rows)
     (tmp_path / "some.csv").rename(tmp_path / "tied_gates.csv")
-    test = Solves(RunGroup("tied_gates", title, "s_lstm"), never=True)
-    assert test.judge(results).outcome == outcome
+    finding = Solves(RunGroup("tied_gates", title, "s_lstm"), never=True).judge(results)
+    assert finding.outcome == outcome
+    # The rows name the study as it was called when they were made.
+    assert finding.provenance.startswith("`rlgates sweep tied_gates`")
 
 
 def test_more_seeds_than_needed_decide_too(tmp_path: Path) -> None:
