@@ -123,14 +123,16 @@ STUDIES: dict[str, Study] = {
         laptop=(
             Arm(PRESETS["study30"], AGENTS),
             Arm(_ACTIVE, AGENTS),
-            Arm(PRESETS["study30_a2c"], ("lstm", "ur_lstm", "none")),
-            Arm(PRESETS["study30_active_a2c"], ("lstm", "ur_lstm", "none")),
+            *(
+                Arm(PRESETS[name], ("lstm", "ur_lstm", "none"), seeds=tuple(range(40, 45)))
+                for name in ("study30_a2c", "study30_active_a2c")
+            ),
         ),
         full=(
             Arm(_match(STUDY, "long", 0.96, 100_000_000), AGENTS),
             Arm(_match(_ACTIVE, "long", 0.96, 200_000_000), AGENTS),
         ),
-        seeds=(10, 11, 12, 13, 14),
+        seeds=tuple(range(40, 50)),
     ),
     "match_small_apples": _apples("small", 8, 1.0, 0.998, ("lstm", "ur_lstm", "rma", "ur_rma")),
     "match_large_apples": _apples("large", 10, 5.0, 0.96, ("lstm", "ur_lstm", "dnc", "ur_dnc")),
