@@ -36,6 +36,14 @@ from rlgates.nn import LSTM
 CPU = torch.device("cpu")
 
 
+@pytest.fixture
+def without_onednn() -> Iterator[None]:
+    """Its LSTM fails in bfloat16 on CPUs without AVX-512."""
+    enabled, *_ = torch.backends.mkldnn.set_flags(False)
+    yield
+    torch.backends.mkldnn.set_flags(enabled)
+
+
 def bench(results: Path, *words: str) -> dict[str, Any]:
     """The results of the bench on the CPU."""
     folders = ["--results", str(results), "--folder", str(results / "runs")]
@@ -63,6 +71,7 @@ def test_there_must_be_time(tmp_path: Path, minutes: float) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.usefixtures("without_onednn")
 def test_it_measures_all_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """But for those that need Triton."""
     monkeypatch.setattr(gpu_bench, "MAIN", ("ur_lstm",))
@@ -322,6 +331,7 @@ def test_a_core_is_timed_beside_cudnn() -> None:
         assert low <= found["core_ms"] <= high
 
 
+@pytest.mark.usefixtures("without_onednn")
 def test_a_large_batch_of_cudnn_is_split_without_resets_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
