@@ -16,8 +16,13 @@ import numpy as np
 import pytest
 import torch
 
+from rlgates.agents import RecurrentPPO
 from rlgates.experiments.analysis.stats import Floats
+from rlgates.experiments.configs.agent import AgentConfig
+from rlgates.experiments.configs.presets import PRESETS
 from rlgates.experiments.configs.task import TaskConfig
+from rlgates.experiments.runs.agent.build import AGENT_FILE
+from rlgates.experiments.runs.agent.train import AgentResult, train
 from rlgates.experiments.runs.files import read_json
 from rlgates.experiments.runs.network.train import TaskRun, load_best
 from rlgates.kernels.cpu import abi
@@ -32,6 +37,21 @@ CONFIG = TaskConfig(
     eval_sequences=64,
     learning_rate=2e-2,
     gate_rows=0,
+)
+AGENT = replace(
+    PRESETS["tmaze"],
+    core="om_lstm",
+    env_settings={"corridor_length": 7},
+    hidden_size=32,
+    net_arch=(32,),
+    n_envs=64,
+    n_epochs=2,
+    n_minibatches=2,
+    total_steps=200_000,
+    stop_success=0.9,
+    window=200,
+    eval_every=None,
+    final_episodes=20,
 )
 OTHER = {abi.ISA: "plain", "ATEN_CPU_CAPABILITY": "default"}
 SMALL = 0.1  # a difference, of the spread over seeds
@@ -85,3 +105,34 @@ def test_runs_are_equal_on_this_machine_and_alike_on_others(tmp_path: Path) -> N
     assert losses(here).std() > 0.01, "seeds matter"
     slower = runs(tmp_path / "slower", rate=1.8e-2)
     assert not alike(losses(here), losses(slower)), "and a small difference is found"
+
+
+def agents(config: AgentConfig) -> list[AgentResult]:
+    """The finished runs of an agent; those that are missing are made here."""
+    return [train(config, seed) for seed in SEEDS]
+
+
+def steps(results: list[AgentResult]) -> Floats:
+    """Until an agent had learned, or all."""
+    return np.array([result.steps_to_threshold or result.steps for result in results], dtype=float)
+
+
+@pytest.mark.slow
+def test_agents_are_alike_on_other_machines(tmp_path: Path) -> None:
+    """Until they have learned a short T-Maze; from longer runs see docs/guides/reproduce.md."""
+    config = replace(AGENT, folder=str(tmp_path / "here"))
+    here = agents(config)
+    manifest = config.run_folder(SEEDS[0]) / "manifest.json"
+    command = [sys.executable, "-m", "rlgates", "train", "--config", str(manifest)]
+    command += ["--seeds", *map(str, SEEDS), "--folder", str(tmp_path / "other"), "--jobs", "1"]
+    subprocess.run(command, env={**os.environ, **OTHER}, check=True, capture_output=True)
+    elsewhere = replace(AGENT, folder=str(tmp_path / "other"))
+    other = agents(elsewhere)
+    for seed in SEEDS:
+        folders = (config.run_folder(seed), elsewhere.run_folder(seed))
+        one, its_like = (RecurrentPPO.load(folder / AGENT_FILE) for folder in folders)
+        weights = its_like.policy.state_dict()
+        assert any(not torch.equal(w, weights[n]) for n, w in one.policy.state_dict().items())
+    assert alike(steps(here), steps(other))
+    slower = agents(replace(AGENT, learning_rate=1e-3, folder=str(tmp_path / "slower")))
+    assert not alike(steps(here), steps(slower)), "and a difference is found"
