@@ -105,7 +105,7 @@ def test_the_page_of_a_core_says_what_is_known(site: Path) -> None:
         "input_scale",
         "2.3e-15",
         "Claims",
-        "[0.48, 0.78]",
+        "[0.47, 0.78]",
     ):
         assert known in text
 
