@@ -6,7 +6,6 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
 from typing import Any, ClassVar
 
 import torch
@@ -24,7 +23,6 @@ DTYPES = (torch.float32, torch.float64)  # of parameters
 _COMMON = ("input_size", "hidden_size", "gate", "device", "dtype")
 
 
-@cache  # a large study asks thousands of times
 def option_names(make: Callable[..., object]) -> tuple[str, ...]:
     """The names of the options of a cell's constructor or factory, in its order."""
     return tuple(name for name in inspect.signature(make).parameters if name not in _COMMON)

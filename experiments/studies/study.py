@@ -171,6 +171,8 @@ class EqualParameters:
 
     def arms(self) -> Iterator[Arm]:
         """One arm for each core."""
+        for core, options in self.core_options.items():  # here once, not in every arm
+            check_options(core, options)
         for core in self.cores:
             arm = Arm(
                 replace(
@@ -178,7 +180,7 @@ class EqualParameters:
                     learning_rate=self.learning_rates.get(core, self.config.learning_rate),
                 ),
                 (core,),
-                self.core_options,
+                {name: options for name, options in self.core_options.items() if name == core},
                 variant=self.variant,
                 seeds=self.seeds,
             )

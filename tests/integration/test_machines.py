@@ -24,6 +24,7 @@ from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.runs.agent.build import AGENT_FILE
 from rlgates.experiments.runs.agent.train import AgentResult, train
 from rlgates.experiments.runs.files import read_json
+from rlgates.experiments.runs.folder import RunFolder
 from rlgates.experiments.runs.network.train import TaskRun, load_best
 from rlgates.kernels.cpu import abi
 
@@ -70,6 +71,13 @@ def runs(folder: Path, rate: float = CONFIG.learning_rate) -> list[TaskRun]:
     return made
 
 
+def make_elsewhere(command: str, manifest: Path, folder: Path) -> None:
+    """Make the runs of a manifest with other instructions, in a process of its own."""
+    words = [sys.executable, "-m", "rlgates", command, "--config", str(manifest), "--jobs", "1"]
+    words += ["--seeds", *map(str, SEEDS), "--folder", str(folder)]
+    subprocess.run(words, env={**os.environ, **OTHER}, check=True, capture_output=True)
+
+
 def losses(made: list[TaskRun]) -> Floats:
     return np.array([run.train().losses[-1][1] for run in made])
 
@@ -94,9 +102,7 @@ def test_runs_are_equal_on_this_machine_and_alike_on_others(tmp_path: Path) -> N
     again.train()
     assert equal(again, here[0])
 
-    command = [sys.executable, "-m", "rlgates", "task", "--config", str(here[0].folder.manifest)]
-    command += ["--seeds", *map(str, SEEDS), "--folder", str(tmp_path / "other")]
-    subprocess.run(command, env={**os.environ, **OTHER}, check=True, capture_output=True)
+    make_elsewhere("task", here[0].folder.manifest, tmp_path / "other")
     other = runs(tmp_path / "other")
     for run in other:
         assert [part["isa"] for part in read_json(run.folder.manifest)["sessions"]] == ["plain"]
@@ -122,10 +128,7 @@ def test_agents_are_alike_on_other_machines(tmp_path: Path) -> None:
     """Until they have learned a short T-Maze; from longer runs see docs/guides/reproduce.md."""
     config = replace(AGENT, folder=str(tmp_path / "here"))
     here = agents(config)
-    manifest = config.run_folder(SEEDS[0]) / "manifest.json"
-    command = [sys.executable, "-m", "rlgates", "train", "--config", str(manifest)]
-    command += ["--seeds", *map(str, SEEDS), "--folder", str(tmp_path / "other"), "--jobs", "1"]
-    subprocess.run(command, env={**os.environ, **OTHER}, check=True, capture_output=True)
+    make_elsewhere("train", RunFolder(config, SEEDS[0]).manifest, tmp_path / "other")
     elsewhere = replace(AGENT, folder=str(tmp_path / "other"))
     other = agents(elsewhere)
     for seed in SEEDS:
