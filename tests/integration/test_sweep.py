@@ -22,7 +22,7 @@ from rlgates.experiments.configs.presets import PRESETS
 from rlgates.experiments.configs.published import PROTOCOLS
 from rlgates.experiments.report.outputs import redraw_studies, study_names
 from rlgates.experiments.report.rows import to_frame
-from rlgates.experiments.report.settings import study_settings
+from rlgates.experiments.report.settings import CHART, study_settings
 from rlgates.experiments.report.studies.agents import chance_levels, env_settings, read_curves
 from rlgates.experiments.runs.files import read_json, read_table
 from rlgates.experiments.runs.jobs import Job, runner_for
@@ -486,16 +486,22 @@ def test_cores_that_lack_an_option_can_be_compared() -> None:
 
 @pytest.mark.parametrize("name", ["passive_match", "match", "all_cores"])
 def test_committed_tables_are_of_the_present_studies(name: str) -> None:
-    results = ROOT / "experiments" / "results"
     conditions = study_conditions(*find_study(name), SweepConfig())
-    known = study_settings(results, name)
+    known = study_settings(RESULTS, name)
     expected = {
         (condition.config.title, condition.variant): digest(comparison(condition.config))
         for condition in conditions
     }
-    for row in read_table(results / f"{name}.csv"):
+    for row in read_table(RESULTS / f"{name}.csv"):
         assert row["config"] == expected[row["title"], row["variant"]]
         assert row["config"] in known
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*_curves.csv")), ids=lambda path: path.stem)
+def test_committed_settings_are_those_of_the_rows(path: Path) -> None:
+    name = path.stem.removesuffix("_curves")
+    named = {row["config"] for row in read_table(RESULTS / f"{name}.csv")}
+    assert set(study_settings(RESULTS, name)) - {CHART} == named
 
 
 def test_threads_do_not_outnumber_processors(monkeypatch: pytest.MonkeyPatch) -> None:
