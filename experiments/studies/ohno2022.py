@@ -66,7 +66,7 @@ _WORDS = replace(
     task_config("ptb_words"),
     task_settings={"by_frequency": True},
     learning_rate=3e-3,
-    decay_at=(8, 11),
+    decay_at=(4, 6),
     epochs=1_000,
     patience=2,
 )
