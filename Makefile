@@ -1,4 +1,4 @@
-# Every target first creates a virtual environment with the tested versions, once.
+# Targets that need it first create a virtual environment with the tested versions, once.
 PYTHON ?= python3
 VENV ?= .venv
 WORKERS ?= auto
@@ -24,7 +24,7 @@ sources := pyproject.toml constraints.txt setup.py rlgates/kernels/layout.py \
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1	/' | expand -t 20
 
-setup: $(ready)  ## create the virtual environment; every other target does so too
+setup: $(ready)  ## create the virtual environment, as other targets do that need it
 
 # The demo needs a third of the packages. Bytecode is compiled of what is imported.
 $(demo): $(sources)

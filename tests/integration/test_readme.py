@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from rlgates.agents.callbacks import QUANTILES
 from rlgates.envs.sb3 import make_vec_env
 from rlgates.experiments.cli.main import main
 from rlgates.experiments.report.readme import fill_in, fill_in_pages
+from rlgates.experiments.sweep.sweep import find_study, matching_titles
 from rlgates.kernels.cpu import abi
 from rlgates.registry import CORES
 
@@ -195,6 +198,26 @@ def test_rlgates_commands_are_understood(line: str, capsys: pytest.CaptureFixtur
         main([*line.partition(" > ")[0].split()[1:], "--help-all"])
     assert stop.value.code == 0
     assert "usage" in capsys.readouterr().out.lower()
+
+
+def test_studies_and_tasks_in_commands_exist() -> None:
+    # Tables name the commands that made them, under their names of then.
+    generated = re.compile(r"<!-- (\w+) -->.*?<!-- /\1 -->", re.DOTALL)
+    prose = [generated.sub("", text) for text in PAGES.values()]
+    spans = [span for text in prose for span in re.findall(r"`(rlgates [^`]+)`", text)]
+    commands = [shlex.split(line) for line in dict.fromkeys([*SHELL, *spans])]
+    named = [words for words in commands if words[1:2] in (["sweep"], ["tune"]) and words[2:]]
+    tasks = 0
+    for _, _, name, *options in named:
+        if name.startswith(("-", "NAME", "mine")):  # all studies, any, one of the reader
+            continue
+        _, study = find_study(name)
+        for option in ("--task", "--tasks"):
+            after = options[options.index(option) + 1 :] if option in options else []
+            for task in takewhile(lambda word: not word.startswith("--"), after):
+                assert matching_titles(name, task, study.titles("laptop"))
+                tasks += 1
+    assert tasks > 4
 
 
 def test_a_text_without_markers_is_unchanged() -> None:
