@@ -53,7 +53,7 @@ _PASSIVE = Setting(
     "512 environments on a GPU, both solve it on five seeds, UR gates no sooner (P = 0.48)",
 )
 _APPLES = Setting(
-    f"{_PIXELS}, discount 0.998; RMA with its reconstruction",
+    f"{_PIXELS}, discount 0.998; RMA",
     f"{_ACTIVE.ours}; RMA's core alone",
 )
 _PROGRAMS = Setting(

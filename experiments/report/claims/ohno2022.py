@@ -30,7 +30,9 @@ _ADDING = Setting(
     "200 steps, 64 units, RMSprop at 1e-3, 5,000 updates of 16 sequences at most",
 )
 _TOY = Setting(
-    "one scalar, gradient flow and gradient descent, RMSprop and Adam", "the same", "as published"
+    "one scalar (two in a refine gate), gradient flow and gradient descent, RMSprop and Adam",
+    "the same",
+    "as published",
 )
 _BOTH = Setting(
     f"Adding: {_ADDING.paper}; Copy: {_COPY.paper}; by elapsed time",

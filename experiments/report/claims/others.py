@@ -35,7 +35,7 @@ _MUSIC = Setting(
     f"as many parameters as the RRU of 128 units (177,136), dropout 0.5 in each, {_RATES}",
 )
 _NOTTINGHAM = Setting(
-    "2.6 M parameters, RAdam, tuned, dropout 0.77",
+    "RAdam, each version tuned; the whole cell of table 1: 2.6 M parameters, dropout 0.77",
     f"177,136 parameters, Adam, {_RATES}, dropout 0.5, 100 epochs",
 )
 _DROPOUT = Setting(
@@ -129,14 +129,15 @@ GATO: tuple[Claim, ...] = (
     ),
     Claim(
         "section 5.3",
-        "At 750 steps the GRU does not learn Adding within 200,000 examples.",
+        "At 750 steps random initializations of the GRU fail to learn Adding (some or all: the "
+        "text is ambiguous).",
         Solves(_adding_torch("gru", 750), never=True),
         _GATO_ADDING,
         controls=(Solves(_adding_torch("gato", 750)),),
     ),
     Claim(
         "figure 2",
-        "At 750 steps GATO learns Adding sooner than the GRU, which there does not.",
+        "At 750 steps GATO learns Adding sooner than the GRU.",
         sooner_than(_adding_torch("gato", 750), "gru"),
         _GATO_ADDING,
     ),

@@ -138,8 +138,8 @@ def test_protocols_are_plain_and_fixed() -> None:
     assert protocol.options("r_lstm") == {"forget_bias": 6.0}
     assert task_config("forgetting", "smoke", "r_lstm").core_options == {"forget_bias": 6.0}
     assert protocol.learning_rates_for("lstm") == (1e-4,)
-    assert PROTOCOLS["pmnist-gu"].learning_rates_for("ur_gru") == (2e-4, 5e-4)
-    assert PROTOCOLS["pmnist-gu"].learning_rates_for("ur_lstm") == (2e-4, 5e-4, 1e-3, 2e-3)
+    assert PROTOCOLS["scifar-gu"].learning_rates_for("ur_gru") == (2e-4, 5e-4)
+    assert PROTOCOLS["scifar-gu"].learning_rates_for("ur_lstm") == (2e-4, 5e-4, 1e-3, 2e-3)
     assert PROTOCOLS["jsb-rru"].dropouts_for("gru") == (0.67605,)
     with pytest.raises(dataclasses.FrozenInstanceError):
         protocol.hidden_size = 3  # type: ignore[misc]
