@@ -93,13 +93,6 @@ STUDIES: dict[str, Study] = {
         full=(Published("forgetting-gu"),),
         seeds=FRESH,
     ),
-    "active_match": Study(
-        title="Active Match with UR and plain gates, on ten fresh seeds",
-        source="Gu et al. 2020, figure 7",
-        laptop=(Arm(_ACTIVE, ("lstm", "ur_lstm")),),
-        full=(Arm(_match(_ACTIVE, "long", 0.96, 200_000_000), ("lstm", "ur_lstm")),),
-        seeds=tuple(range(20, 30)),
-    ),
     "passive_match_ten": Study(
         title="Passive Match over 90 steps with UR and plain gates, on ten fresh seeds",
         source="Gu et al. 2020, figure 7",
@@ -124,7 +117,7 @@ STUDIES: dict[str, Study] = {
             Arm(PRESETS["study30"], AGENTS),
             Arm(_ACTIVE, AGENTS),
             *(
-                Arm(PRESETS[name], ("lstm", "ur_lstm", "none"), seeds=tuple(range(40, 45)))
+                Arm(PRESETS[name], ("lstm", "ur_lstm", "none"), seeds=tuple(range(20, 25)))
                 for name in ("study30_a2c", "study30_active_a2c")
             ),
         ),
@@ -132,7 +125,7 @@ STUDIES: dict[str, Study] = {
             Arm(_match(STUDY, "long", 0.96, 100_000_000), AGENTS),
             Arm(_match(_ACTIVE, "long", 0.96, 200_000_000), AGENTS),
         ),
-        seeds=tuple(range(40, 50)),
+        seeds=tuple(range(20, 30)),
     ),
     "match_small_apples": _apples("small", 8, 1.0, 0.998, ("lstm", "ur_lstm", "rma", "ur_rma")),
     "match_large_apples": _apples("large", 10, 5.0, 0.96, ("lstm", "ur_lstm", "dnc", "ur_dnc")),

@@ -80,8 +80,7 @@ def _colours(core: str, variant: str = "") -> RunGroup:
 
 
 def _active(core: str) -> RunGroup:
-    """Fresh seeds, of the cores that have them."""
-    return RunGroup("active_match" if core in ("lstm", "ur_lstm") else "match", ACTIVE, core)
+    return RunGroup("match", ACTIVE, core)
 
 
 def _large_apples(core: str) -> RunGroup:
@@ -252,7 +251,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "figure 7",
         "On Active Match UR gates learn sooner than the plain LSTM.",
-        _ur_sooner("active_match", ACTIVE),
+        _ur_sooner("match", ACTIVE),
         _ACTIVE,
     ),
     Claim(
