@@ -9,7 +9,7 @@ from rlgates.experiments.configs.published.protocol import Protocol
 _SOURCE = "Ohno et al. 2022"
 
 
-def _tied(chrono: int, memory_size: int, *, uniform: bool = True) -> dict[str, Any]:
+def _tied(chrono: int, memory_size: int, *, uniform: bool = False) -> dict[str, Any]:
     """The gates of the paper with tied input and forget gates, JANET and the NRU.
 
     Args:
@@ -46,14 +46,14 @@ OHNO2022: dict[str, Protocol] = {
         task="copy",
         task_settings={"delay": 500, "cues": "one"},
         finding="f_ solves it first, then r_; s_ never; the NRU diverges",
-        **_tied(500, 64, uniform=False),
+        **_tied(500, 64),
         **_RMSPROP,
     ),
     "adding-ohno": Protocol(
         task="adding",
         task_settings={"steps": 5000},
         finding="the NRU needs the fewest updates; among the gates f_ is first, s_ never",
-        **_tied(5000, 64, uniform=False),
+        **_tied(5000, 64),
         **_RMSPROP,
     ),
     "adding-ohno-timescales": Protocol(
@@ -123,7 +123,7 @@ for _task, _epochs, _cut in (("smnist", 150, 100), ("pmnist", 150, 100), ("scifa
     OHNO2022[f"{_task}-ohno"] = Protocol(
         core_learning_rates={"s_lstm": (2e-4,), "nru": (2e-4,)},  # the best stable ones
         source=f"{_SOURCE}, table 2, appendix E.4",
-        **_tied(_steps, 144, uniform=False),
+        **_tied(_steps, 144),
         **_pixels,
     )
     OHNO2022[f"{_task}-ohno-others"] = Protocol(
@@ -143,7 +143,7 @@ for _task, _epochs, _cut in (("smnist", 150, 100), ("pmnist", 150, 100), ("scifa
     )
     OHNO2022[f"{_task}-ohno-small"] = Protocol(
         task=_task,
-        **_tied(_steps, 64),
+        **_tied(_steps, 64, uniform=True),
         hidden_size=128,
         optimizer="rmsprop",
         learning_rates=(5e-4,),
