@@ -42,7 +42,7 @@ demo: $(demo)  ## train a small agent and see what its memory is worth
 	$(bin)/rlgates demo
 
 test: $(ready)  ## all tests but those that train for minutes
-	$(bin)/pytest -n $(WORKERS) --maxprocesses 8 --durations 20
+	$(bin)/pytest -n $(WORKERS) --maxprocesses 8 --timeout 900 --durations 20
 
 test-quick: $(ready)  ## the core of them, in under a minute on two idle cores
 	$(bin)/pytest -n $(WORKERS) --maxprocesses 8 --quick

@@ -49,7 +49,7 @@ return {
 """
 ROWS = """
 return [...document.querySelectorAll("table.filterable tbody tr")]
-  .filter((row) => row.checkVisibility()).map((row) => row.innerText);
+  .filter((row) => row.checkVisibility()).map((row) => row.textContent);  // closed details, too
 """
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None or DRIVER is None, reason="needs chromium and chromium-driver"

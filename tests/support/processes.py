@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
+import gc
 import importlib
+import math
 import os
 import random
 import resource
@@ -21,6 +24,7 @@ for _module in ("sweep.sweep", "tune.tune", "tune.journal"):
 for _module in ("matplotlib.pyplot", "torch._dynamo", "torch.utils.tensorboard"):
     importlib.import_module(_module)
 
+SECONDS = 300
 KILLS = (*[signal.SIGKILL] * 4, signal.SIGTERM, signal.SIGINT)
 
 
@@ -40,8 +44,17 @@ class Process(NamedTuple):
         return os.waitpid(self.pid, os.WNOHANG) == (0, 0)
 
     def end(self) -> int:
-        """Wait for its end, and return its exit code; minus the signal that killed it."""
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        """Wait for its end, and return its exit code; minus the signal that killed it.
+
+        After `SECONDS` it is aborted, and says in its log where it was.
+        """
+        deadline = time.monotonic() + SECONDS
+        while (ended := os.waitpid(self.pid, os.WNOHANG)) == (0, 0):
+            if time.monotonic() > deadline:
+                os.kill(self.pid, signal.SIGABRT)
+                deadline = math.inf
+            time.sleep(0.01)
+        return os.waitstatus_to_exitcode(ended[1])
 
 
 def start(words: list[str], log: Path, prepare: Callable[[], object] = lambda: None) -> Process:
@@ -59,6 +72,7 @@ def start(words: list[str], log: Path, prepare: Callable[[], object] = lambda: N
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(output)
         return Process(pid, log)
+    gc.freeze()  # garbage of the tests may own threads, which this process does not have
     code = 70
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -67,6 +81,7 @@ def start(words: list[str], log: Path, prepare: Callable[[], object] = lambda: N
         os.dup2(output, 1)
         os.dup2(output, 2)
         sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+        faulthandler.enable()
         prepare()
         code = cli.main(words)
     except KeyboardInterrupt:

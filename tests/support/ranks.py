@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import traceback
@@ -45,6 +46,7 @@ def _said(folder: Path, rank: int) -> bool:
 
 
 def _rank(rank: int, size: int, folder: Path, function: Callable[[], Any]) -> None:
+    gc.freeze()  # garbage of the tests may own threads, which this process does not have
     code = 1
     try:
         torch.set_num_threads(1)
