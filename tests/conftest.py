@@ -13,7 +13,9 @@ import hypothesis
 import pytest
 from support import game_parity, public_parity
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["OMP_NUM_THREADS"] = "1"
+for _name in ("NO_PROXY", "no_proxy"):  # some tests serve files
+    os.environ[_name] = ",".join(filter(None, (os.environ.get(_name), "127.0.0.1,localhost")))
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 os.environ.setdefault("RLGATES_OFFLINE", "1")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import functools
+import re
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -133,15 +135,15 @@ def test_the_search_box_finds_a_core(browser: Any, url: str) -> None:
     results = WebDriverWait(browser, 30).until(
         lambda page: page.find_elements(By.CSS_SELECTOR, "#search-results a[href*='cores/mogrif']")
     )
-    results[0].click()
+    browser.execute_script("arguments[0].click()", results[0])  # those below may still move it
     WebDriverWait(browser, 30).until(lambda page: "Mogrifier" in page.title)
     assert "cores/mogrifier.html" in browser.current_url
 
 
 def test_the_ledger_is_filtered(browser: Any, url: str) -> None:
     ledger = (ROOT / "experiments" / "results" / "LEDGER.md").read_text()
-    verdict = "not reproduced at smaller scale"
-    claims, chosen = ledger.count("| **"), ledger.count(f"| **{verdict}** |")
+    claims = ledger.count("| **")
+    verdict, chosen = Counter(re.findall(r"\| \*\*(.+?)\*\* \|", ledger)).most_common()[-1]
     assert 0 < chosen < claims
 
     def rows() -> list[str]:

@@ -186,7 +186,11 @@ def test_output_may_be_closed_at_any_time(words: list[str]) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
-        assert process.stderr.read() == b""
+        try:
+            assert process.stderr.read() == b""
+        except BaseException:  # of the test's time, too
+            process.kill()
+            raise
     assert process.returncode == 0
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -28,8 +29,9 @@ MEBIBYTES = 8  # memory of the allocators, which does not grow with the number o
 
 
 def memory() -> int:
-    """The resident memory of this process, in bytes."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    """What this process has allocated and used, in bytes; pages of files come and go."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * sum(map(int, re.findall(r"^(?:RssAnon|VmSwap):\s*(\d+) kB", status, re.M)))
 
 
 def held() -> tuple[int, int, int]:

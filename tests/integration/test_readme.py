@@ -23,7 +23,7 @@ from rlgates.experiments.sweep.sweep import find_study, matching_titles
 from rlgates.kernels.cpu import abi
 from rlgates.registry import CORES
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments" / "results"
 README = (ROOT / "README.md").read_text()
 PAGES = {  # the others of docs/ are generated

@@ -81,9 +81,10 @@ def _rows(table: Path) -> int:
 
 def wait_for_signal(table: Path, rows: int) -> None:
     """Let no run of this process get further than so many rows: it may be signalled late."""
+    parent = os.getppid()
 
     def asked(request: StopRequest) -> bool:
-        while _rows(table) >= rows and not request.requested:
+        while _rows(table) >= rows and not request.requested and os.getppid() == parent:
             time.sleep(0.01)
         return request.requested
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import time
 import traceback
 import warnings
 from collections.abc import Callable
@@ -24,13 +25,14 @@ def together(size: int, folder: Path, function: Callable[[], Any]) -> list[Any]:
     with warnings.catch_warnings():  # of forks beside threads, in Python 3.12
         warnings.simplefilter("ignore", DeprecationWarning)
         processes = [
-            context.Process(target=_rank, args=(rank, size, folder, function))
+            context.Process(target=_rank, args=(rank, size, folder, function), daemon=True)
             for rank in range(size)
         ]
         for process in processes:
             process.start()
+    deadline = time.monotonic() + SECONDS
     for process in processes:
-        process.join(SECONDS)
+        process.join(max(0, deadline - time.monotonic()))
         if process.is_alive():
             process.kill()
             process.join()

@@ -26,7 +26,7 @@ def test_an_id_of_rlgates_needs_no_import_of_its_environments(algorithm: str) ->
         "'rlgates/PassiveTMaze-v0'); print(agent.env.envs[0].spec.id)"
     )
     command = [sys.executable, "-W", "ignore", "-c", code]
-    finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert finished.stdout.strip() == "rlgates/PassiveTMaze-v0", finished.stderr
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import shutil
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning"),
 ]
 needs_compiler = pytest.mark.skipif(
-    not (shutil.which("g++") or shutil.which("clang++")), reason="there is no C++ compiler"
+    not (shutil.which("g++") or shutil.which("clang++"))
+    or not Path(sysconfig.get_path("include"), "Python.h").exists(),
+    reason="there is no C++ compiler, or no headers of Python",
 )
 SHORT = {"explore_steps": 3, "distractor_steps": 5, "reward_steps": 5}
 
