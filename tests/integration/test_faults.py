@@ -22,7 +22,7 @@ from support.tiny import agent, equal, scalars, table, tiny, words
 from rlgates.experiments.runs.files import Row, read_json, read_table
 from rlgates.experiments.runs.folder import read_checkpoint
 
-VARYING = ("seconds", "steps_per_second", "commit", "dirty")  # columns
+VARYING = ("seconds", "steps_per_second")  # columns
 STUDY = """
 from dataclasses import replace
 from rlgates.experiments.configs.task import TaskConfig

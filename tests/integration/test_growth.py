@@ -23,7 +23,7 @@ from rlgates.experiments.configs.task import TaskConfig
 from rlgates.experiments.runs.agent.build import build
 from rlgates.experiments.runs.network.train import TaskRun
 
-linux = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 UPDATES = 300
 MEBIBYTES = 8  # memory of the allocators, which does not grow with the number of updates
 

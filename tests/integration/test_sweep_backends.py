@@ -37,7 +37,7 @@ LONG = """
 LONG = Arm(replace(SMALL, updates=10**8, checkpoint_minutes=60), ("lstm",), variant="long")
 STUDY = Study(title="mine", laptop=(ARM, LONG), seeds=(0,))
 """
-VARYING = ("seconds", "commit", "dirty", "command")
+VARYING = ("seconds", "dirty", "command")
 COMMAND = [sys.executable, "-m", "rlgates", "sweep", "mine.py"]
 
 
