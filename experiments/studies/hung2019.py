@@ -3,7 +3,8 @@
 In Key-To-Door the key pays nothing until the door opens. At a discount of 0.92 for each step
 nothing is left of the door's reward after 90 steps of distraction, and little after 30. Temporal
 value transport gives the value of the door to the steps that the memory reads there. The settings
-were found on seed 100; the seeds of the study were fixed before its first run.
+were found on seed 100, without apples on the way; the same serve with apples, each of which pays 1.
+The seeds were fixed before the first run.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.studies.study import Arm, Study
 
 
-def _key_to_door(distractor_steps: int, total_steps: int) -> GymConfig:
-    """The RMA agent with value transport, in whole episodes."""
+def _key_to_door(distractor_steps: int, total_steps: int, apples: bool = False) -> GymConfig:
+    """The RMA agent with value transport, in whole episodes.
+
+    With apples no return is the goal: that of an agent without the key can be higher.
+    """
     length = 15 + distractor_steps + 15
-    return GymConfig(
+    config = GymConfig(
         env="rlgates/KeyToDoor-v0",
         env_title=f"Key-To-Door 15/{distractor_steps}/15",
         env_settings={
@@ -46,6 +50,15 @@ def _key_to_door(distractor_steps: int, total_steps: int) -> GymConfig:
         eval_deterministic=False,
         success_return=9.0,
         best_return=10.0,
+    )
+    if not apples:
+        return config
+    return replace(
+        config,
+        env_title=f"{config.env_title} with apples",
+        env_settings={**config.env_settings, "apple_reward": 1.0},
+        success_return=None,
+        best_return=None,
     )
 
 
@@ -94,6 +107,8 @@ STUDIES: dict[str, Study] = {
         laptop=(
             *_arms(_key_to_door(30, 1_500_000), "ur_rma"),
             *_arms(_key_to_door(90, 4_000_000), "ur_rma"),
+            *_arms(_key_to_door(30, 1_500_000, apples=True)),
+            *_arms(_key_to_door(90, 4_000_000, apples=True)),
         ),
         full=tuple(_arms(_RELEASED)),
     ),

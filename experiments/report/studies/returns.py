@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -59,11 +60,15 @@ def return_share(row: pd.Series, returns: Floats) -> Floats:
 def return_table(rows: pd.DataFrame) -> str:
     """Format a line per environment and agent: return, how many learned, when, and the time.
 
-    Where published returns are known they stand beside the plain mean over the seeds.
+    Where published returns are known they stand beside the plain mean over the seeds. Where no
+    return is the goal, but episodes may succeed (as with a reward that distracts from another),
+    the success stands beside the return.
     """
     published = (rows["published"] != "").any()
     known = bool((rows["best"] != "").any())  # not of runs without curves
     heads = ["environment", "agent", "return at the end", *["best"] * known]
+    has_success = bool(((rows["success"] != "") & (rows["success_return"] == "")).any())
+    heads += ["success"] * has_success
     heads += ["plain mean", "published"] * bool(published)
     goals = numbers(rows.drop_duplicates("title"), "success_return")
     has_goals = not np.isnan(goals).all()
@@ -72,13 +77,11 @@ def return_table(rows: pd.DataFrame) -> str:
     for (title, agent), group in rows.groupby(["title", LABEL], sort=False):
         ends = returns_of(group)
         seconds = float(np.median(numbers(group, "seconds")))
-        end = _short(float(iqm(ends)))
-        if len(ends) > 1:
-            low, high = map(float, iqm_interval(ends))
-            end += f" [{_short(low)}, {_short(high)}]"
+        end = _middle(ends, _short)
         best = numbers(group[group["best"] != ""], "best")
         top = [_short(float(iqm(best))) if len(best) else ""] * known
-        beside = [f"{ends.mean():.4g}", group.iloc[0]["published"]] * bool(published)
+        beside = [_success(group)] * has_success
+        beside += [f"{ends.mean():.4g}", group.iloc[0]["published"]] * bool(published)
         reached = _reached(group, ends) if has_goals else []
         lines.append([title, f"`{agent}`", end, *top, *beside, *reached, time_text(seconds)])
     over = seeds_text(rows)
@@ -98,7 +101,9 @@ def return_table(rows: pd.DataFrame) -> str:
     episodes = " or ".join(sorted(rows["episodes"].unique(), key=int))
     note = (
         f"\nMean return of {episodes} fresh episodes in the last evaluation: "
-        f"{over}{'; best: that of the best evaluation' * known}{learned}. "
+        f"{over}{'; best: that of the best evaluation' * known}"
+        f"{'; success: the same mean, of the share of these episodes that succeeded' * has_success}"
+        f"{learned}. "
         "CPU time: median, one thread per run, evaluations included. "
         f"{provenance(rows)}.\n"
     )
@@ -127,6 +132,23 @@ def _first_there(rows: pd.DataFrame) -> str:
     # A run that diverged does not get there, however long it is.
     lengths = np.where(rows["ended"] == "diverged", numbers(rows, "budget"), numbers(rows, "steps"))
     return f"> {steps_text(lengths[np.isnan(goals)].min())} ({count})"
+
+
+def _success(rows: pd.DataFrame) -> str:
+    """Success at the end; empty where a return is the goal, or nothing counts as a success."""
+    success = np.where(rows["ended"] == "diverged", 0.0, numbers(rows, "success"))
+    if np.isnan(success).any() or (rows["success_return"] != "").any():
+        return ""
+    return _middle(success, "{:.2f}".format)
+
+
+def _middle(values: Floats, text: Callable[[float], str]) -> str:
+    """The interquartile mean of the seeds, and its interval where there are several."""
+    middle = text(float(iqm(values)))
+    if len(values) > 1:
+        low, high = map(float, iqm_interval(values))
+        middle += f" [{text(low)}, {text(high)}]"
+    return middle
 
 
 def _short(value: float) -> str:

@@ -81,6 +81,19 @@ def test_without_goals_nothing_is_said_of_who_learned() -> None:
     assert "were at -, -, 450 or above" in table
 
 
+def test_where_no_return_is_the_goal_the_success_is_shown() -> None:
+    apples = [agent(0, success_return="", success="0.9"), agent(1, success_return="", success="1")]
+    head, _, line, *_, note = return_table(to_frame(apples)).splitlines()
+    assert head.endswith("| agent | return at the end | success | CPU time per run |")
+    assert "| 400 [400, 400] | 0.95 [0.90, 1.00] |" in line
+    assert "; success: the same mean, of the share of these episodes that succeeded" in note
+    lost = agent(1, success_return="", mean_return="nan", ended="diverged")
+    table = return_table(to_frame([apples[0], lost, agent(0, title="a", success="0.5")]))
+    assert "| 0.45 [0.00, 0.90] |" in table
+    assert "| a | `lstm` | 400 |  | 0 of 1 |" in table
+    assert " success " not in return_table(to_frame([agent(0, success="0.5")]))
+
+
 def test_a_diverged_run_counts_with_the_lowest_return_of_its_environment() -> None:
     rows = [agent(seed, mean_return=text, best_return="") for seed, text in enumerate("31")]
     lost = agent(2, mean_return="nan", ended="diverged", worst_return="")
