@@ -16,13 +16,10 @@ from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.studies.study import Arm, Study
 
 
-def _key_to_door(distractor_steps: int, total_steps: int, apples: bool = False) -> GymConfig:
-    """The RMA agent with value transport, in whole episodes.
-
-    With apples no return is the goal: that of an agent without the key can be higher.
-    """
+def _key_to_door(distractor_steps: int, total_steps: int) -> GymConfig:
+    """The RMA agent with value transport, in whole episodes."""
     length = 15 + distractor_steps + 15
-    config = GymConfig(
+    return GymConfig(
         env="rlgates/KeyToDoor-v0",
         env_title=f"Key-To-Door 15/{distractor_steps}/15",
         env_settings={
@@ -51,8 +48,10 @@ def _key_to_door(distractor_steps: int, total_steps: int, apples: bool = False) 
         success_return=9.0,
         best_return=10.0,
     )
-    if not apples:
-        return config
+
+
+def _with_apples(config: GymConfig) -> GymConfig:
+    """Apples that pay 1. No return is the goal: that of an agent without the key can be higher."""
     return replace(
         config,
         env_title=f"{config.env_title} with apples",
@@ -107,8 +106,7 @@ STUDIES: dict[str, Study] = {
         laptop=(
             *_arms(_key_to_door(30, 1_500_000), "ur_rma"),
             *_arms(_key_to_door(90, 4_000_000), "ur_rma"),
-            *_arms(_key_to_door(30, 1_500_000, apples=True)),
-            *_arms(_key_to_door(90, 4_000_000, apples=True)),
+            *_arms(_with_apples(_key_to_door(30, 1_500_000))),
         ),
         full=tuple(_arms(_RELEASED)),
     ),
