@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from rlgates.experiments.analysis.stats import Floats
+from rlgates.experiments.analysis.stats import Floats, iqm, iqm_interval
 from rlgates.experiments.runs.files import Row, read_table, write_table
 from rlgates.experiments.runs.text import time_text
 
@@ -123,6 +123,15 @@ def seeds_text(rows: pd.DataFrame) -> str:
     if seeds[-1] - seeds[0] >= len(seeds):
         return f"seeds {', '.join(map(str, seeds[:-1]))} and {seeds[-1]}"
     return f"seeds {seeds[0]} to {seeds[-1]}"
+
+
+def iqm_text(values: Floats, text: Callable[[float], str] = "{:.2f}".format) -> str:
+    """Format the interquartile mean over seeds, and its interval where there are several."""
+    middle = text(float(iqm(values)))
+    if len(values) > 1:
+        low, high = map(float, iqm_interval(values))
+        middle += f" [{text(low)}, {text(high)}]"
+    return middle
 
 
 def file_slug(title: str, titles: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rlgates.experiments.analysis.stats import iqm, iqm_interval, median_reached
+from rlgates.experiments.analysis.stats import iqm, median_reached
 from rlgates.experiments.configs.agent import SUCCESS_THRESHOLD, AgentConfig
 from rlgates.experiments.configs.base import parse_pairs
 from rlgates.experiments.plots.curves import (
@@ -22,6 +22,7 @@ from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.environments import MATCH_IDS, phase_images
 from rlgates.experiments.report.rows import (
     TITLE,
+    iqm_text,
     markdown,
     numbers,
     provenance,
@@ -102,7 +103,6 @@ def _table(rows: pd.DataFrame) -> str:
 
 def _cells(rows: pd.DataFrame, with_best: bool) -> list[str]:
     success, best = numbers(rows, "success"), numbers(rows[rows["best"] != ""], "best")
-    low, high = iqm_interval(success)
     diverged = int((rows["ended"] == "diverged").sum())
     times = [steps_and_success(row) for row in rows.to_dict("records")]
     median, count = median_reached([time if reached else None for time, reached in times])
@@ -110,9 +110,7 @@ def _cells(rows: pd.DataFrame, with_best: bool) -> list[str]:
     shortest = min((time for time, reached in times if not reached), default=0.0)
     when = steps_text(median) if median else f"> {steps_text(shortest)}"
     return [
-        f"{iqm(success):.2f}"
-        + (f" [{low:.2f}, {high:.2f}]" if len(rows) > 1 else "")
-        + (f", {diverged} diverged" if diverged else ""),
+        iqm_text(success) + (f", {diverged} diverged" if diverged else ""),
         *([f"{iqm(best):.2f}" if len(best) else ""] if with_best else []),
         f"{when} ({count} of {len(rows)})",
         f"{int(parameters):,}" if parameters else "",

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from rlgates.experiments.analysis.stats import Floats, iqm, iqm_interval, median_reached
+from rlgates.experiments.analysis.stats import Floats, iqm, median_reached
 from rlgates.experiments.plots.curves import Curve, draw_panels
 from rlgates.experiments.report.rows import (
     LABEL,
+    iqm_text,
     markdown,
     numbers,
     provenance,
@@ -77,7 +77,7 @@ def return_table(rows: pd.DataFrame) -> str:
     for (title, agent), group in rows.groupby(["title", LABEL], sort=False):
         ends = returns_of(group)
         seconds = float(np.median(numbers(group, "seconds")))
-        end = _middle(ends, _short)
+        end = iqm_text(ends, _short)
         best = numbers(group[group["best"] != ""], "best")
         top = [_short(float(iqm(best))) if len(best) else ""] * known
         beside = [_success(group)] * has_success
@@ -139,16 +139,7 @@ def _success(rows: pd.DataFrame) -> str:
     success = np.where(rows["ended"] == "diverged", 0.0, numbers(rows, "success"))
     if np.isnan(success).any() or (rows["success_return"] != "").any():
         return ""
-    return _middle(success, "{:.2f}".format)
-
-
-def _middle(values: Floats, text: Callable[[float], str]) -> str:
-    """The interquartile mean of the seeds, and its interval where there are several."""
-    middle = text(float(iqm(values)))
-    if len(values) > 1:
-        low, high = map(float, iqm_interval(values))
-        middle += f" [{text(low)}, {text(high)}]"
-    return middle
+    return iqm_text(success)
 
 
 def _short(value: float) -> str:
