@@ -125,7 +125,9 @@ def seeds_text(rows: pd.DataFrame) -> str:
     return f"seeds {seeds[0]} to {seeds[-1]}"
 
 
-def iqm_text(values: Floats, text: Callable[[float], str] = "{:.2f}".format) -> str:
+def iqm_text(
+    values: Sequence[float] | Floats, text: Callable[[float], str] = "{:.2f}".format
+) -> str:
     """Format the interquartile mean over seeds, and its interval where there are several."""
     middle = text(float(iqm(values)))
     if len(values) > 1:

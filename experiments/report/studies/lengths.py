@@ -25,6 +25,7 @@ from rlgates.experiments.plots.styles import NONE, in_core_order, style
 from rlgates.experiments.plots.titles import title_words
 from rlgates.experiments.report.rows import (
     TITLE,
+    iqm_text,
     markdown,
     numbers,
     provenance,
@@ -167,17 +168,13 @@ def length_tables(panels: Sequence[LengthScores]) -> str:
 def _table(panel: LengthScores) -> str:
     labels = [label.replace("\n", ", ") for label in panel.lengths.values()]
     lines = [
-        [f"`{core}`", *(_cell(scores.get(length, ())) for length in panel.lengths)]
+        [
+            f"`{core}`",
+            *(iqm_text(scores[length]) if length in scores else "" for length in panel.lengths),
+        ]
         for core, scores in panel.scores.items()
     ]
     return markdown([f"{title_words(panel.title)}: {panel.axis}", *labels], lines)
-
-
-def _cell(scores: Sequence[float]) -> str:
-    if not scores:
-        return ""
-    low, high = iqm_interval(scores)
-    return f"{iqm(scores):.2f} [{low:.2f}, {high:.2f}]"
 
 
 def draw_stretched(results: Path, name: str, rows: pd.DataFrame) -> list[Path]:

@@ -126,7 +126,7 @@ def test_lengths_that_were_not_made_leave_a_gap(figures: list[Figure], tmp_path:
     assert list(line.get_ydata()) == [0.7]
     text = length_tables([one._replace(scores=scores)])
     assert text.splitlines()[0] == "| task: delay | ×1, 5 | ×2, 10 |"
-    assert text.splitlines()[3] == "| `gru` |  | 0.70 [0.70, 0.70] |"
+    assert text.splitlines()[3] == "| `gru` |  | 0.70 |"
 
 
 def test_there_may_be_a_length_of_nothing(figures: list[Figure], tmp_path: Path) -> None:
