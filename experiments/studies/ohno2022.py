@@ -37,7 +37,9 @@ def _tied(task: str, settings: dict[str, Any], length: int, stop: float, **chang
 
 
 _COPY = "copy", {"delay": 100, "cues": "one"}, 100, 0.104
+_LONG_COPY = "copy", {"delay": 500, "cues": "one"}, 500, 0.104
 _ADDING = "adding", {"steps": 200}, 200, 0.0083
+_THIRTY = tuple(range(20, 50))  # ten seeds left it open which of two cores is the sooner one
 # In two epochs, at the rates of the paper.
 _MNIST = replace(task_config("smnist"), hidden_size=64, epochs=2, max_grad_norm=1.0)
 _SLOWER = ("s_lstm", "nru")
@@ -90,6 +92,19 @@ STUDIES: dict[str, Study] = {
         ),
         full=(Published("adding-ohno-timescales"),),
         seeds=FRESH,
+    ),
+    "nru": Study(
+        title="The NRU on Copy at the published size, and on Adding against the fast gate",
+        source="Ohno et al. 2022, figures 3 and 4",
+        laptop=(
+            replace(
+                _tied(*_LONG_COPY, hidden_size=128, batch_size=64).with_cores(("nru",)),
+                seeds=_THIRTY[:10],
+            ),
+            _tied(*_ADDING).with_cores(("nru", "f_lstm")),
+        ),
+        full=(Published("copy-ohno", ("nru",)), Published("adding-ohno", ("nru", "f_lstm"))),
+        seeds=_THIRTY,
     ),
     "tied_smnist": Study(
         title="MNIST pixel by pixel with tied gates",
