@@ -91,12 +91,11 @@ def return_table(rows: pd.DataFrame) -> str:
         )
     learned = ""
     if has_goals:
-        texts = ["-" if np.isnan(goal) else f"{goal:g}" for goal in goals]
-        goal = texts[0] if len({*texts}) == 1 else ", ".join(texts)
+        texts = [f"{goal:g}" for goal in goals if not np.isnan(goal)]
+        goal = texts[0] if len({*texts}) == 1 else f"{', '.join(texts)} (one for each environment)"
         learned = (
-            f"; learned: how many runs were at {goal} or above at the end, environment by "
-            "environment. First there: median number of steps at which an evaluation first reached "
-            "it, and how many runs did"
+            f"; learned: how many runs were at {goal} or above at the end. First there: median "
+            "number of steps at which an evaluation first reached it, and how many runs did"
         )
     episodes = " or ".join(sorted(rows["episodes"].unique(), key=int))
     note = (

@@ -78,7 +78,9 @@ def test_without_goals_nothing_is_said_of_who_learned() -> None:
     table = return_table(to_frame([*games, agent(0)]))
     assert "| learned | first there |" in table
     assert "| a | `lstm` | 400 |  |  | 1 min 0 s |" in table
-    assert "were at -, -, 450 or above" in table
+    assert "were at 450 or above" in table
+    other = return_table(to_frame([agent(0), agent(0, title="b", success_return="9")]))
+    assert "were at 450, 9 (one for each environment) or above" in other
 
 
 def test_where_no_return_is_the_goal_the_success_is_shown() -> None:
