@@ -101,7 +101,7 @@ STUDIES: dict[str, Study] = {
                 _tied(*_LONG_COPY, hidden_size=128, batch_size=64).with_cores(("nru",)),
                 seeds=_THIRTY[:10],
             ),
-            _tied(*_ADDING).with_cores(("nru", "f_lstm")),
+            replace(_tied(*_ADDING).with_cores(("nru", "f_lstm")), gates=()),
         ),
         full=(Published("copy-ohno", ("nru",)), Published("adding-ohno", ("nru", "f_lstm"))),
         seeds=_THIRTY,
