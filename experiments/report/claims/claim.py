@@ -203,9 +203,18 @@ class RunTest(Test):
     def learns(self) -> bool:
         return True
 
+    @property
+    def label(self) -> str:
+        first = self.groups()[0]
+        return f"{', '.join(filter(None, (first.title, first.variant)))}: "
+
     def groups(self) -> Sequence[RunGroup]:
         """Return the runs that it needs: its attributes that are groups, in their order."""
         return [value for value in vars(self).values() if isinstance(value, RunGroup)]
+
+    def seeds(self, rows: Sequence[pd.DataFrame]) -> list[int]:
+        """Count the seeds that it uses of each group."""
+        return [frame["seed"].nunique() for frame in rows]
 
     @abstractmethod
     def compare(self, rows: Sequence[pd.DataFrame]) -> tuple[Ruling, str]:
@@ -221,12 +230,9 @@ class RunTest(Test):
         if any(frame.empty for frame in rows):
             return Finding(OPEN, "not run yet", f"`rlgates sweep {groups[0].study}`")
         ruling, numbers = self.compare(rows)
-        seeds = min(frame["seed"].nunique() for frame in rows)
-        numbers += f"; {seeds} seed{'s' * (seeds > 1)}"
-        missing = max(
-            group.needed - frame["seed"].nunique()
-            for group, frame in zip(groups, rows, strict=True)
-        )
+        seeds = self.seeds(rows)
+        numbers += f"; {min(seeds)} seed{'s' * (min(seeds) != 1)}"
+        missing = max(group.needed - count for group, count in zip(groups, seeds, strict=True))
         if missing > 0:
             ruling = self.foregone(rows, missing)
         source = provenance(pd.concat([group.rows(results) for group in groups]))
@@ -253,6 +259,11 @@ class All(Test):
         for head, subject in (pair for test in self.tests for pair in _parts_of(test)):
             subjects.setdefault(head, []).append(subject)
         return "; ".join(f"{head} {', '.join(names)}" for head, names in subjects.items())
+
+    @property
+    def label(self) -> str:
+        labels = {test.label for test in self.tests}
+        return labels.pop() if len(labels) == 1 else ""
 
     def judge(self, results: Results) -> Finding:
         findings = [test.judge(results) for test in self.tests]

@@ -123,7 +123,7 @@ GATO: tuple[Claim, ...] = (
     ),
     Claim(
         "figure 2",
-        "GATO learns Adding at all four lengths on every seed.",
+        "GATO learns Adding at all four lengths.",
         All(tuple(Solves(_adding("gato", length)) for length in LENGTHS)),
         _GATO_ADDING,
     ),

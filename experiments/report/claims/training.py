@@ -20,6 +20,7 @@ from rlgates.experiments.analysis.stats import (
     probability_of_improvement,
 )
 from rlgates.experiments.report.claims.claim import (
+    LEVEL,
     OPEN,
     All,
     Ruling,
@@ -55,10 +56,13 @@ def ruling_from_count(count: int, runs: int, never: bool = False) -> Ruling:
     """Rule whether something happens, or (`never`) does not, in most runs.
 
     It happens if so many runs are too many for an accident (three of five: p = 0.009 at `SELDOM`),
-    and does not if they are too few for one run in two (none of five: p = 0.03).
+    and does not if they are too few for one run in two (none of five: p = 0.03). Of many runs a
+    number may be both (eight of thirty), which rules nothing.
     """
     happens = float(binom.sf(count - 1, runs, SELDOM))
     fails = float(binom.cdf(count, runs, 0.5))
+    if max(happens, fails) <= LEVEL:
+        return OPEN
     return ruling_from_p(fails, happens) if never else ruling_from_p(happens, fails)
 
 
@@ -68,10 +72,6 @@ class CountTest(RunTest):
 
     where: RunGroup
     never: bool = field(default=False, kw_only=True)
-
-    @property
-    def label(self) -> str:
-        return f"{', '.join(filter(None, (self.where.title, self.where.variant)))}: "
 
     @abstractmethod
     def happens(self, runs: pd.DataFrame) -> Sequence[bool]:
@@ -129,7 +129,32 @@ class Solves(CountTest):
 
 
 @dataclass(frozen=True)
-class Learns(CountTest):
+class LearningTest(CountTest):
+    """One that runs that diverge leave open, as other settings may keep them from it."""
+
+    def foregone(self, rows: Sequence[pd.DataFrame], missing: int) -> Ruling:
+        return OPEN  # those missing may diverge
+
+    def compare(self, rows: Sequence[pd.DataFrame]) -> tuple[Ruling, str]:
+        (runs,) = rows
+        diverged = ((runs["diverged_at"] != "") | (runs["ended"] == "diverged")).sum()
+        if diverged:
+            return OPEN, f"{self.where.core} diverges on {diverged} of {len(runs)}"
+        if missing := np.sum(~np.isfinite(self.figures(runs))):
+            return OPEN, f"{self.where.core} has no figure on {missing} of {len(runs)}"
+        return self.rule(runs), self.describe(runs)
+
+    @abstractmethod
+    def figures(self, runs: pd.DataFrame) -> Floats:
+        """Compute what tells whether each run learned."""
+
+    @abstractmethod
+    def describe(self, runs: pd.DataFrame) -> str:
+        """Give the numbers, of runs that all have a figure."""
+
+
+@dataclass(frozen=True)
+class Learns(LearningTest):
     """A core ends below the loss of the best prediction without memory, or (`never`) does not.
 
     Attributes:
@@ -144,25 +169,18 @@ class Learns(CountTest):
         return f"{side} {self.share:g} of the loss without memory:", str(self.where)
 
     def happens(self, runs: pd.DataFrame) -> Sequence[bool]:
-        shares = numbers(runs, "loss") / numbers(runs, "baseline")
-        return [bool(share <= self.share) for share in shares]
+        return [bool(share <= self.share) for share in self.figures(runs)]
 
-    def foregone(self, rows: Sequence[pd.DataFrame], missing: int) -> Ruling:
-        (runs,) = rows
-        return OPEN if (runs["diverged_at"] != "").any() else super().foregone(rows, missing)
+    def figures(self, runs: pd.DataFrame) -> Floats:
+        return numbers(runs, "loss") / numbers(runs, "baseline")
 
-    def compare(self, rows: Sequence[pd.DataFrame]) -> tuple[Ruling, str]:
-        (runs,) = rows
-        diverged = (runs["diverged_at"] != "").sum()
-        if diverged:
-            return OPEN, f"{self.where.core} diverges on {diverged} of {len(runs)}"
-        shares = numbers(runs, "loss") / numbers(runs, "baseline")
-        text = f"{self.where.core} ends at {_range(shares)} of that loss"
+    def describe(self, runs: pd.DataFrame) -> str:
+        text = f"{self.where.core} ends at {_range(self.figures(runs))} of that loss"
         best = _best(runs)
         if best is not None:
             best = best / numbers(runs, "baseline")
             text += f" (best {_range(best)})"
-        return self.rule(runs), text
+        return text
 
 
 @dataclass(frozen=True)
@@ -183,7 +201,7 @@ class Diverges(CountTest):
 
 
 @dataclass(frozen=True)
-class Above(CountTest):
+class Above(LearningTest):
     """A core ends above a level of success, or of the figure of its task, or (`never`) does not.
 
     Attributes:
@@ -200,16 +218,15 @@ class Above(CountTest):
         return f"{what} {'not ' if self.never else ''}above {self.level:g}:", str(self.where)
 
     def happens(self, runs: pd.DataFrame) -> Sequence[bool]:
-        return [bool(value > self.level) for value in _figures(runs, self.column)]
+        return [bool(value > self.level) for value in self.figures(runs)]
 
-    def compare(self, rows: Sequence[pd.DataFrame]) -> tuple[Ruling, str]:
-        (runs,) = rows
-        figures = _figures(runs, self.column)
-        known = figures[~np.isnan(figures)]
-        middle = f"{np.median(known):.3g}" if known.size else "has no figure"
-        middle += _best_success(runs, self.column)
+    def figures(self, runs: pd.DataFrame) -> Floats:
+        return _figures(runs, self.column)
+
+    def describe(self, runs: pd.DataFrame) -> str:
+        middle = f"{np.median(self.figures(runs)):.3g}{_best_success(runs, self.column)}"
         above = f"above {self.level:g} on {sum(self.happens(runs))} of {len(runs)}"
-        return self.rule(runs), f"{self.where.core} {middle}, {above}"
+        return f"{self.where.core} {middle}, {above}"
 
 
 @dataclass(frozen=True)
@@ -259,14 +276,25 @@ class Better(RunTest):
     examples: int | None = None
 
     @property
+    def label(self) -> str:
+        figure = self._figure if self.column.startswith("test_") else ""
+        return super().label.removesuffix(": ") + f"{', ' * bool(figure)}{figure}: "
+
+    @property
+    def _figure(self) -> str:
+        return self.column.removeprefix("test_").replace("_", " ")
+
+    @property
     def parts(self) -> tuple[str, str]:
         by = f" by more than {self.margin:g}" if self.margin > 0 else ""
         by = f", or at most {-self.margin:g} worse," if self.margin < 0 else by
-        figure = self.column.removeprefix("test_").replace("_", " ")
         words = {"test": "better test figure", "success": "higher success"}
-        what = words.get(self.column, f"better {figure} on test")
+        what = words.get(self.column, f"better {self._figure} on test")
         head = f"{self.where}: a {what}{by} than with"
         return head, _quoted_name(self.where, self.than)
+
+    def seeds(self, rows: Sequence[pd.DataFrame]) -> list[int]:
+        return [len(set(rows[0]["seed"]) & set(rows[1]["seed"]))] * 2
 
     def compare(self, rows: Sequence[pd.DataFrame]) -> tuple[Ruling, str]:
         seeds = set(rows[0]["seed"]) & set(rows[1]["seed"])
@@ -298,8 +326,8 @@ class Better(RunTest):
         ruling, text = _ruled(p_gained(above), p_gained(-above), text)
         if self.column != "success" and ruling.outcome != "open":
             behind = 0 if ruling.outcome == "false" else 1
-            cut = (rows[behind]["ended"] == "budget").sum()
-            if cut > len(seeds) / 2:
+            cut = (~rows[behind]["ended"].isin(["patience", "goal"])).sum()
+            if cut >= len(seeds) / 2:
                 text += f"; the budget ended {cut} of {len(seeds)} runs of {names[behind]}"
                 return OPEN, text
         return ruling, text

@@ -364,9 +364,45 @@ def test_runs_that_fall_again_are_shown_at_their_best_too(tmp_path: Path) -> Non
             Above(A, 0.4, "test"),  # with figures of their best weights
             diverged(runs("a", NEVER, [0.5, 0.6, 0.7, 0.8, 0.9]))[:4] + runs("a", FIVE)[4:],
             "open",
-            "a 0.5, above 0.4 on 1 of 5",
+            "a diverges on 4 of 5",
         ),
-        (Above(A, 0.4, "test"), diverged(runs("a", NEVER)), "false", "a has no figure"),
+        (Above(A, 0.4, "test"), diverged(runs("a", NEVER)), "open", "a diverges on 5 of 5"),
+        (Above(A, 0.4, "test", never=True), diverged(runs("a", NEVER)), "open", "on 5 of 5"),
+        (
+            Above(A, 0.4),
+            [{**row, "ended": "diverged", "success": 0.9} for row in runs("a", FIVE)],
+            "open",
+            "a diverges on 5 of 5",
+        ),
+        (
+            Learns(A, never=True),
+            [{**row, "baseline": ""} for row in runs("a", NEVER)],
+            "open",
+            "a has no figure on 5 of 5",
+        ),
+        (Learns(A), runs("a", NEVER[:4], [0.1] * 4), "open", "4 seeds"),  # the fifth may diverge
+        (
+            Better(A, B, "test"),
+            [{**row, "ended": "time"} for row in TENTH_APART],
+            "open",
+            "the budget ended 5 of 5 runs of b",
+        ),
+        (
+            Better(A, B, "test"),
+            [
+                {**row, "seed": row["seed"] + 5 * half, "ended": "budget" if half else "patience"}
+                for row in TENTH_APART
+                for half in (0, 1)
+            ],
+            "open",
+            "the budget ended 5 of 10 runs of b",
+        ),
+        (
+            Better(A, B, "test"),
+            [{**row, "seed": row["seed"] + 2 * (row["core"] == "b")} for row in TENTH_APART],
+            "open",
+            "; 3 seeds",
+        ),
         (
             Learns(A, never=True),
             [{**row, "loss": "nan", "diverged_at": 1} for row in runs("a", NEVER)],
@@ -410,6 +446,16 @@ def test_counts_of_five_and_ten_seeds() -> None:
     assert five == ["false", "open", "open", "true", "true", "true"]
     ten = [ruling_from_count(count, 10, never=True).outcome for count in range(6)]
     assert ten == ["true", "true", "open", "open", "false", "false"]
+
+
+@pytest.mark.parametrize("total", [5, 17, 18, 20, 30, 50])
+def test_nothing_both_happens_and_does_not(total: int) -> None:
+    for count in range(total + 1):
+        does, does_not = (ruling_from_count(count, total, never) for never in (False, True))
+        assert {does.outcome, does_not.outcome} in ({"true", "false"}, {"open"}), count
+        if does.outcome == "open":
+            assert max(does.p_false, does_not.p_false) > LEVEL
+    assert ruling_from_count(8, 30) == ruling_from_count(8, 30, never=True) == ("open", 1.0)
 
 
 def test_seeds_that_were_added_are_tested_alone(tmp_path: Path) -> None:
@@ -498,6 +544,28 @@ def test_several_tests_hold_together(tmp_path: Path) -> None:
     assert All((good, unknown)).judge(results).outcome == "open"
     assert All((good, All((bad, unknown)))).judge(results).outcome == "false"
     assert All((good, All((bad, good)))).words == f"solved: {A}, {A}; not solved: {A}"
+
+
+def test_numbers_of_several_tests_say_what_they_are_of(tmp_path: Path) -> None:
+    other = [run._replace(title="task, steps 9", variant="fast") for run in (A, B)]
+    rows = runs("a", FIVE) + runs("b", [9, 9, 9, 9, 9])
+    there = [{**row, "title": "task, steps 9", "variant": "fast"} for row in rows]
+    results = tables(tmp_path, [{"variant": "", "title": A.title, **row} for row in rows] + there)
+    here, away = Sooner(A, B), Sooner(*other)
+    words = "P(a sooner than b) = 0.00 [0.00, 0.00], p against = 0.004; 5 seeds"
+    assert All((here, away)).judge(results).numbers == (
+        f"task, steps 3: {words}; task, steps 9, fast: {words}"
+    )
+    twice = All((All((here, Solves(A))), All((away, Solves(other[0])))))
+    solved = "a solves it on 5 of 5, after 30; 5 seeds"
+    assert twice.judge(results).numbers == (
+        f"task, steps 3: {words}; {solved}; task, steps 9, fast: {words}; {solved}"
+    )
+    rare = Better(A, B, "test_perplexity_rare")
+    assert (Better(A, B, "test").label, rare.label) == (
+        "task, steps 3: ",
+        "task, steps 3, perplexity rare: ",
+    )
 
 
 def test_one_of_many_parts_is_not_contradicted_by_chance(tmp_path: Path) -> None:
