@@ -15,9 +15,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rlgates.experiments.configs.gym import GymConfig
-from rlgates.experiments.studies.study import FRESH, Arm, Study
-
-_SEEDS = (0, 1, 2, 3, 4)
+from rlgates.experiments.studies.study import FRESH, TEN, Arm, Study
 
 
 def _key_to_door(distractor_steps: int, total_steps: int) -> GymConfig:
@@ -101,7 +99,7 @@ _RELEASED = GymConfig(
 )
 
 
-def _arms(config: GymConfig, *cores: str, seeds: tuple[int, ...] = _SEEDS) -> Iterator[Arm]:
+def _arms(config: GymConfig, *cores: str, seeds: tuple[int, ...] = TEN[:5]) -> Iterator[Arm]:
     """The agent with transport, with other gates too, and without it at two discounts."""
     without = replace(config, algo_kwargs={})
     yield Arm(config, ("rma", *cores), variant="with transport", seeds=seeds)
@@ -122,6 +120,6 @@ STUDIES: dict[str, Study] = {
             *_arms(_with_apples_over_90_steps(), seeds=FRESH[:5]),
         ),
         full=tuple(_arms(_RELEASED)),
-        seeds=(*_SEEDS, *FRESH[:5]),
+        seeds=(*TEN[:5], *FRESH[:5]),
     ),
 }

@@ -206,7 +206,7 @@ class RunTest(Test):
     @property
     def label(self) -> str:
         first = self.groups()[0]
-        return f"{', '.join(filter(None, (first.title, first.variant)))}: "
+        return ", ".join(filter(None, (first.title, first.variant)))
 
     def groups(self) -> Sequence[RunGroup]:
         """Return the runs that it needs: its attributes that are groups, in their order."""
@@ -272,7 +272,8 @@ class All(Test):
         outcome: Outcome = "true" if whole else "false" if p <= LEVEL else "open"
         texts, labels = [finding.numbers for finding in findings], [t.label for t in self.tests]
         if len(set(labels)) > 1:
-            texts = [f"{label}{text}" for label, text in zip(labels, texts, strict=True)]
+            pairs = zip(labels, texts, strict=True)
+            texts = [f"{label}: {text}" if label else text for label, text in pairs]
         numbers = "; ".join(dict.fromkeys(texts))
         sources = dict.fromkeys(finding.provenance for finding in findings)
         return Finding(Ruling(outcome, p), numbers, "; ".join(filter(None, sources)))

@@ -277,8 +277,8 @@ class Better(RunTest):
 
     @property
     def label(self) -> str:
-        figure = self._figure if self.column.startswith("test_") else ""
-        return super().label.removesuffix(": ") + f"{', ' * bool(figure)}{figure}: "
+        figures = [self._figure] if self.column.startswith("test_") else []
+        return ", ".join([super().label, *figures])
 
     @property
     def _figure(self) -> str:

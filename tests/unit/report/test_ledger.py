@@ -563,8 +563,8 @@ def test_numbers_of_several_tests_say_what_they_are_of(tmp_path: Path) -> None:
     )
     rare = Better(A, B, "test_perplexity_rare")
     assert (Better(A, B, "test").label, rare.label) == (
-        "task, steps 3: ",
-        "task, steps 3, perplexity rare: ",
+        "task, steps 3",
+        "task, steps 3, perplexity rare",
     )
 
 
