@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rlgates.agents.ranks import ALONE
 from rlgates.agents.sequences.buffers import RolloutArrays, map_tensors
 from rlgates.agents.sequences.core_module import CoreModule
-from rlgates.agents.sequences.policy import SequencePolicy
+from rlgates.agents.sequences.policy import SequencePolicy, evaluating
 from rlgates.core import Core, GateTrace
 from rlgates.deprecation import warn_renamed
 from rlgates.errors import check_choice, check_flag, check_size
@@ -64,9 +64,7 @@ def trace_gates(
         warn_renamed("trace_gates(starts=...)", "episode_starts")
         episode_starts = starts
     module: Any = _recurrent_module(policy, critic)
-    training = policy.training
-    policy.set_training_mode(False)
-    try:
+    with evaluating(policy):
         obs, shape = _flatten_time(observations, policy.device)
         if episode_starts is not None:
             episode_starts = torch.as_tensor(episode_starts, device=policy.device) > 0.5
@@ -90,8 +88,6 @@ def trace_gates(
             features = BasePolicy.extract_features(policy, obs, extractor)
             core, x = _core_of_lstm(module), features.unflatten(0, shape)
         return core.trace_gates(x, state, episode_starts)
-    finally:
-        policy.set_training_mode(training)
 
 
 def _recurrent_module(policy: Any, critic: bool) -> CoreModule | nn.LSTM:

@@ -36,6 +36,7 @@ from rlgates.agents.sequences.policy import (
     LATENT_METHODS,
     SequencePolicy,
     States,
+    evaluating,
     overridden,
 )
 from rlgates.agents.sequences.rollouts import is_normalized
@@ -370,16 +371,14 @@ def _exportable(policy: SequencePolicy, step: nn.Module) -> Iterator[None]:
     """Put the policy in evaluation mode, and its cores in the plain loop without checks."""
     cores = [module for module in policy.modules() if isinstance(module, Core)]
     before = [(core, core.backend, core.debug) for core in cores]
-    training, amp = policy.training, policy.amp
-    policy.set_training_mode(False)
-    policy.amp = None  # the runtime may have no products of bfloat16
-    step.eval()
+    amp, policy.amp = policy.amp, None  # the runtime may have no products of bfloat16
     for core in cores:
         core.backend, core.debug = "plain", False
     try:
-        yield
+        with evaluating(policy):
+            step.eval()
+            yield
     finally:
-        policy.set_training_mode(training)
         policy.amp = amp
         for core, backend, debug in before:
             core.backend, core.debug = backend, debug

@@ -134,7 +134,7 @@ class SavedAgent(OnPolicyAlgorithm):
                 with reading(found):
                     return load_model(cls, file, *args, **kwargs)
         try:
-            return super().load(found, *args, **kwargs)
+            model: Any = super().load(found, *args, **kwargs)
         except NO_DAMAGE:
             raise
         except _LOAD_ERRORS as error:
@@ -142,6 +142,8 @@ class SavedAgent(OnPolicyAlgorithm):
                 f"{path} is damaged, or not a model of {cls.__name__}: "
                 f"{type(error).__name__}: {error}"
             ) from error
+        model._reset_states()
+        return model
 
     def set_parameters(
         self, load_path_or_dict: Any, exact_match: bool = True, device: Any = "auto"

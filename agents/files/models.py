@@ -628,6 +628,7 @@ def load_model(
         setattr(model, name, _on(model.device, getattr(model, name)))
     if model.use_sde:
         model.policy.reset_noise()
+    model._reset_states()
     return model
 
 

@@ -18,7 +18,7 @@ from stable_baselines3.common.preprocessing import get_action_dim, get_obs_shape
 from torch import Tensor
 
 from rlgates.agents.ranks import ALONE, Ranks
-from rlgates.agents.sequences.policy import Observations, SequencePolicy, States
+from rlgates.agents.sequences.policy import Observations, SequencePolicy, States, evaluating
 
 
 class Minibatch(NamedTuple):
@@ -267,7 +267,8 @@ class SequenceBuffer:
         if first == end:
             return states
         observations = map_tensors(lambda x: x[first:end].flatten(0, 1), self.observations)
-        return policy.latents(observations, states, self.episode_starts[first:end]).states
+        with evaluating(policy):  # as when the rollout was collected
+            return policy.latents(observations, states, self.episode_starts[first:end]).states
 
     def _minibatch(self, chunk_len: int, indices: Tensor, states: States) -> Minibatch:
         """The chunks with these indices; chunk k of environment n is number k * N + n."""

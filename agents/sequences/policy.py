@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -174,6 +174,17 @@ def overridden(policy: Any, *methods: str) -> list[str]:
         return all(module.partition(".")[0] in _LIBRARIES for module in modules)
 
     return [name for name in methods if name in own or not is_ours(name)]
+
+
+@contextmanager
+def evaluating(policy: BasePolicy) -> Iterator[None]:
+    """Put a policy in evaluation mode, and afterwards back in the mode in which it was."""
+    training = policy.training
+    policy.set_training_mode(False)
+    try:
+        yield
+    finally:
+        policy.set_training_mode(training)
 
 
 def _swapped(x: Observations, size: int) -> Any:

@@ -204,8 +204,8 @@ class SequenceRollouts(SavedAgent):
         """Set the steps of a chunk; warn, once, of minibatches that are not of `batch_size` steps.
 
         Raises:
-            ValueError: `chunk_len` or `burn_in` does not fit, and the message names the nearest
-                that does; states to recompute, but a rollout is not cut into chunks.
+            ValueError: `chunk_len` or `burn_in` does not fit, and the message says what does;
+                states to recompute, but a rollout is not cut into chunks.
         """
         n_envs = self.ranks.total
         steps, rollout = self.n_steps, self.n_steps * n_envs
@@ -377,10 +377,14 @@ class SequenceRollouts(SavedAgent):
         self.rollout_buffer = RolloutArrays(
             sequences, self.observation_space, self.action_space, self.device
         )
-        with torch.no_grad():  # or a learned state, with its graph, could not be copied
-            self._last_lstm_states = self.policy.initial_states(self.n_envs)
+        self._reset_states()
         if self.env is not None:
             self._check_env()
+
+    def _reset_states(self) -> None:
+        """Set the states of the cores to the initial ones of the current weights."""
+        with torch.no_grad():  # or a learned state, with its graph, could not be copied
+            self._last_lstm_states = self.policy.initial_states(self.n_envs)
 
     def _check_env(self) -> None:
         """Check what depends on the environments, and set what does.
@@ -414,8 +418,9 @@ class SequenceRollouts(SavedAgent):
         self._join_ranks()
         self._check_env()
         if not self.ranks.is_alone:
-            for tensor in self.policy.state_dict().values():
-                self.ranks.broadcast(tensor)
+            for value in self.policy.state_dict().values():
+                if isinstance(value, Tensor):  # not what `get_extra_state` returns
+                    self.ranks.broadcast(value)
         if isinstance(self.env, TensorVecEnv):
             self.env.compile(False if self._compiles_steps() else self.compile)
         # Weights or environments may be other tensors now.
@@ -439,7 +444,7 @@ class SequenceRollouts(SavedAgent):
     def set_random_seed(self, seed: int | None = None) -> None:
         """As in SB3; the environments of each rank get their own seeds."""
         if seed is not None:
-            check_size("seed", seed, minimum=0, maximum=2**32 - 1)
+            seed = check_size("seed", seed, minimum=0, maximum=2**32 - 1)
         super().set_random_seed(seed)
         if seed is not None and self.env is not None and not self.ranks.is_alone:
             seed_envs(self.env, seed, self.ranks)
@@ -606,7 +611,7 @@ class SequenceRollouts(SavedAgent):
             step = steps()
             sequences.steps_ahead = 1
             self.num_timesteps += env.num_envs
-            seen = {**step._asdict(), **self._as_arrays(step.rewards, step.dones)}
+            seen = {**step._asdict(), **self._as_arrays(step.rewards, step.dones, writable=False)}
             callback.update_locals({**locals(), **seen, "n_steps": n_steps})
             if not callback.on_step():
                 return None
@@ -614,11 +619,13 @@ class SequenceRollouts(SavedAgent):
         return []
 
     @staticmethod
-    def _as_arrays(rewards: Any, dones: Any, action_masks: Tensor | None = None) -> dict[str, Any]:
+    def _as_arrays(
+        rewards: Any, dones: Any, action_masks: Tensor | None = None, writable: bool = True
+    ) -> dict[str, Any]:
         """What callbacks of SB3 read as arrays; masks of environments of tensors stay tensors."""
         masks: Any = action_masks
         if isinstance(dones, Tensor):
-            rewards, dones = LazyArray(rewards), LazyArray(dones)
+            rewards, dones = LazyArray(rewards, writable), LazyArray(dones, writable)
         elif masks is not None:
             masks = masks.cpu().numpy()
         return {"rewards": rewards, "dones": dones, "action_masks": masks}

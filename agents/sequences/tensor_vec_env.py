@@ -250,21 +250,35 @@ class TensorVecEnv(VecEnv):
 
 
 class LazyArray(NDArrayOperatorsMixin):
-    """A tensor as callbacks read it: the NumPy array, copied from a GPU when it is read.
+    """A tensor as callbacks see it: the NumPy array, copied from a GPU when it is read.
+
+    What a callback writes into it is written to the tensor.
 
     Attributes:
         tensor: on its device.
+        writable: False where nothing reads the tensor any more.
     """
 
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
+    def __init__(self, tensor: Tensor, writable: bool = True) -> None:
+        self.tensor, self.writable = tensor, writable
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return np.array(self.tensor.cpu().numpy(), dtype, copy=copy)
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        arrays = (np.asarray(x) if isinstance(x, LazyArray) else x for x in inputs)
-        return getattr(ufunc, method)(*arrays, **options)
+    def __array_ufunc__(
+        self, ufunc: Any, method: str, *inputs: Any, out: tuple[Any, ...] = (), **options: Any
+    ) -> Any:
+        def arrays(values: tuple[Any, ...]) -> tuple[Any, ...]:
+            return tuple(np.asarray(x) if isinstance(x, LazyArray) else x for x in values)
+
+        if not out:
+            return getattr(ufunc, method)(*arrays(inputs), **options)
+        results = arrays(out)
+        getattr(ufunc, method)(*arrays(inputs), out=results, **options)
+        for x, result in zip(out, results, strict=True):
+            if isinstance(x, LazyArray):
+                x[...] = result
+        return out[0] if len(out) == 1 else out
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -273,6 +287,19 @@ class LazyArray(NDArrayOperatorsMixin):
 
     def __getitem__(self, index: Any) -> Any:
         return np.asarray(self)[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if not self.writable:
+            raise TypeError(
+                "rewards and dones of recorded steps cannot be changed: the rollout has them "
+                "already. Change them in the environments, or pass compile=True."
+            )
+        array = np.asarray(self)
+        array[index] = value
+        self.tensor.copy_(torch.from_numpy(array))
+
+    def __bool__(self) -> bool:
+        return bool(np.asarray(self))
 
     def __len__(self) -> int:
         return len(self.tensor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -136,7 +137,7 @@ class SequenceAlgorithm(SequenceRollouts):
 @contextmanager
 def all_or_nothing(policy: RecurrentActorCriticPolicy) -> Iterator[None]:
     """Restore a policy and its optimizer if an update fails or is interrupted."""
-    weights = {name: value.clone() for name, value in policy.state_dict().items()}
+    weights = _clone(dict(policy.state_dict()))
     optimizer = _clone(policy.optimizer.state_dict())
     try:
         yield
@@ -150,9 +151,11 @@ def _clone(value: Any) -> Any:
     """A deep copy of a state dict, ten times as fast as copy.deepcopy."""
     if isinstance(value, Tensor):
         return value.clone()
-    if isinstance(value, dict):
+    if type(value) is dict:
         return {name: _clone(part) for name, part in value.items()}
-    return list(map(_clone, value)) if isinstance(value, list) else value
+    if type(value) is list:
+        return list(map(_clone, value))
+    return copy.deepcopy(value)  # of `get_extra_state`, which may return anything
 
 
 def check_gradient_norms(norms: list[Tensor]) -> None:

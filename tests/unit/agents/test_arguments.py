@@ -76,6 +76,7 @@ def test_numbers_and_flags_of_numpy(algorithm: Any, suffix: str, tmp_path: Path)
         toy(),
         algorithm=algorithm,
         n_steps=np.int64(16),
+        seed=np.int64(0),
         verbose=np.int64(0),
         normalize_advantage=np.True_,
         policy_kwargs={"ortho_init": np.True_, "core_kwargs": {"learned_state": np.True_}},

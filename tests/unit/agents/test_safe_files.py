@@ -294,6 +294,17 @@ def test_the_last_observations_are_kept(tmp_path: Path) -> None:
     assert RecurrentPPO.load(tmp_path / "agent", env=agent.env)._last_obs is None
 
 
+@pytest.mark.parametrize("format", ["sb3", "safe"])
+def test_memory_begins_with_the_learned_state_of_the_file(format: Any, tmp_path: Path) -> None:
+    agent = model(policy_kwargs={"core_kwargs": {"learned_state": True}}).learn(64)
+    agent.save(tmp_path / "agent", format=format)
+    suffix = "rlgates" if format == "safe" else "zip"
+    path = tmp_path / f"agent.{suffix}"
+    loaded = RecurrentPPO.load(path, env=agent.env, force_reset=False)
+    assert_same(loaded._last_lstm_states.pi, agent.policy.initial_states(4).pi)
+    assert agent.policy.initial_states(4).pi.any()
+
+
 def test_nothing_is_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model(VecNormalize(toy())).learn(64).save(tmp_path / "agent", format="safe")
     model().policy.save(tmp_path / "policy", format="safe")

@@ -14,8 +14,10 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import VecNormalize
 from support.toys import BOX, CRITICS, Toy, collected, model, parameters, toy
+from torch import nn
 
 from rlgates import RecurrentA2C, RecurrentPPO
 from rlgates.agents import MlpLstmPolicy
@@ -150,10 +152,22 @@ def test_rollouts_of_one_step_of_one_environment(algorithm: Any) -> None:
     assert not torch.equal(parameters(agent), before)
 
 
+class Noisy(FlattenExtractor):
+    """An extractor that is another function while it is trained."""
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        super().__init__(space)
+        self.layers = nn.Sequential(nn.BatchNorm1d(self.features_dim), nn.Dropout())
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return self.layers(super().forward(observations))
+
+
 @pytest.mark.parametrize("burn_in", [0, 3])
 def test_refreshed_states_follow_the_weights(burn_in: int) -> None:
-    agent = model(chunk_len=4, burn_in=burn_in)
+    agent = model(chunk_len=4, burn_in=burn_in, policy_kwargs={"features_extractor_class": Noisy})
     buffer = collected(agent)
+    agent.policy.set_training_mode(True)  # as in an update
     old = [state.pi.clone() for state in buffer.states]
     buffer.refresh(agent.policy)
     for kept, fresh in zip(old, buffer.states, strict=True):
@@ -165,6 +179,7 @@ def test_refreshed_states_follow_the_weights(burn_in: int) -> None:
     after = next(iter(buffer.minibatches(None, agent.policy))).states.pi.sort(0).values
     assert not torch.allclose(before, after)
     assert torch.equal(buffer.states[0].pi, old[0])
+    assert agent.policy.training
 
 
 @pytest.mark.parametrize("options", [{"burn_in": 3}, {"refresh_states": True}])
@@ -713,6 +728,34 @@ def test_an_interrupted_update_is_undone() -> None:
         agent.learn(64, reset_num_timesteps=False)
     assert torch.equal(parameters(agent), before)
     assert agent._n_updates == 2
+
+
+class Counting(FlattenExtractor):
+    """An extractor whose state holds more than tensors."""
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        super().__init__(space)
+        self.calls: list[int] = []
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        self.calls.append(len(observations))
+        return super().forward(observations)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"calls": self.calls}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.calls = state["calls"]
+
+
+def test_an_update_with_any_state_of_a_module_is_undone() -> None:
+    agent = model(policy_kwargs={"features_extractor_class": Counting})
+    agent.learn(64)
+    calls: list[int] = list(agent.policy.features_extractor.calls)
+    agent.rollout_buffer.sequences.advantages.fill_(np.inf)
+    with pytest.raises(TrainingDiverged):
+        agent.train()
+    assert agent.policy.features_extractor.calls == calls
 
 
 def test_a_buffer_is_small() -> None:

@@ -270,6 +270,35 @@ def test_callbacks_read_arrays() -> None:
     assert np.array_equal(copy.deepcopy(dones), [True, False])
 
 
+def test_callbacks_change_rewards() -> None:
+    class Shaping(BaseCallback):
+        def _on_step(self) -> bool:
+            self.locals["rewards"] += 1
+            self.locals["rewards"][0] = 7
+            return True
+
+    learner = agent(make_torch_env(TASK, 4, 5, **SHORT), "CnnLstmPolicy")
+    learner.learn(1, callback=Shaping())
+    rewards = learner.rollout_buffer.sequences.rewards
+    assert (rewards[:, 0] == 7).all()
+    assert rewards[:, 1:].min() >= 1
+
+
+def test_arrays_that_callbacks_read() -> None:
+    assert LazyArray(torch.tensor([True]))
+    assert not LazyArray(torch.tensor([False]))
+    with pytest.raises(ValueError, match="ambiguous"):
+        bool(LazyArray(torch.tensor([True, False])))
+    array, numbers = LazyArray(torch.tensor([1.0, 2.0])), np.zeros(2, np.float32)
+    assert np.add(array, array, out=numbers) is numbers
+    assert numbers.tolist() == [2, 4]
+    assert np.divmod(array, 2, out=(numbers, array))[1] is array
+    assert (numbers.tolist(), array.tensor.tolist()) == ([0, 1], [1, 0])
+    recorded = LazyArray(torch.zeros(2), writable=False)
+    with pytest.raises(TypeError, match="rewards and dones of recorded steps cannot be changed"):
+        recorded += 1
+
+
 def test_options_reach_the_environments() -> None:
     env = TimeLimited()
     batch = TensorVecEnv(env)
