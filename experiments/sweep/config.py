@@ -17,7 +17,7 @@ class SweepConfig:
 
     tier: Tier = "laptop"
     """laptop: minutes to a day or more on two CPU cores; full: as published; smoke: the grid of
-    laptop in seconds, with the tables beside the runs instead of in `results`."""
+    laptop at about a second a run, with the tables beside the runs instead of in `results`."""
     tasks: tuple[str, ...] = ()
     """Tasks or environments, by title or the beginning of a title; all by default."""
     cores: tuple[str, ...] = ()
