@@ -19,9 +19,12 @@ from rlgates.registry import PROBE_INPUTS, core_options, make_core
 
 # Options of a core that choose how it is computed, and not what.
 _HOW = ("backend", "debug")
-# Settings that earlier versions did not have, and what was then true of all agents and all tasks.
-_FORMER_AGENTS = {"linear_schedule": False, "normalize_advantage": True}
-_FORMER_TASKS = {"pool": 1}
+# Settings that earlier versions did not have, by kind of run, and the values of all former runs.
+_FORMER: dict[str, dict[str, Any]] = {
+    "agent": {"linear_schedule": False, "normalize_advantage": True},
+    "task": {"min_delta": 0.0},
+}
+_FORMER_TASK_SETTINGS = {"pool": 1}
 
 
 def identity(config: RunConfig) -> dict[str, Any]:
@@ -42,11 +45,10 @@ def identity(config: RunConfig) -> dict[str, Any]:
     settings = {name: getattr(config, name) for name in changing}
     if settings.get("auxiliary") == "none":
         settings = {k: value for k, value in settings.items() if not k.startswith("auxiliary")}
+    settings = _without(settings, _FORMER.get(config.kind, {}))
     inner = config.full_settings()
-    if config.kind == "agent":
-        settings = _without(settings, _FORMER_AGENTS)
-    elif config.kind == "task":
-        inner = _without(inner, _FORMER_TASKS)
+    if config.kind == "task":
+        inner = _without(inner, _FORMER_TASK_SETTINGS)
     return {
         "kind": config.kind,
         **plain(settings),

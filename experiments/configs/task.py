@@ -73,6 +73,9 @@ class TaskConfig(RunConfig):
     """Budget in passes over the training sequences; the smaller of the two budgets counts."""
     patience: int | None = None
     """Training ends after this many evaluations without improvement; None: no limit."""
+    min_delta: float = 0.0
+    """A change of the task's metric by less is no improvement: see `patience`. The weights that are
+    kept, and tested, are those of the last improvement."""
     stop_loss: float | None = None
     """Training also ends when the loss on held-out sequences is below this; None: it does not."""
     batch_size: int = 32
@@ -174,7 +177,7 @@ class TaskConfig(RunConfig):
         for name in ("max_grad_norm", "stop_loss", "max_minutes"):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), above=0)
-        for name in ("weight_decay", "checkpoint_minutes"):
+        for name in ("min_delta", "weight_decay", "checkpoint_minutes"):
             check_nonnegative(name, getattr(self, name))
         check_probability("momentum", self.momentum)
         for name in ("tied", "cuda_graphs"):
@@ -194,6 +197,8 @@ class TaskConfig(RunConfig):
             )
         if self.decay_factor != TaskConfig.decay_factor and not self.decay_at:
             raise ValueError("decay_factor is for decay_at, which is not set.")
+        if self.min_delta and self.patience is None:
+            raise ValueError("min_delta is for patience, which is not set.")
         if self.updates is None and self.epochs is None:
             raise ValueError("a budget is needed: updates or epochs.")
         if self.eval_every is None:

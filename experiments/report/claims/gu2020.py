@@ -60,7 +60,10 @@ _PROGRAMS = Setting(
     "1,024 or 2,048 units, 500,000 updates of 128 programs",
     "64 units, 2,000 updates of 32 programs",
 )
-_WORDS = Setting("WikiText-103, 3,072 units", "Penn Treebank, 256 units, until none improves")
+_WORDS = Setting(
+    "WikiText-103, 3,072 units",
+    "Penn Treebank, 256 units, until the perplexity improves by less than 1",
+)
 
 
 def _copy(core: str, title: str = COPY) -> RunGroup:

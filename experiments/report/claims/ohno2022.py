@@ -63,7 +63,7 @@ _IMAGES = Setting(
 _CIFAR_128 = "of 128 units, in table 5,"
 _WORDS = Setting(
     "three layers on the Penn Treebank",
-    "one layer of 256 units on the Penn Treebank, until none improves",
+    "one layer of 256 units on the Penn Treebank, until the perplexity improves by less than 1",
 )
 # Words seen at most 100 times in training, and those seen more often, but at most 1,000 times.
 _RARER: tuple[Column, ...] = ("test_perplexity_rare", "test_perplexity_above_100")

@@ -185,7 +185,8 @@ GATO: tuple[Claim, ...] = (
             "Penn Treebank, 1,300 units, Adam at 1e-4 with weight decay, no dropout, no clipping, "
             "embeddings of 650",
             "Penn Treebank, 256 units, Adam at 3e-3 without weight decay, dropout of 0.3, "
-            f"gradients clipped at 1, tied embeddings of 128, {_BIAS_1}; until none improves",
+            f"gradients clipped at 1, tied embeddings of 128, {_BIAS_1}; until it improves by "
+            "less than 1",
         ),
     ),
 )

@@ -470,10 +470,12 @@ class TaskRun:
         self._compare(figures)
 
     def _compare(self, figures: dict[str, float]) -> None:
-        """Save the weights if the task's metric is the best so far."""
-        value = figures[self.task.metric]
+        """Save the weights if the task's metric is the best so far, by more than `min_delta`."""
+        value, margin = figures[self.task.metric], self.config.min_delta
         sign = 1 if self.task.higher_is_better else -1
-        if math.isfinite(value) and (self.best is None or sign * value > sign * self.best[0]):
+        if math.isfinite(value) and (
+            self.best is None or sign * value > sign * self.best[0] + margin
+        ):
             self.best, self.waited = (value, self.update), 0
             self.folder.write(self.folder.path / BEST_WEIGHTS, self.weights())
         elif self.update >= self.config.auxiliary_updates and self._is_planned():

@@ -231,17 +231,18 @@ def test_a_block_is_compared_with_the_one_before(tmp_path: Path) -> None:
     assert halvings == pytest.approx([0, 1, 1, 1, 2])
 
 
-def test_early_stopping_keeps_the_best_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize("min_delta", [0.0, 0.1])
+def test_early_stopping_keeps_the_best_weights(min_delta: float, tmp_path: Path) -> None:
     class Worse(TaskRun):
-        """The second evaluation is the best."""
+        """The second evaluation is the best, or the last that is better by more than 0.1."""
 
-        scores = iter([0.5, 0.9, 0.7, 0.9, 0.8, 1.0])
+        scores = iter([0.5, 0.9, 0.7, 0.9 + 0.9 * min_delta, 0.8, 1.1])
 
         def _compare(self, figures: dict[str, float]) -> None:
             super()._compare({**figures, "accuracy": next(self.scores)})
             self.kept = [*getattr(self, "kept", []), [w.clone() for w in weights(self)]]
 
-    run = Worse(config(tmp_path, "parity", patience=3, epochs=9), 0)
+    run = Worse(config(tmp_path, "parity", patience=3, min_delta=min_delta, epochs=9), 0)
     learned = run.train()
     assert learned.ended == "patience"
     assert learned.best_step == 4
@@ -384,6 +385,8 @@ def test_half_precision_on_the_cpu(tmp_path: Path) -> None:
         ({"task": "copy"}, "epochs must be left out: task 'copy' generates its sequences"),
         ({"task": "copy", "epochs": None, "updates": 3}, "eval_every must be a number of updates"),
         ({"patience": 0}, "patience must be at least 1"),
+        ({"patience": 1, "min_delta": -1.0}, "min_delta must be at least 0"),
+        ({"min_delta": 0.1}, "min_delta is for patience"),
     ],
 )
 def test_bad_configs(changes: Any, message: str, tmp_path: Path) -> None:

@@ -139,6 +139,12 @@ def test_runs_of_a_version_without_pooling_are_those_of_whole_images() -> None:
     assert identity(replace(config, task_settings={"pool": 2}))["task_settings"]["pool"] == 2
 
 
+def test_runs_of_a_version_without_min_delta_take_every_improvement() -> None:
+    config = TaskConfig(task="smnist", epochs=9, patience=1)
+    assert "min_delta" not in identity(config)
+    assert identity(replace(config, min_delta=0.5))["min_delta"] == 0.5
+
+
 def test_digits_come_with_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
     found = types.SimpleNamespace(images=np.ones((1797, 8, 8)) * 16, target=np.arange(1797) % 10)
     module: Any = types.ModuleType("sklearn.datasets")
