@@ -20,6 +20,8 @@ _OTHER_NAMES = {
     "gate": "The gate is the prefix of core, as in 'ur_lstm'.",
 }
 """Names of `make_core` that policies do not have."""
+_FROM_ALGORITHM = ("observation_space", "action_space", "lr_schedule", "use_sde")
+"""Arguments of policies that an algorithm passes itself: not allowed in policy_kwargs."""
 
 
 def explained(
@@ -32,7 +34,10 @@ def explained(
     def wrapper(self: Owner, /, *args: P.args, **kwargs: P.kwargs) -> None:
         for name in kwargs:
             if name not in names:
-                allowed = [known for known in names if not known.startswith("_")]
+                passed = () if hasattr(type(self), "policy_aliases") else _FROM_ALGORITHM
+                allowed = [
+                    known for known in names if known not in passed and not known.startswith("_")
+                ]
                 hint = _hint(type(self), name) or suggestion(name, allowed)
                 raise TypeError(
                     f"unknown argument of {type(self).__name__} {name!r}.{hint} "

@@ -320,7 +320,7 @@ class MlpLstmPolicy(SequencePolicy):
             raise ValueError(
                 "state must be two arrays, (num_layers, n_envs, hidden_size) = "
                 f"{(num_layers, count, hidden_size)} as predict returns them, got "
-                f"{', '.join(map(str, shapes)) or 'none'}."
+                f"{', '.join(map(str, shapes)) or repr(state)}."
             )
 
     def _predict(  # type: ignore[override]

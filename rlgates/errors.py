@@ -27,10 +27,15 @@ class UnknownCore(ValueError):
 
 def nearest(value: object, choices: Iterable[str], most: int = 1) -> list[str]:
     """Up to `most` of the choices that are nearest to a value, in either case of letters."""
-    folded = {choice.lower(): choice for choice in choices}
+    folded = {_folded(choice): choice for choice in choices}
     # Words of a similarity below 0.7 are unrelated ("test", "reset").
-    near = difflib.get_close_matches(str(value).lower(), folded, n=most, cutoff=0.7)
+    near = difflib.get_close_matches(_folded(str(value)), folded, n=most, cutoff=0.7)
     return [folded[choice] for choice in near]
+
+
+def _folded(name: str) -> str:
+    """The name in lower case; what policies call core_kwargs are core options elsewhere."""
+    return name.lower().replace("kwargs", "options")
 
 
 def suggestion(value: object, choices: Iterable[str], most: int = 1) -> str:

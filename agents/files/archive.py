@@ -213,7 +213,8 @@ def opened(path: Any, safe: bool = False) -> Iterator[tuple[Any, BinaryIO | None
 
     Args:
         path: a path, with `.rlgates` or `.zip` added if there is no such file; or a stream.
-        safe: refuse any other format. The suffix `.rlgates` promises the same.
+        safe: refuse any other format, and take `.rlgates` if there are both. The suffix `.rlgates`
+            promises the same.
 
     Raises:
         ValueError: it is of another format and must not be; or both suffixes exist.
@@ -266,11 +267,9 @@ def find(given: Path, safe: bool = False) -> Path:
     """The file that a path stands for, as in `opened`; the path itself if there is none."""
     if given.is_file():
         return given
-    suffixes = (SUFFIX,) if safe else (SUFFIX, ".zip")
-    found = [
-        file for suffix in suffixes if (file := given.with_name(given.name + suffix)).is_file()
-    ]
-    if len(found) > 1:
+    suffixed = (given.with_name(given.name + suffix) for suffix in (SUFFIX, ".zip"))
+    found = [file for file in suffixed if file.is_file()]
+    if len(found) > 1 and not safe:
         raise ValueError(f"{given} may be {found[0].name} or {found[1].name}: give the suffix.")
     return found[0] if found else given
 

@@ -44,7 +44,7 @@ from rlgates.experiments.configs.tiers import Tier, over_tier, tier_base
 from rlgates.experiments.tasks import TASKS
 from rlgates.experiments.tasks.data.files import set_data_dir
 from rlgates.gates import GATES
-from rlgates.registry import CORES, core_names
+from rlgates.registry import ALIASES, CORES, core_names
 
 PresetName = Annotated[str, tyro.conf.arg(metavar="{" + ",".join(train_commands.ALL_PRESETS) + "}")]
 ConfigFile = Annotated[Path | None, tyro.conf.arg(name="config")]
@@ -321,12 +321,17 @@ def _demo(base: AgentConfig, config: AgentConfig, learn: bool) -> int:
 def _tasks() -> list[str]:
     """A line for each task: name, settings, metric and description."""
     rows = [
-        (name, " ".join(task.settings) or "-", task.metric, (task.__doc__ or "").strip())
+        (name, " ".join(task.settings) or "-", task.metric, (task.__doc__ or "").split("\n")[0])
         for name, task in TASKS.items()
     ]
-    name, settings, metric, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return _aligned(rows)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A line for each row, whose columns are as wide as their longest entry."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
-        f"{row[0]:<{name}}  {row[1]:<{settings}}  {row[2]:<{metric}}  {row[3].splitlines()[0]}"
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
 
@@ -400,11 +405,14 @@ def _play(
 
 def _cores() -> int:
     """List the memory cores."""
+    rows = []
     for name, (core, gate) in core_names().items():
         row = CORES[core]
         words, source = (row.title, row.source)
         if row.gates:
             words = f"{row.title}, {GATES[gate].title}"
             source = "; ".join(dict.fromkeys((row.source, GATES[gate].source)))
-        print(f"{name:<14} {words:<40} {source}".rstrip())
+        rows.append((name, words, source))
+    rows += [(alias, f"another name of {name}", "") for alias, name in ALIASES.items()]
+    print("\n".join(_aligned(rows)))
     return FINISHED

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import io
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from functools import partial, wraps
 from itertools import takewhile
 
 import tyro
 
-from rlgates.errors import suggestion
+from rlgates.errors import suggestion, unknown_choice
 from rlgates.experiments.cli.help import MAIN
 from rlgates.experiments.cli.rules import RULES
 
 Command = Callable[..., int]
 _OPTION = re.compile(r"^\W*(--[a-z-]+)", re.MULTILINE)
+_BOX = re.compile(r"[─-╿]|-{5,}|\|")
+"""What tyro draws around its messages; the second and third without UTF-8."""
 ELSEWHERE: Mapping[str, str] = {
     "--lr": "--learning-rate",
     "--layers": "--num-layers",
@@ -32,13 +35,22 @@ def call(name: str, command: Command, words: Sequence[str]) -> int:
     """Call a command with the options in `words`, and return its exit code.
 
     Raises:
-        ValueError: it has no such option, or takes fewer words.
+        ValueError: it has no such option, value of an option or subcommand, or takes fewer words.
         SystemExit: `words` ask for help, or a value cannot be read; tyro has printed why.
     """
-    with RULES:
-        called, unknown = tyro.cli(
-            _later(command), prog=f"rlgates {name}", args=words, return_unknown_args=True
-        )
+    said = io.StringIO()
+    try:
+        with RULES, redirect_stderr(said):
+            called, unknown = tyro.cli(
+                _later(command), prog=f"rlgates {name}", args=words, return_unknown_args=True
+            )
+    except SystemExit:
+        if (error := _unknown_choice(name, words, said.getvalue())) is not None:
+            said = io.StringIO()
+            raise error from None
+        raise
+    finally:
+        print(said.getvalue(), end="", file=sys.stderr)
     if unknown:
         raise _unknown(name, command, words, unknown)
     return called()
@@ -52,6 +64,18 @@ def _later(command: Command) -> Callable[..., Callable[[], int]]:
         return partial(command, *args, **kwargs)
 
     return later
+
+
+def _unknown_choice(name: str, words: Sequence[str], said: str) -> ValueError | None:
+    """The error that names the nearest, if tyro has said that a value is none of the choices."""
+    said = " ".join(_BOX.sub(" ", said).split())
+    if match := re.search(r"invalid choice '(.*)' for argument '(.*)'.*one of \((.*?)\)", said):
+        value, option, choices = match.groups()
+        return unknown_choice(f"value of {option}", value, re.findall(r"'(.*?)'", choices))
+    match = re.search(r"Missing subcommand.* \{(.*?)\}", said)
+    if match and words and not words[0].startswith("-"):
+        return unknown_choice(f"subcommand of rlgates {name}", words[0], match[1].split(", "))
+    return None
 
 
 def _unknown(

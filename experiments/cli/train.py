@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from rlgates.errors import check_choice
+from rlgates.errors import suggestion
 from rlgates.experiments.cli.config_file import (
     TrainConfig,
     config_text,
@@ -102,9 +102,12 @@ def find_preset(name: str) -> TrainConfig:
     """The config of that name.
 
     Raises:
-        ValueError: unknown name (the nearest is named).
+        ValueError: unknown name (the nearest are named).
     """
-    return ALL_PRESETS[check_choice("preset", name, ALL_PRESETS)]
+    if name not in ALL_PRESETS:  # too many for a message
+        near = suggestion(name, ALL_PRESETS, most=3)
+        raise ValueError(f"unknown preset {name!r}.{near} `rlgates train --help-all` lists them.")
+    return ALL_PRESETS[name]
 
 
 def run_seeds(config: TrainConfig | TaskConfig) -> list[JobResult]:

@@ -273,6 +273,8 @@ def read_config(folder: Path) -> tuple[RunConfig, int]:
     Raises:
         ValueError: there is no run, or one of another version of rlgates.
     """
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder}.")
     manifest = read_manifest(folder)
     if manifest is None or "config" not in manifest:
         inside = sorted(path.parent for path in folder.glob("*/manifest.json"))

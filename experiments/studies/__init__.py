@@ -16,7 +16,16 @@ from rlgates.experiments.studies import (
 from rlgates.experiments.studies.space import Choice, Range
 from rlgates.experiments.studies.study import Arm, EqualParameters, Published, Study
 
-__all__ = ["STUDIES", "Arm", "Choice", "EqualParameters", "Published", "Range", "Study"]
+__all__ = [
+    "FORMER_NAMES",
+    "STUDIES",
+    "Arm",
+    "Choice",
+    "EqualParameters",
+    "Published",
+    "Range",
+    "Study",
+]
 
 STUDIES: dict[str, Study] = {
     **ours.STUDIES,
@@ -29,3 +38,15 @@ STUDIES: dict[str, Study] = {
     **zakovskis2023.STUDIES,
     **janet2018.STUDIES,
 }
+
+FORMER_NAMES = {
+    "active_match": "match",
+    "copy_aba_long": "copy_aba",
+    "copy_adding_long": "copy_adding",
+    "forgetting_ten": "forgetting",
+    "janet_ten": "janet",
+    "pooled_pixels": "pixels",
+    "residual_long": "residual",
+    "tied_copy": "tied_gates",
+}
+"""What studies were called in the commands of rows that were made earlier."""

@@ -31,7 +31,7 @@ from rlgates.experiments.runs.jobs import (
 from rlgates.experiments.runs.locks import locked
 from rlgates.experiments.runs.stopping import StopRequest
 from rlgates.experiments.runs.text import time_text
-from rlgates.experiments.studies import STUDIES, Study
+from rlgates.experiments.studies import FORMER_NAMES, STUDIES, Study
 from rlgates.experiments.sweep.backends import Backend
 from rlgates.experiments.sweep.config import SweepConfig
 from rlgates.experiments.sweep.results import StudyResults
@@ -69,10 +69,12 @@ def find_study(name: str) -> tuple[str, Study]:
         the name of its files, and the study.
 
     Raises:
-        ValueError: no such study or file, the file fails or defines no `Study`, or its name is
-            reserved.
+        ValueError: no such study or file, or a former name of a study; the file fails or defines
+            no `Study`, or its name is reserved.
     """
     path = Path(name)
+    if name in FORMER_NAMES:
+        raise ValueError(f"the study {name!r} is called {FORMER_NAMES[name]!r} now.")
     if path.suffix != ".py":
         return check_choice("study", name, STUDIES), STUDIES[name]
     if not path.exists():

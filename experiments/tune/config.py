@@ -15,8 +15,8 @@ class TuneConfig:
     """laptop, full: as in `rlgates sweep`; smoke: runs of seconds, with the tables beside the runs
     instead of in `results`."""
     task: str = ""
-    """A task or environment of the study, by the beginning of its title; may be left out if the
-    study has only one."""
+    """A task or environment of the study, by title or the beginning of a title; may be left out if
+    the study has only one."""
     cores: tuple[str, ...] = ()
     """Memory cores to tune, one search each; those of the study by default. For your own core, put
     the module that registers it in front: my_module:my_core."""

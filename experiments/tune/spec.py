@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -108,22 +109,30 @@ def search_specs(name: str, study: Study, tune: TuneConfig) -> list[SearchSpec]:
 
 
 def _matching_arms(name: str, arms: list[Arm], task: str) -> list[Arm]:
-    """The rows with exactly this title, else those whose title begins with it."""
+    """The rows with exactly this title, else those of one task whose title begins with it."""
     titles = [_heading(arm.config, arm.variant) for arm in arms]
     matches = matching_titles(name, task, titles)
-    return [arm for arm, title in zip(arms, titles, strict=True) if title in matches]
+    found = [arm for arm, title in zip(arms, titles, strict=True) if title in matches]
+    if task:
+        _check_single(arm.config.title for arm in found)
+    return found
 
 
 def _single_arm(arms: list[Arm], core: str) -> Arm:
-    titles = dict.fromkeys(_heading(arm.config, arm.variant) for arm in arms)
-    if len(titles) > 1:
-        raise ValueError(
-            f"one task is tuned at a time; --task must choose one of: {'; '.join(titles)}."
-        )
+    _check_single(_heading(arm.config, arm.variant) for arm in arms)
     if len(arms) > 1:
         cores = ", ".join(dict.fromkeys(name for arm in arms for name in arm.cores))
         raise ValueError(f"there are no settings for core {core!r} here, only for {cores}.")
     return arms[0]
+
+
+def _check_single(titles: Iterable[str]) -> None:
+    """Raise ValueError for several titles."""
+    choices = dict.fromkeys(titles)
+    if len(choices) > 1:
+        raise ValueError(
+            f"one task is tuned at a time; --task must choose one of: {'; '.join(choices)}."
+        )
 
 
 def _heading(config: Config, variant: str) -> str:

@@ -183,6 +183,8 @@ def run_tune(name: str, tune: TuneConfig) -> list[JobResult]:
         _, higher = runner_for(spec.config).objective(spec.config)
         search = (spec.path, spec.title, spec.space, higher, spec.settings, spec.sampler_seed)
         searches.append(Search(spec, Journal(*search), tune.trials))
+    for spec in specs:  # --task may be the beginning of a title
+        print(f"tuning {spec.config.core} on {spec.title}", flush=True)
     job_results = _run_trials(searches, tune.jobs)
     if any(search.journal.results() for search in searches):
         with locked(results):  # until they are written, no other process writes later ones

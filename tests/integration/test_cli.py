@@ -24,6 +24,7 @@ from rlgates.experiments.configs.presets import smoke
 from rlgates.experiments.runs.jobs import Job
 from rlgates.experiments.runs.text import steps_text, time_text
 from rlgates.experiments.sweep.config import SweepConfig
+from rlgates.registry import ALIASES
 
 pytestmark = pytest.mark.usefixtures("in_tmp_path")
 
@@ -32,8 +33,9 @@ def test_version_and_cores(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"rlgates {rlgates.__version__}\n"
     assert cli.main(["cores"]) == 0
-    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert listed == rlgates.list_cores()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [*rlgates.list_cores(), *ALIASES]
+    assert len({len(re.split(r"(?<=  )(?=\S)", line)[0]) for line in lines}) == 1  # one column
 
 
 def test_commands_start_without_the_packages_of_figures_and_statistics() -> None:

@@ -28,7 +28,14 @@ from rlgates.experiments.runs.files import read_json, read_table
 from rlgates.experiments.runs.jobs import Job, runner_for
 from rlgates.experiments.runs.locks import locked
 from rlgates.experiments.runs.network.extras import gates_before_and_after
-from rlgates.experiments.studies import STUDIES, Arm, EqualParameters, Published, Study
+from rlgates.experiments.studies import (
+    FORMER_NAMES,
+    STUDIES,
+    Arm,
+    EqualParameters,
+    Published,
+    Study,
+)
 from rlgates.experiments.studies.popgym import LEARNING_RATES
 from rlgates.experiments.sweep.results import StudyResults
 from rlgates.experiments.sweep.sweep import SweepConfig, find_study, run_sweep, study_conditions
@@ -495,6 +502,20 @@ def test_committed_tables_are_of_the_present_studies(name: str) -> None:
     for row in read_table(RESULTS / f"{name}.csv"):
         assert row["config"] == expected[row["title"], row["variant"]]
         assert row["config"] in known
+
+
+def test_commands_of_committed_rows_name_studies() -> None:
+    """Those of today, or former names, of which `rlgates sweep` says what they are called now."""
+    commands = {
+        row["command"]
+        for name in study_names(RESULTS)
+        for row in read_table(RESULTS / f"{name}.csv")
+    }
+    names = {command.split()[2] for command in commands if command.startswith("rlgates sweep ")}
+    assert names >= FORMER_NAMES.keys()
+    assert names <= STUDIES.keys() | FORMER_NAMES.keys()
+    assert not FORMER_NAMES.keys() & STUDIES.keys()
+    assert STUDIES.keys() >= set(FORMER_NAMES.values())
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*_curves.csv")), ids=lambda path: path.stem)

@@ -120,6 +120,7 @@ def test_a_search(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(list(Path("runs/tiny").rglob("manifest.json"))) == 8
     text = Path("results/tiny_tune.md").read_text()
     assert text in printed
+    assert "tuning lstm on copy, delay 2\n" in printed
     winner = min(rows, key=lambda row: float(row["value"]))
     first = text.splitlines()[2]
     assert first.startswith(f"| `lstm` | {float(winner['value']):.4g} | learning_rate=")

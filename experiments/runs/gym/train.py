@@ -22,7 +22,7 @@ from rlgates.agents.files.archive import SUFFIX
 from rlgates.agents.ranks import ALONE, Ranks
 from rlgates.agents.sequences.updates import SequenceAlgorithm
 from rlgates.atomic import write_atomically
-from rlgates.errors import TrainingDiverged, check_choice
+from rlgates.errors import TrainingDiverged, check_choice, nearest
 from rlgates.experiments.configs.devices import find_device, threads_set
 from rlgates.experiments.configs.gym import CLASSES, GymConfig
 from rlgates.experiments.runs import logs
@@ -43,9 +43,10 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
         "core": "core",
         "core_kwargs": "core_options",
         "lstm_hidden_size": "hidden_size",
+        "use_sde": "algo_kwargs",
     },
 }
-"""Arguments of the algorithm and the policy that are fields of the config, with its names."""
+"""Arguments of the algorithm and the policy that other fields of the config have or are."""
 RETURN, SUCCESS = "eval/mean_reward", "eval/success_rate"
 """Columns of `progress.csv`, named as in SB3."""
 
@@ -120,11 +121,15 @@ def _check_arguments(kind: str, arguments: Iterable[str], taker: type, title: st
     """Raise ValueError for an argument that `taker` does not have, or that is an option."""
     parameters = signature(taker).parameters.values()
     optional = (item.name for item in parameters if item.default is not item.empty)
-    allowed = [name for name in optional if name not in OPTIONS[kind]]
+    allowed = [name for name in optional if name not in OPTIONS[kind] and name[0] != "_"]
     for name in arguments:
-        if name in OPTIONS[kind]:
-            option = OPTIONS[kind][name].replace("_", "-")
-            raise ValueError(f"{kind} must be without {name}: --{option} is the option for it.")
+        near = "".join(nearest(name, (*allowed, *OPTIONS[kind])))
+        if near in OPTIONS[kind]:
+            option = OPTIONS[kind][near].replace("_", "-")
+            meant = "" if near == name else f" (did you mean {near!r}?)"
+            raise ValueError(
+                f"{kind} must be without {name}{meant}: --{option} is the option for it."
+            )
         check_choice(f"argument of {title}", name, allowed)
 
 

@@ -97,10 +97,10 @@ def test_a_state_of_another_core_is_refused() -> None:
             agent.predict(obs, (np.zeros(shape, np.float32),) * 2)
     for state in ((), []):
         with pytest.raises(
-            ValueError, match=re.escape("= (1, 4, 8) as predict returns them, got none")
+            ValueError, match=re.escape(f"= (1, 4, 8) as predict returns them, got {state}")
         ):
             agent.predict(obs, state)
-        with pytest.raises(ValueError, match="as predict returns them, got none"):
+        with pytest.raises(ValueError, match=re.escape(f"returns them, got {state}")):
             agent.predict(obs, state, np.ones(4, bool))
     with pytest.raises(ValueError, match=re.escape("got (1, 4, 16), (1, 4, 0)")):
         agent.predict(obs, tuple(np.zeros((1, 4, n), np.float32) for n in (16, 0)))

@@ -367,6 +367,11 @@ def test_suffixes(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"agent\.rlgates or agent\.zip: give the suffix"):
         RecurrentPPO.load(tmp_path / "agent")
     RecurrentPPO.load(tmp_path / "agent", safe=True)
+    (tmp_path / "agent.rlgates").unlink()
+    with pytest.raises(ValueError, match=r"agent\.zip is not of the safe format"):
+        RecurrentPPO.load(tmp_path / "agent", safe=True)
+    agent.save(tmp_path / "agent.zip", format="safe")
+    RecurrentPPO.load(tmp_path / "agent", safe=True)
     for missing in ("none", "none.zip", "none.rlgates"):
         for safe in (False, True):
             with pytest.raises(FileNotFoundError):
