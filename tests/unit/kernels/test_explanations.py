@@ -14,6 +14,7 @@ from rlgates import Cell, make_core
 from rlgates.cores.feedforward import FeedForward
 from rlgates.experiments.cli.main import main
 from rlgates.kernels import BACKENDS, dispatch
+from rlgates.kernels.cpu import abi
 
 
 @every_core
@@ -68,6 +69,7 @@ def test_a_layer_that_no_kernel_runs_as_it_is_says_why(caplog: pytest.LogCapture
     assert len(caplog.messages) == 2
 
 
+@pytest.mark.skipif(not abi.built(), reason="rlgates.kernels.cpu._native was not built")
 def test_each_reason_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     dispatch._log_once.cache_clear()
     x = torch.zeros(2, 1, 3)

@@ -12,6 +12,8 @@ import torch
 from rlgates.experiments.runs.provenance import session
 from rlgates.kernels.cpu import abi
 
+pytestmark = pytest.mark.skipif(not abi.built(), reason="rlgates.kernels.cpu._native was not built")
+
 
 def imported(name: str) -> subprocess.CompletedProcess[str]:
     """A process with `RLGATES_ISA=name` that says what the kernels use."""
