@@ -46,7 +46,7 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
         "use_sde": "algo_kwargs",
     },
 }
-"""Arguments of the algorithm and the policy that other fields of the config have or are."""
+"""Arguments of the algorithm and the policy, with the field of the config that sets them."""
 RETURN, SUCCESS = "eval/mean_reward", "eval/success_rate"
 """Columns of `progress.csv`, named as in SB3."""
 

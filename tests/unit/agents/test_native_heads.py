@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from gymnasium import spaces
+from support.native import needs_native
 from support.toys import BOX, CRITICS, IMAGE, Masked, collected, model, parameters, toy
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
@@ -16,11 +17,9 @@ from torch.nn.utils import parametrizations
 from rlgates import MaskableRecurrentPPO, kernels
 from rlgates.agents import MlpLstmPolicy
 from rlgates.agents.sequences.losses import LossSettings, native_ppo_losses, ppo_loss
-from rlgates.kernels.cpu import abi, actor_critic
+from rlgates.kernels.cpu import actor_critic
 
-pytestmark = pytest.mark.skipif(
-    not abi.built(), reason="rlgates.kernels.cpu._native was not built (it needs a C++ compiler)"
-)
+pytestmark = needs_native
 in_torch = patch.object(kernels, "supports_heads", lambda heads: False)
 
 

@@ -13,11 +13,11 @@ from support.equivalence import (
     run_with_gradients,
     seeded_core,
 )
+from support.native import needs_native
 from torch import Tensor
 
 from rlgates import Core
 from rlgates.kernels import AllSteps, dispatch
-from rlgates.kernels.cpu import abi
 from rlgates.registry import CORES
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -83,7 +83,7 @@ def test_equals_the_loop(
         assert (one[key] - expected).abs().max() < 1e-11 * size, key
 
 
-@pytest.mark.skipif(not abi.built(), reason="rlgates.kernels.cpu._native was not built")
+@needs_native
 def test_one_step_in_the_loop_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
     """No native code is missed, so that nobody is told to look for it."""
     dispatch._log_once.cache_clear()

@@ -9,6 +9,7 @@ import pytest
 import torch
 from support.cases import build, every_core, every_family
 from support.equivalence import count, inputs_and_state, random_inputs, seeded
+from support.native import needs_native
 from torch import Tensor, nn
 from torch.nn.utils import prune
 
@@ -16,7 +17,6 @@ from rlgates import Cell, Core, make_core
 from rlgates.core import run_together
 from rlgates.cores import LSTM, MinGRU
 from rlgates.gates import GATES
-from rlgates.kernels.cpu import abi
 from rlgates.registry import core_options
 
 INPUTS, HIDDEN = 3, 8
@@ -429,7 +429,7 @@ def with_inner(name: str) -> Core:
     return make_core(name.removesuffix("_layer_norm"), INPUTS, 8, **options)
 
 
-@pytest.mark.skipif(not abi.built(), reason="native code was not built")
+@needs_native
 @pytest.mark.parametrize(("name", "inner"), INNER_LAYERS)
 def test_changed_layers_inside_a_cell_are_called(name: str, inner: str) -> None:
     """Native code computes with the weights of such layers, and would not call them."""

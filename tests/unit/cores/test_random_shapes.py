@@ -20,6 +20,7 @@ import pytest
 import torch
 from support.equivalence import exact_results, plain_reference, relative_error, run_with_gradients
 from support.layers import FUSED, LAYERS
+from support.native import needs_native
 from torch import Tensor, nn
 
 from rlgates import Core, make_core
@@ -27,9 +28,7 @@ from rlgates.gates import GATES
 from rlgates.kernels.cpu import abi
 from rlgates.registry import core_names
 
-pytestmark = pytest.mark.skipif(
-    not abi.built(), reason="rlgates.kernels.cpu._native was not built (it needs a C++ compiler)"
-)
+pytestmark = needs_native
 
 _logger = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from support.native import needs_native
 from torch import Tensor
 
 from rlgates import Core, make_core
 from rlgates.cores.stacked import zoneout
-from rlgates.kernels.cpu import abi
 
 INPUTS, HIDDEN, BATCH = 3, 32, 200
 NAMES = ["lstm", "ur_lstm", "gru", "ur_gru", "mogrifier", "um_mogrifier"]
@@ -179,7 +179,7 @@ def test_noise_comes_from_the_global_generator(name: str, option: str) -> None:
     assert torch.equal(core(x, state)[0], core(x, state)[0])
 
 
-@pytest.mark.skipif(not abi.built(), reason="rlgates.kernels.cpu._native was not built")
+@needs_native
 @pytest.mark.parametrize("option", ["zoneout_hidden", "zoneout_cell", "recurrent_dropout"])
 def test_native_code_runs_it(option: str) -> None:
     core = make_core("lstm", INPUTS, 4, **{option: 0.5})

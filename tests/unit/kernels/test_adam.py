@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from support.native import needs_native
 from torch import Tensor, nn
 
 from rlgates.kernels import ClipAndStep
-from rlgates.kernels.cpu import abi
 
-pytestmark = pytest.mark.skipif(
-    not abi.built(), reason="rlgates.kernels.cpu._native was not built (it needs a C++ compiler)"
-)
+pytestmark = needs_native
 SHAPES = ((), (1,), (3, 5), (64, 64), (4097,), (40_000,))
 
 

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from support.equivalence import check_against_loop, random_sequence, seeded, seeded_core
+from support.native import needs_native
 from support.saved import changed_by_hooks, check_refused
 from torch import Tensor
 
-from rlgates.kernels.cpu import abi, attention
+from rlgates.kernels.cpu import attention
 
-pytestmark = pytest.mark.skipif(not abi.built(), reason="rlgates.kernels.cpu._native was not built")
+pytestmark = needs_native
 
 # Windows and heads below, at and above whole vectors of 4, 8 and 16 numbers.
 CORES: list[tuple[str, dict[str, Any]]] = [

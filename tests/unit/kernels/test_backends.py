@@ -10,6 +10,7 @@ import sys
 import pytest
 import torch
 from support.equivalence import random_sequence, seeded_core
+from support.native import needs_native
 from torch import Tensor
 
 from rlgates import Cell, make_core
@@ -17,9 +18,7 @@ from rlgates.cores.feedforward import FeedForward
 from rlgates.kernels import dispatch
 from rlgates.kernels.cpu import abi
 
-pytestmark = pytest.mark.skipif(
-    not abi.built(), reason="rlgates.kernels.cpu._native was not built (it needs a C++ compiler)"
-)
+pytestmark = needs_native
 
 # torch itself hangs in a child if it used threads before the fork, unless the child asks for one.
 FORK = """

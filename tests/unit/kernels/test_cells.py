@@ -15,16 +15,14 @@ from support.equivalence import (
     seeded_core,
 )
 from support.layers import CHUNKED, FUSED_OPTIONS, LAYERS, SOME_FUSED, general_core, in_kernels
+from support.native import needs_native
 from torch import Tensor, nn
 
 from rlgates.gates import ACTIVATIONS, AUXILIARIES
 from rlgates.kernels import layout
-from rlgates.kernels.cpu import abi
 from rlgates.registry import core_names
 
-pytestmark = pytest.mark.skipif(
-    not abi.built(), reason="rlgates.kernels.cpu._native was not built (it needs a C++ compiler)"
-)
+pytestmark = needs_native
 
 
 def test_wide_inputs_are_projected_in_smaller_slabs() -> None:

@@ -14,15 +14,16 @@ from support.equivalence import (
     seeded,
     seeded_core,
 )
+from support.native import needs_native
 from torch import Tensor
 
 from rlgates import Core
 from rlgates.kernels import AllSteps, Channels, channels, ops
-from rlgates.kernels.cpu import abi, conv
 from rlgates.kernels.cpu import channels as cpu_channels
+from rlgates.kernels.cpu import conv
 from rlgates.kernels.layout import CHUNK
 
-pytestmark = pytest.mark.skipif(not abi.built(), reason="rlgates.kernels.cpu._native was not built")
+pytestmark = needs_native
 
 # Sizes below, at and above whole vectors of 4, 8 and 16 numbers, alone and in pairs.
 SIZES: list[tuple[str, dict[str, Any]]] = [

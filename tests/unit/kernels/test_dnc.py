@@ -22,16 +22,14 @@ from support.equivalence import (
     seeded,
 )
 from support.layers import DNC, SOME_DNC, Layer, general_core
+from support.native import needs_native
 from torch import Tensor
 from torch.nn.functional import pad
 
 from rlgates import Core
 from rlgates.cores import addressing
-from rlgates.kernels.cpu import abi
 
-pytestmark = pytest.mark.skipif(
-    not abi.built(), reason="rlgates.kernels.cpu._native was not built (it needs a C++ compiler)"
-)
+pytestmark = needs_native
 
 every_layer = pytest.mark.parametrize("layer", DNC, ids=lambda layer: f"{layer[0]}-{layer[1]}")
 some_layers = pytest.mark.parametrize("layer", SOME_DNC, ids=lambda layer: f"{layer[0]}-{layer[1]}")

@@ -9,12 +9,12 @@ import pytest
 import torch
 from support.cases import build, every_core
 from support.equivalence import random_inputs, typical_episode_starts
+from support.native import needs_native
 
 from rlgates import Cell, make_core
 from rlgates.cores.feedforward import FeedForward
 from rlgates.experiments.cli.main import main
 from rlgates.kernels import BACKENDS, dispatch
-from rlgates.kernels.cpu import abi
 
 
 @every_core
@@ -69,7 +69,7 @@ def test_a_layer_that_no_kernel_runs_as_it_is_says_why(caplog: pytest.LogCapture
     assert len(caplog.messages) == 2
 
 
-@pytest.mark.skipif(not abi.built(), reason="rlgates.kernels.cpu._native was not built")
+@needs_native
 def test_each_reason_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     dispatch._log_once.cache_clear()
     x = torch.zeros(2, 1, 3)

@@ -29,16 +29,14 @@ from support.equivalence import (
     run_with_gradients,
 )
 from support.layers import FUSED, LAYERS, Layer, general_core
+from support.native import needs_native
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from rlgates import Core, make_core
-from rlgates.kernels.cpu import abi
 
-built = pytest.mark.skipif(
-    not abi.built(), reason="rlgates.kernels.cpu._native was not built (it needs a C++ compiler)"
-)
+built = needs_native
 
 LINEAR: list[Layer] = [(name, {}) for name in ("ur_mingru", "om_gilr", "minlstm", "lru")]
 Kinds = tuple[list[Layer], list[Layer], list[Layer]]

@@ -11,10 +11,9 @@ from support.equivalence import (
     run_with_gradients,
     seeded_core,
 )
+from support.native import needs_native
 
-from rlgates.kernels.cpu import abi
-
-pytestmark = pytest.mark.skipif(not abi.built(), reason="rlgates.kernels.cpu._native was not built")
+pytestmark = needs_native
 
 
 @pytest.mark.usefixtures("instructions")

@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from support.native import needs_native
 from support.saved import changed_by_hooks, check_refused, elsewhere
 from torch import Tensor, nn
 
 from rlgates import kernels
 from rlgates.agents import GridEncoder
 from rlgates.kernels import layout, ops
-from rlgates.kernels.cpu import abi, grid
+from rlgates.kernels.cpu import grid
 
-pytestmark = pytest.mark.skipif(
-    not abi.built(), reason="rlgates.kernels.cpu._native was not built (it needs a C++ compiler)"
-)
+pytestmark = needs_native
 
 
 def encoder(channels: int, height: int, width: int, dim: int, cell_dim: int) -> GridEncoder:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.native import needs_native
 from torch import Tensor, nn
 
 from rlgates import kernels
@@ -15,11 +16,8 @@ from rlgates.agents.sequences.distributions import LogCategorical
 from rlgates.agents.sequences.losses import ppo_loss
 from rlgates.agents.sequences.policy import ActionEvaluation, States
 from rlgates.kernels import Heads, LossSettings, Taken, layout
-from rlgates.kernels.cpu import abi
 
-pytestmark = pytest.mark.skipif(
-    not abi.built(), reason="rlgates.kernels.cpu._native was not built (it needs a C++ compiler)"
-)
+pytestmark = needs_native
 SETTINGS = LossSettings(0.2, None, 0.03, 0.7)
 # Inputs (of the critic, if it has its own), hidden layers of both, actions, rows.
 SIZES: dict[str, Any] = {

@@ -8,11 +8,12 @@ import sys
 
 import pytest
 import torch
+from support.native import needs_native
 
 from rlgates.experiments.runs.provenance import session
 from rlgates.kernels.cpu import abi
 
-pytestmark = pytest.mark.skipif(not abi.built(), reason="rlgates.kernels.cpu._native was not built")
+pytestmark = needs_native
 
 
 def imported(name: str) -> subprocess.CompletedProcess[str]:

@@ -24,10 +24,10 @@ from support.equivalence import (
     weighted_loss,
 )
 from support.layers import FUSED, LAYERS, SOME, SOME_FUSED, Layer, general_core
+from support.native import needs_native
 from torch import Tensor
 
 from rlgates import Core
-from rlgates.kernels.cpu import abi
 
 
 class Kernel(NamedTuple):
@@ -95,12 +95,7 @@ ALL = KERNELS | {
 }
 GATED = {name: kernel for name, kernel in KERNELS.items() if kernel.layers is LAYERS}
 MARKS = {
-    "native": [
-        pytest.mark.skipif(
-            not abi.built(),
-            reason="rlgates.kernels.cpu._native was not built (it needs a C++ compiler)",
-        )
-    ],
+    "native": [needs_native],
     "scan": [],
     "triton": [
         pytest.mark.skipif(interpreted.MISSING, reason=interpreted.REASON),

@@ -18,17 +18,15 @@ from support.equivalence import (
     run_in_pieces,
     run_with_gradients,
 )
+from support.native import needs_native
 from torch import Tensor, nn
 
 from rlgates import Core, make_core
 from rlgates.cell import LinearCell
 from rlgates.kernels import LinearScan, LinearStep, dispatch
-from rlgates.kernels.cpu import abi
 from rlgates.registry import CORES, core_names
 
-pytestmark = pytest.mark.skipif(
-    not abi.built(), reason="rlgates.kernels.cpu._native was not built (it needs a C++ compiler)"
-)
+pytestmark = needs_native
 
 
 def is_linear(cell: Any) -> bool:

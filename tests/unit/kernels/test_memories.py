@@ -14,13 +14,14 @@ from support.equivalence import (
     seeded,
     seeded_core,
 )
+from support.native import needs_native
 from torch import Tensor
 
 from rlgates.kernels import MemorySteps, ops
-from rlgates.kernels.cpu import abi, memories
+from rlgates.kernels.cpu import memories
 from rlgates.kernels.layout import CHUNK
 
-pytestmark = pytest.mark.skipif(not abi.built(), reason="rlgates.kernels.cpu._native was not built")
+pytestmark = needs_native
 
 # Keys below, at and above whole vectors of 4, 8 and 16 numbers; values with and without a rest.
 CORES: list[tuple[str, dict[str, Any]]] = [

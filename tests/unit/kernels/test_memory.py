@@ -19,19 +19,18 @@ from support.equivalence import (
     run_with_gradients,
 )
 from support.layers import SOME, SOME_FUSED, Layer, general_core
+from support.native import needs_native
 from support.saved import changed_by_hooks, check_refused, elsewhere, freed
 from torch import Tensor, nn
 
 from rlgates import Core, make_core
 from rlgates.kernels import ops
-from rlgates.kernels.cpu import abi, layer
+from rlgates.kernels.cpu import layer
 from rlgates.kernels.cpu import scan as cpu_scan
 from rlgates.kernels.scan import ScanProblem, scan
 from rlgates.kernels.spec import CellSpec
 
-pytestmark = pytest.mark.skipif(
-    not abi.built(), reason="rlgates.kernels.cpu._native was not built (it needs a C++ compiler)"
-)
+pytestmark = needs_native
 
 LINEAR: list[Layer] = [(name, {}) for name in ("ur_mingru", "om_gilr", "minlstm", "lru")]
 MEMORIES: list[Layer] = [(name, {}) for name in ("deltanet", "mlstm")]

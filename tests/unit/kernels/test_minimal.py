@@ -14,18 +14,16 @@ from support.equivalence import (
     seeded_core,
 )
 from support.layers import Layer, general_core, layers_of
+from support.native import needs_native
 from torch import Tensor
 
 from rlgates import Core
 from rlgates.cores.minimal import MinGRU
 from rlgates.gates import ACTIVATIONS
 from rlgates.kernels import LinearStep, dispatch
-from rlgates.kernels.cpu import abi
 from rlgates.kernels.cpu import layer as cpu_layer
 
-pytestmark = pytest.mark.skipif(
-    not abi.built(), reason="rlgates.kernels.cpu._native was not built (it needs a C++ compiler)"
-)
+pytestmark = needs_native
 
 MINIMAL: list[Layer] = [
     *layers_of("mingru", {}, {"candidate": "linear"}),

@@ -8,14 +8,15 @@ import pytest
 import torch
 from support.equivalence import random_sequence, run_with_gradients, seeded_core
 from support.layers import SOME, SOME_FUSED, Layer
+from support.native import needs_native
 from torch import Tensor
 
 from rlgates import Core
 from rlgates.kernels import ops
-from rlgates.kernels.cpu import abi, layer
+from rlgates.kernels.cpu import layer
 
 pytestmark = [
-    pytest.mark.skipif(not abi.built(), reason="rlgates.kernels.cpu._native was not built"),
+    needs_native,
     pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning"),  # torch's own use of it
 ]

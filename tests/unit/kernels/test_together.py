@@ -7,16 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from support.native import needs_native
 from torch import Tensor, nn
 
 from rlgates import Core, make_core
 from rlgates.core import run_together
-from rlgates.kernels.cpu import abi
 from rlgates.kernels.cpu import layer as cpu_layer
 
-pytestmark = pytest.mark.skipif(
-    not abi.built(), reason="rlgates.kernels.cpu._native was not built (it needs a C++ compiler)"
-)
+pytestmark = needs_native
 
 
 @pytest.fixture(autouse=True)
