@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from random import Random
 from typing import Any
@@ -207,6 +208,26 @@ def test_numbers_too_small_for_float32_are_zero(
         assert ((gradient != 0) & (gradient.abs() < tiny)).any() == some
     for size in (2, 2**18):
         assert (torch.full((size,), tiny) / 2).all()
+
+
+@built
+@pytest.mark.parametrize(
+    ("name", "batch"), [("lstm", 16), ("gato", 16), ("mingru", 128), ("mlstm", 16)]
+)
+def test_threads_that_it_starts_have_numbers_too_small_for_float32(name: str, batch: int) -> None:
+    """A thread starts in the mode of the one that starts it, and stays in it."""
+
+    def of_new_threads() -> Tensor:
+        torch.set_num_threads(2)
+        core = make_core(name, 64, 64)
+        x = torch.randn(64, batch, 64)
+        outputs, _ = core(x)
+        outputs.sum().backward()
+        assert core.backend_used == "native"
+        return torch.full((2**18,), torch.finfo(torch.float32).tiny) / 2
+
+    with ThreadPoolExecutor(1) as executor:  # it has no threads of OpenMP yet
+        assert executor.submit(of_new_threads).result().all()
 
 
 @built

@@ -60,9 +60,11 @@ static PyObject *run(PyObject *args, bool (*kernel)(const KernelArgs &)) {
   memcpy(calls, packed, size);
   bool done[2] = {true, true};
   Py_BEGIN_ALLOW_THREADS;
-  parallel_for(count, workers < count ? 1 : count, [&](long first, long last, long) {
+  const auto call = [&](long first, long last, long) {
     for (long i = first; i < last; i++) done[i] = kernel(calls[i]);
-  });
+  };
+  if (count > 1 && workers >= count) parallel_for(count, count, call);
+  else call(0, count, 0);  // each starts threads itself
   Py_END_ALLOW_THREADS;
   if (!done[0] || !done[1]) return PyErr_NoMemory();
   Py_RETURN_NONE;

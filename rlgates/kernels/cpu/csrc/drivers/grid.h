@@ -21,7 +21,7 @@ struct GridTable {
 
   // Returns whether there is NaN among the embeddings, which are at least 0.
   bool embed(const GridArgs &g) const {
-    FlushDenormals here;  // as where they are compared
+    FlushDenormals here;
     bool has_nan = false;
     for (long k = 0; k < colours; k++)
       for (long d = 0; d < cell_stride; d++) {
@@ -35,6 +35,7 @@ struct GridTable {
     return has_nan;
   }
   void fill(const GridArgs &g) const {
+    FlushDenormals here;
     for (long p = 0; p < g.num_places; p++)
       for (long o = 0; o < g.place_dim; o += LANES)
         for (long d = 0; d < g.cell_dim; d += LANES) {
@@ -170,6 +171,7 @@ static bool grid_backward(const GridArgs &g) {
     const GridTable d(g, count, workspace);
     grid_table_gradients(g, table, d, workspace.take(g.place_dim), first, last);
   });
+  FlushDenormals here;
   for (long worker = 1; worker < threads; worker++)
     add(workspaces, workspaces + worker * per_thread.used, per_thread.used);
   Workspace workspace = {workspaces, 0};

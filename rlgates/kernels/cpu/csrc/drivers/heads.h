@@ -281,6 +281,7 @@ template <bool gradients> static bool heads(const HeadsArgs &h) {
     sums[worker] = part;
   });
   if (!gradients) return true;
+  FlushDenormals here;
   const Passes total = passes_of(0);
   for (long worker = 1; worker < threads; worker++) {
     const Passes part = passes_of(worker);

@@ -154,6 +154,7 @@ template <bool back> static bool run_layer(const Kernel &kernel, const LayerArgs
   const bool packs = back || c.steps * c.batch_size >= MIN_PACKED_ROWS;
   const float *projection_bias = nullptr;
   auto prepare = [&](Workspace &workspace) {
+    FlushDenormals here;
     const long floats = count * sizeof(PackedMatrix) / sizeof(float);
     PackedMatrix *matrices = (PackedMatrix *)workspace.take(floats);
     if (c.projected_width) projection_bias = kernel.projection_bias(c, workspace);
@@ -206,6 +207,7 @@ template <bool back> static bool run_layer(const Kernel &kernel, const LayerArgs
   });
   if (back && c.needs_weight_grad) {
     sum_thread_gradients(c, threads, workspaces, per_thread.used);
+    FlushDenormals here;
     kernel.finish_gradients(c);
   }
   return true;

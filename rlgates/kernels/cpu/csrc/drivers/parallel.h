@@ -11,7 +11,8 @@ struct AlignedBuffer {
 };
 
 // While one lives, its thread takes numbers below 1.2e-38 for 0: many processors are several times
-// slower with them, and vanishing gradients are full of them.
+// slower with them, and vanishing gradients are full of them. So do threads that it starts, for
+// ever, also in the caller's code: it must start none.
 class FlushDenormals {
 #if defined(__SSE__)
   const unsigned before = __builtin_ia32_stmxcsr();
