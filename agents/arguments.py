@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from rlgates.errors import suggestion
@@ -20,8 +20,29 @@ _OTHER_NAMES = {
     "gate": "The gate is the prefix of core, as in 'ur_lstm'.",
 }
 """Names of `make_core` that policies do not have."""
-_FROM_ALGORITHM = ("observation_space", "action_space", "lr_schedule", "use_sde")
-"""Arguments of policies that an algorithm passes itself: not allowed in policy_kwargs."""
+_FROM_ALGORITHM = {
+    "observation_space": "env",
+    "action_space": "env",
+    "lr_schedule": "learning_rate",
+    "use_sde": "use_sde",
+}
+"""Arguments of policies that an algorithm passes itself, from which of its own."""
+
+
+def check_policy_kwargs(policy_kwargs: Any) -> None:
+    """Check that `policy_kwargs` of an algorithm are options, without those that it passes itself.
+
+    Raises:
+        TypeError: they are not.
+    """
+    if not isinstance(policy_kwargs, Mapping | None):
+        raise TypeError(f"policy_kwargs must be a dictionary or None, got {policy_kwargs!r}.")
+    for name, source in _FROM_ALGORITHM.items():
+        if name in (policy_kwargs or ()):
+            raise TypeError(
+                f"policy_kwargs must not have {name!r}: the policy gets it from the agent's "
+                f"argument {source}."
+            )
 
 
 def explained(
@@ -34,7 +55,7 @@ def explained(
     def wrapper(self: Owner, /, *args: P.args, **kwargs: P.kwargs) -> None:
         for name in kwargs:
             if name not in names:
-                passed = () if hasattr(type(self), "policy_aliases") else _FROM_ALGORITHM
+                passed = {} if hasattr(type(self), "policy_aliases") else _FROM_ALGORITHM
                 allowed = [
                     known for known in names if known not in passed and not known.startswith("_")
                 ]

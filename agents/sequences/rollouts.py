@@ -6,7 +6,7 @@ import math
 import operator
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, SupportsIndex
 
@@ -20,6 +20,7 @@ from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from torch import Tensor
 
+from rlgates.agents.arguments import check_policy_kwargs
 from rlgates.agents.compilation import (
     Compiled,
     CompileMode,
@@ -259,8 +260,7 @@ class SequenceRollouts(SavedAgent):
             raise TypeError(f"policy must be a name or a class, got {policy!r}.")
         if env is None:
             raise TypeError("env must be an environment or the id of one, got None.")
-        if not isinstance(policy_kwargs, Mapping | None):
-            raise TypeError(f"policy_kwargs must be a dictionary or None, got {policy_kwargs!r}.")
+        check_policy_kwargs(policy_kwargs)
         if not isinstance(verbose, SupportsIndex):
             raise TypeError(f"verbose must be an integer, got {verbose!r}.")
         # Without any GPU, SB3 takes the CPU in its place.
