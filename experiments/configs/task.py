@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from inspect import signature
@@ -124,6 +125,16 @@ class TaskConfig(RunConfig):
     Those with masked targets, an auxiliary loss or fp16 never are."""
     folder: str = bookkeeping("runs/supervised")
     """Parent of the run folders."""
+
+    def __post_init__(self) -> None:
+        """Write paths as strings, as files have them."""
+        paths = {
+            name: os.fspath(value)
+            for name, value in self.task_settings.items()
+            if isinstance(value, os.PathLike)
+        }
+        if paths:
+            object.__setattr__(self, "task_settings", {**self.task_settings, **paths})
 
     @property
     def title(self) -> str:

@@ -35,10 +35,13 @@ def check_horizon(config: Config, setting: str) -> None:
     if isinstance(config, TaskConfig) and short.baseline is None:
         raise ValueError(f"horizon: the loss without memory is not known for {config.task!r}.")
     for factor in FACTORS:
-        if _interface(make_task_or_env(stretched(config, setting, factor))) != _interface(short):
+        long = make_task_or_env(stretched(config, setting, factor))
+        change = "inputs or outputs change" if _interface(long) != _interface(short) else None
+        if getattr(long, "steps", 0) < getattr(short, "steps", 0):
+            change = "sequences are shorter"
+        if change:
             raise ValueError(
-                f"horizon: {setting} is not a length: inputs or outputs change at "
-                f"{factor} times its value."
+                f"horizon: {setting} is not a length: {change} at {factor} times its value."
             )
 
 

@@ -122,7 +122,8 @@ def clip_gradients(
         norm, value: of the gradients, from `gradient_norm`, and the same as a number.
 
     Returns:
-        the norm; infinite or nan only if a gradient is, which are then left as they are.
+        the norm, of the scaled gradients if they were; infinite or nan only if a gradient is, which
+        are then left as they are.
     """
     trained = [parameter for parameter in parameters if parameter.grad is not None]
     grads = [parameter.grad for parameter in trained if parameter.grad is not None]
@@ -133,6 +134,8 @@ def clip_gradients(
         for grad in grads:
             grad.div_(top)
         norm = nn.utils.get_total_norm(grads)
-        value = float(norm)
+        for grad in grads:
+            grad.mul_(limit / norm)
+        return float(norm)
     nn.utils.clip_grads_with_norm_(trained, limit, norm)
     return value

@@ -7,9 +7,9 @@ import io
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -131,13 +131,15 @@ def read_stays_table(path: str | os.PathLike[str]) -> Stays:
 
     A CSV file (or .gz, .xz of it), one line for each time of a measurement, with the columns
     RecordID; Hour, since admission, a number; Length_of_stay, in days; and twelve vitals, empty
-    where not measured. The last value of an hour counts; lines before admission and
+    or nan where not measured. The last value of an hour counts; lines before admission and
     after 48 hours are left out.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: a column is missing, there are not twelve vitals, or a value is not a number;
-            the message has the line. Or the file is truncated, or no text.
+        ValueError: a column is missing, or there are not twelve vitals. Or a line, which the
+            message has, has fields too few or too many, no RecordID, a value that is not a finite
+            number, or another length than the line before of its stay. Or the file is truncated,
+            or no text.
     """
     columns = f"the columns {STAY}, {HOUR}, {LENGTH} and {len(VITALS)} vitals"
     if not Path(path).is_file():
@@ -153,10 +155,10 @@ def read_stays_table(path: str | os.PathLike[str]) -> Stays:
                 raise ValueError(f"{path} must have {columns}, got {', '.join(names)}.")
             for row in table:
                 try:
-                    hour, stay = math.floor(float(row[HOUR])), row[STAY]
-                    days[stay] = float(row[LENGTH])
-                    numbers = [float(row[name]) if row[name] else math.nan for name in vitals]
-                except (TypeError, ValueError, OverflowError) as error:
+                    stay, hour, length, numbers = _measurement(row, names, vitals)
+                    if days.setdefault(stay, length) != length:
+                        raise ValueError(f"stay {stay} has two lengths, {days[stay]} and {length}")
+                except ValueError as error:
                     raise ValueError(f"{path}, line {table.line_num}: {error}.") from error
                 grid = values.setdefault(
                     stay, np.full((HOURS, len(vitals)), np.nan, dtype=np.float32)
@@ -170,6 +172,28 @@ def read_stays_table(path: str | os.PathLike[str]) -> Stays:
     if len(stays) < 10:
         raise ValueError(f"{path} must have at least 10 stays, got {len(stays)}.")
     return Stays(np.stack([values[s] for s in stays]), np.array([days[s] for s in stays]))
+
+
+def _measurement(
+    row: Mapping[str | None, Any], names: Sequence[str], vitals: Sequence[str]
+) -> tuple[str, int, float, list[float]]:
+    """Stay, hour, days and vitals of a line; ValueError says what is wrong."""
+    fields = len(names) + len(row.get(None, [])) - list(row.values()).count(None)
+    if fields != len(names):
+        raise ValueError(f"{fields} fields, but {len(names)} columns")
+    if not row[STAY]:
+        raise ValueError(f"no {STAY}")
+    numbers = {name: float(row[name]) for name in (HOUR, LENGTH, *vitals) if row[name]}
+    for name in (HOUR, LENGTH):
+        if name not in numbers:
+            raise ValueError(f"no {name}")
+    for name, number in numbers.items():
+        if math.isinf(number) or (math.isnan(number) and name not in vitals):
+            raise ValueError(f"{name} must be finite, got {number}")
+    if numbers[LENGTH] < 0:
+        raise ValueError(f"{LENGTH} must be at least 0, got {numbers[LENGTH]}")
+    measured = [numbers.get(name, math.nan) for name in vitals]
+    return row[STAY], math.floor(numbers[HOUR]), numbers[LENGTH], measured
 
 
 def make_inputs(values: NDArray[np.float32], mean: Tensor, deviation: Tensor) -> Tensor:

@@ -198,6 +198,7 @@ def test_settings_that_are_left_out_are_stretched_too() -> None:
         (TINY, "dilay", "unknown setting for a horizon 'dilay'. Did you mean 'delay'"),
         (TINY, "cues", "unknown setting for a horizon 'cues'.* Allowed: delay"),
         (replace(TINY, task_settings={"delay": 0}), "delay", "Allowed: none"),
+        (replace(TINY, task="scifar", task_settings={"pool": 2}), "pool", "sequences are shorter"),
         (tiny("x"), "corridor_length", "unknown setting for a horizon 'corridor_length'"),
         (tiny("x"), "end_on_choice", "unknown setting for a horizon 'end_on_choice'"),
         (tiny("x"), "num_colors", "num_colors must be"),

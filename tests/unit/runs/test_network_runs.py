@@ -150,14 +150,15 @@ def test_gradients_that_overflow_are_clipped_or_left_out(tmp_path: Path) -> None
     learned = run.train()
     assert (learned.ended, learned.diverged_at) == ("diverged", 8 + MAX_SKIPPED)
     assert moved == [True] * 4 + [False] + [True] * 2 + [False] * (MAX_SKIPPED + 1)
-    given = [torch.nn.Parameter(torch.zeros(2)) for _ in range(2)]
-    for parameter, gradient in zip(given, ([3e30, 0.0], [0.0, -4e30]), strict=True):
-        parameter.grad = torch.tensor(gradient)
-    norm = gradient_norm(given)
-    assert norm == math.inf
-    assert math.isfinite(clip_gradients(given, 1.0, norm, math.inf))
-    clipped = [parameter.grad.tolist() for parameter in given if parameter.grad is not None]
-    assert clipped == [[pytest.approx(0.6), 0], [0, pytest.approx(-0.8)]]
+    for limit in (1.0, 100.0):
+        given = [torch.nn.Parameter(torch.zeros(2)) for _ in range(2)]
+        for parameter, gradient in zip(given, ([3e30, 0.0], [0.0, -4e30]), strict=True):
+            parameter.grad = torch.tensor(gradient)
+        norm = gradient_norm(given)
+        assert norm == math.inf
+        assert math.isfinite(clip_gradients(given, limit, norm, math.inf))
+        clipped = [parameter.grad.tolist() for parameter in given if parameter.grad is not None]
+        assert clipped == [[pytest.approx(0.6 * limit), 0], [0, pytest.approx(-0.8 * limit)]]
 
 
 def test_a_last_update_that_breaks_the_weights_is_a_divergence(tmp_path: Path) -> None:

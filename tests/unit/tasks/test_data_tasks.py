@@ -543,10 +543,22 @@ def test_a_users_table_of_stays(tmp_path: Path) -> None:
     batch: Batch = next(task.batches("train", 16, seeded()))
     assert batch.inputs.shape == (48, 16, 25)
     assert batch.inputs.isfinite().all()
+    for settings in ({"table": path}, {"data_dir": tmp_path}):  # a run writes what is its own
+        written = {name: str(value) for name, value in settings.items()}
+        config = TaskConfig(task="icu", core="lstm", task_settings=settings)
+        assert config == replace(config, task_settings=written)
     for text, message in (
         (header.replace("Hour", "Time"), "must have the columns RecordID, Hour"),
         ("\n".join([header, rows[0].replace("0,0,", "0,x,", 1)]), "line 2: could not convert"),
         ("\n".join([header, *rows[:3]]), "at least 10 stays, got 1"),
+        (f"{header}\n0,0,98,6{',' * 12}3", "line 2: 16 fields, but 15 columns"),
+        (f"{header}\n0,0,98{',' * 9}", "line 2: 12 fields, but 15 columns"),
+        (f"{header}\n,0,98{',' * 12}3", "line 2: no RecordID"),
+        (f"{header}\n0,,98{',' * 12}3", "line 2: no Hour"),
+        (f"{header}\n0,0,inf{',' * 12}3", f"line 2: {next(iter(VITALS))} must be finite, got inf"),
+        (f"{header}\n0,0,98{',' * 12}nan", "line 2: Length_of_stay must be finite, got nan"),
+        (f"{header}\n0,0,98{',' * 12}-1", r"line 2: Length_of_stay must be at least 0, got -1\.0"),
+        ("\n".join([header, rows[4], f"{rows[5]}0"]), r"line 3: stay 1 has two lengths, 1\.0 and"),
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
