@@ -15,7 +15,7 @@ import numpy as np
 
 from rlgates.envs.engine.arrays import Array, look_up, namespace
 from rlgates.envs.engine.settings import check_range, check_reward
-from rlgates.errors import check_number, unknown_choice
+from rlgates.errors import check_number, check_size, unknown_choice
 
 
 class EpisodeParameter(ABC):
@@ -103,7 +103,7 @@ class Cell(EpisodeParameter):
     cells: tuple[tuple[int, int], ...]
 
     def parse(self, name: str, value: Any) -> Array:
-        cell = tuple(int(n) if isinstance(n, np.integer) else n for n in _items(name, value, 2))
+        cell = tuple(check_size(name, n, minimum=0) for n in _items(name, value, 2))
         if cell not in self.cells:
             listed = ", ".join(map(str, self.cells))
             raise ValueError(f"{name} must be one of the cells {listed}, got {value!r}.")

@@ -426,6 +426,10 @@ class LabyrinthReactivePlayer:
 
     def act(self, observations: Array, episode_starts: Array) -> Array:
         beside = observations[:, [3, 5, 1, 7]]  # left, right, up, down of the middle
-        worth = self._rng.random(beside.shape) + 2 * (beside == _GOAL) - 2 * (beside == _WALL)
+        walls = beside == _WALL
+        # On a start in the first column or row, the view is that from the square beyond it.
+        walls[:, 1] &= beside[:, 0] != _START
+        walls[:, 3] &= beside[:, 2] != _START
+        worth = self._rng.random(beside.shape) + 2 * (beside == _GOAL) - 2 * walls
         choice: Array = worth.argmax(axis=1)
         return choice

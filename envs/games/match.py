@@ -270,6 +270,7 @@ class PassiveMatch(VisualMatch):
     """
 
     env_id: ClassVar[str] = "rlgates/PassiveMatch-v0"
+    actions_can_keep_the_cue: ClassVar[bool] = True
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         **VisualMatch.presets,

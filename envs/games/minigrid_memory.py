@@ -431,13 +431,12 @@ class MiniGridMemoryPlayer(_EpisodePlayer):
     """
 
     def rule(self, view: Array) -> _Moves:
-        behind = not _things(view)
-        if behind:
+        shown = [int(view[view.shape[0] // 2 - 1, -1])]  # beside it, if it starts next to it
+        if shown[0] not in (_KEY, _BALL):  # the room is behind: what is in sight is at the fork
             yield _LEFT
             view = yield _LEFT
-        while not (shown := _things(view)):
-            view = yield _FORWARD
-        if behind:
+            while not (shown := _things(view)):
+                view = yield _FORWARD
             yield _LEFT
             view = yield _LEFT
         while _ahead(view) == _EMPTY:

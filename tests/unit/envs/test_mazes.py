@@ -45,6 +45,19 @@ def test_all_cells_are_joined_without_a_circle(cells: int) -> None:
         assert (maze == 0).sum() == reached(maze) == 2 * cells**2 - 1
 
 
+@pytest.mark.parametrize("name", ["Escape", "Explore"])
+def test_the_player_without_memory_moves_from_any_start(name: str) -> None:
+    env = BatchedEnv(make_env_spec(f"rlgates/Labyrinth{name}-v0"), 200, seed=0)
+    player = env.spec.reactive_player()
+    player.reset(200, seed=0)
+    observations, _ = env.reset()
+    first, moved = observations[:, :9], np.zeros(200, dtype=bool)
+    for step in range(30):
+        observations, *_ = env.step(player.act(observations, np.full(200, step == 0)))
+        moved |= (observations[:, :9] != first).any(axis=1)
+    assert moved.all()
+
+
 def test_each_maze_is_as_frequent_as_in_mazelib() -> None:
     generate = pytest.importorskip("mazelib.generate.HuntAndKill")
     random.seed(0)

@@ -76,6 +76,14 @@ def test_memory_is_sufficient_and_necessary(preset: str, observation: str) -> No
     assert 0.4 < play(env, env.spec.reactive_player(), 400)["is_success"] < 0.6
 
 
+@pytest.mark.parametrize(("size", "view_size"), [(7, 5), (9, 7), (13, 5), (13, 7), (33, 11)])
+def test_the_player_with_memory_succeeds_with_any_view(size: int, view_size: int) -> None:
+    for random_length in (False, True):
+        settings = {"size": size, "view_size": view_size, "random_length": random_length}
+        env = BatchedEnv(make_env_spec(NAME, **settings), 50)
+        assert play(env, env.spec.memory_player(), 100)["is_success"] == 1
+
+
 def test_all_draws_are_fair() -> None:
     env = BatchedEnv(make_env_spec(NAME, preset="S13Random"), 20_000)
     _, info = env.reset(seed=0, options={"reveal": True})

@@ -120,6 +120,11 @@ def test_the_last_action_can_stand_for_memory_and_a_view_warns_of_that(env_id):
     assert play(BatchedEnv(spec, 20), Repeats(), 100)["is_success"] == 1.0
 
 
+def test_passive_match_warns_too():
+    with pytest.warns(UserWarning, match="PassiveMatch then needs no memory"):
+        make_env_spec("rlgates/PassiveMatch-v0", add_previous_action=True)
+
+
 def test_other_views_do_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
