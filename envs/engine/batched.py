@@ -24,6 +24,8 @@ from rlgates.errors import check_flag, check_size, unknown_choice
 _MAX_INDEX = 2**32 - 1
 _EPISODES_AHEAD = 1024
 """How many episodes are begun at once where they end at different times: several times as fast."""
+_BYTES_AHEAD = 2**24
+"""The size up to which their states are prepared."""
 
 
 class _Ahead(NamedTuple):
@@ -87,7 +89,7 @@ class BatchedEnv:
         self.device = self._index.device
         self._on_host = xp is np or self.device.type == "cpu"
         self._checks_values = check_flag("debug", debug) or self._on_host
-        self._num_ahead = 1 if spec.fixed_length else max(1, _EPISODES_AHEAD // self.num_envs)
+        self._num_ahead = 1
         self._ahead: _Ahead | None = None
         self._episode = xp.full_like(self._index, -1)
         self._return = self._zeros(xp.float64)
@@ -156,6 +158,7 @@ class BatchedEnv:
         parameters = self.spec.sample(Key(seed, self._index, episode))
         parameters = override(self.spec.parameters, parameters, overrides)
         self._state = self.spec.initial_state(parameters)
+        self._num_ahead = self._count_ahead(self._state)
         self._seed, self._episode, self._clock = seed, episode, 0
         self._in_first_episodes = True
         self._return, self._ahead = self._zeros(self.xp.float64), None
@@ -263,6 +266,13 @@ class BatchedEnv:
             )
         return put(rows, new_state, state), put(rows, new_obs, obs)
 
+    def _count_ahead(self, state: State) -> int:
+        """How many episodes of each environment are begun at once."""
+        if self.spec.fixed_length:
+            return 1
+        size = sum(values.nbytes for values in state.values()) // self.num_envs
+        return max(1, min(_EPISODES_AHEAD, _BYTES_AHEAD // size) // self.num_envs)
+
     def _begin(self, key: Key) -> tuple[State, Observation]:
         """First states and observations of the episodes of `key`."""
         state = self.spec.initial_state(self.spec.sample(key))
@@ -326,6 +336,7 @@ class BatchedEnv:
             for name, values in moved.items()
             if name.startswith("task/")
         }
+        self._num_ahead = self._count_ahead(self._state)
         return self.spec.observe(self._state)
 
 

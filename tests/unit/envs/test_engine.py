@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
 
-from rlgates.envs import BatchedEnv, PassiveMatch, RepeatFirst
+from rlgates.envs import BatchedEnv, PassiveMatch, RepeatFirst, make_env_spec
 from rlgates.envs.engine.philox import Key, below, permutations, philox
 
 # Random123, tests/kat_vectors, philox4x32 with 10 rounds: counter, key, words.
@@ -151,6 +153,21 @@ def test_a_return_begins_at_zero_after_a_reset_within_an_episode():
     steps = [env.step(action) for action in actions(51, 4)]
     returns = np.sum([reward for _, reward, *_ in steps], axis=0)
     np.testing.assert_allclose(steps[-1][-1]["episode_return"], returns, atol=1e-6)
+
+
+def test_long_episodes_are_not_prepared_by_the_hundred():
+    env = BatchedEnv(
+        make_env_spec("rlgates/NoisyStatelessCartPole-v0", max_steps=10_000), 1, seed=0
+    )
+    env.reset()
+    tracemalloc.start()
+    try:
+        while not env.step(np.zeros(1, dtype=np.int64))[2].any():
+            pass
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 150e6
 
 
 def test_reset_continues_without_a_seed_and_restarts_with_one():
