@@ -6,6 +6,7 @@ This is the only file of the environments that needs stable-baselines3.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -119,7 +120,7 @@ class BatchedVecEnv(VecEnv):
         `reveal=True` the parameters of each environment are in `reset_infos`.
         """
         options, *others = self._options
-        if any(other != options for other in others):
+        if not all(_equal(other, options) for other in others):
             raise ValueError(
                 "the environments of a batch take the same reset options, got different ones."
             )
@@ -218,3 +219,10 @@ class BatchedVecEnv(VecEnv):
     def _rows(self, indices: Any) -> list[int]:
         """The numbers of environments, which `indices` may count from the end."""
         return [range(self.num_envs)[row] for row in self._get_indices(indices)]
+
+
+def _equal(options: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Whether reset options, which may be arrays, are the same."""
+    return options.keys() == others.keys() and all(
+        np.array_equal(value, others[name]) for name, value in options.items()
+    )

@@ -9,9 +9,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from rlgates.deprecation import renamed
-from rlgates.envs.engine.arrays import Array
+from rlgates.envs.engine.arrays import Array, row_of
 from rlgates.envs.engine.batched import BatchedEnv
-from rlgates.envs.engine.spec import copy_spaces
+from rlgates.envs.engine.philox import check_seed
+from rlgates.envs.engine.spec import Observation, copy_spaces
 from rlgates.envs.registration import make_env_spec
 from rlgates.envs.render.frames import FPS, render_batch
 from rlgates.errors import check_choice
@@ -69,6 +70,7 @@ class GymVectorEnv(VectorEnv[Any, Array, Array]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode in every environment; see `BatchedEnv.reset` for `options`."""
+        super().reset(seed=None if seed is None else check_seed(seed))
         self._rewards = np.zeros_like(self._rewards)
         return self.env.reset(seed, options)
 
@@ -87,7 +89,8 @@ class GymVectorEnv(VectorEnv[Any, Array, Array]):
                 "_l": finished,
             }
             masks = {f"_{name}": finished for name in final}
-            info = {"final_obs": batch_info["final_obs"], "final_info": {**final, **masks}}
+            final_obs = _each(batch_info["final_obs"], finished)
+            info = {"final_obs": final_obs, "final_info": {**final, **masks}}
             info |= {"_final_obs": finished, "_final_info": finished}
         return obs, rewards, terminated, truncated, info
 
@@ -96,3 +99,13 @@ class GymVectorEnv(VectorEnv[Any, Array, Array]):
         if self.render_mode is None:
             return None
         return tuple(render_batch(self.env.spec, self.env.state, self._rewards.tolist()))
+
+
+def _each(observations: Observation, finished: Array) -> Array:
+    """Observations by environment: a dict of them becomes one for each, as in gymnasium."""
+    if not isinstance(observations, dict):
+        return observations
+    each = np.full(len(finished), None)
+    for row in np.flatnonzero(finished).tolist():
+        each[row] = row_of(observations, row)
+    return each

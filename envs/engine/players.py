@@ -1,7 +1,7 @@
 """Scripted players for any game, and `play`, which measures them.
 
-Each game defines `spec.memory_player()` at the ceiling and `spec.reactive_player()` at the floor;
-learning curves lie between the two.
+Each game defines `spec.memory_player()`, at the ceiling, and `spec.reactive_player()`, at the
+floor: the best player of each kind where that is known, else a good one.
 """
 
 from __future__ import annotations

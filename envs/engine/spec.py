@@ -186,7 +186,7 @@ class EnvSpec(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no scripted players.")
 
     def reactive_player(self) -> Player:
-        """A scripted player at the floor: the best without memory."""
+        """A scripted player at the floor: a rule without memory, the best where that is known."""
         raise NotImplementedError(f"{type(self).__name__} has no scripted players.")
 
 

@@ -35,8 +35,8 @@ def _of_spec(name: str) -> Any:
 def warn_of_kept_cue(name: str) -> None:
     """Warn that `add_previous_action` makes memory superfluous in the game of this name."""
     warnings.warn(
-        f"add_previous_action: {name} then needs no memory, because a player can name the cue at "
-        "once and repeat its last action from then on.",
+        f"add_previous_action: {name} then needs no memory, because a player can keep the cue in "
+        "its actions: it repeats the last one.",
         stacklevel=4,
     )
 
@@ -71,10 +71,12 @@ class View(EnvSpec):
     | `reward_scale` | 1.0 | factor on rewards and return, but not on metrics |
 
     In Repeat First, Memory Chain and Passive Match `add_previous_action` makes memory superfluous:
-    a player without memory can name the cue at once and then repeat its last action, which always
-    succeeds. A view of them warns about this. `time` reveals nothing about a cue. `previous_reward`
-    says whether the last answer was right where each answer is rewarded: in Repeat First with four
-    suits, 3/8 of the answers can be right with it alone, instead of 1/4.
+    a player without memory can keep the cue in its actions, repeating the last one (in Passive
+    Match until the last phase, where its path keeps it), which always succeeds. A view of them
+    warns about this. So can one in Active Match, once it has seen the cue. `time` reveals nothing
+    about a cue. `previous_reward` says whether the last answer was right where each answer is
+    rewarded: in Repeat First with four suits, 3/8 of the answers can be right with it alone,
+    instead of 1/4.
 
     In Stable-Baselines3 and rlgates, `CnnLstmPolicy` takes uint8 images, which it divides by 255;
     `MlpLstmPolicy` takes numbers, and flattens images; any `add_...` needs `MultiInputLstmPolicy`,

@@ -189,8 +189,7 @@ def test_the_other_front_ends_equal_the_batch(env_id, settings):
                 assert_equal(of_torch[0][4][key], info[key])
         for row in np.flatnonzero(ends):
             assert_equal(of_vec_env[3][row]["terminal_observation"], info["final_obs"], row)
-            if "observation" not in parts(obs):
-                assert_equal(of_vector[4]["final_obs"][row], info["final_obs"], row)
+            assert_equal(of_vector[4]["final_obs"][row], info["final_obs"], row)
             for key in ("episode_return", "episode_length", *batch.spec.metric_names):
                 assert all(other[4][key][row] == info[key][row] for other in of_torch)
             for key in batch.spec.metric_names:

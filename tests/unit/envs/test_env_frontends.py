@@ -189,6 +189,14 @@ def test_environments_do_not_share_generators():
 # gymnasium
 
 
+def test_a_seed_of_a_vector_environment_is_also_that_of_its_generator():
+    env = gymnasium.make_vec(ID, num_envs=2)
+    env.reset(seed=np.int64(1))
+    assert env.unwrapped.np_random_seed == 1
+    with pytest.raises(ValueError, match="seed must be in"):
+        env.reset(seed=-1)
+
+
 def test_wrappers_of_vector_observations_need_the_sync_mode():
     env = gymnasium.make_vec(ID, num_envs=2)
     with pytest.raises(ValueError, match="autoreset_mode"):
@@ -322,6 +330,13 @@ def test_seeding_a_vec_env():
         env.reset()
     env.set_options()
     np.testing.assert_array_equal(env.reset(), first)
+    for colors in ([1, 0, 2], [0, 1, 2]):
+        env.set_options([{"pad_colors": np.array(colors)}, *[{"pad_colors": [0, 1, 2]}] * 5])
+        if colors == [0, 1, 2]:
+            env.reset()
+        else:
+            with pytest.raises(ValueError, match="the same reset options, got different ones"):
+                env.reset()
 
 
 @pytest.mark.parametrize("space", [spaces.MultiDiscrete([3, 2]), spaces.Box(-2, 2, (1,))])
