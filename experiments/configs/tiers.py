@@ -170,6 +170,7 @@ def smoke(config: TaskConfig) -> TaskConfig:
         updates=4,
         epochs=None,
         patience=None,
+        min_delta=0.0,
         batch_size=4,
         eval_every=2,
         eval_sequences=8,

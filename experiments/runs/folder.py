@@ -165,7 +165,10 @@ class RunFolder:
         """Record how a session ended: "finished", "interrupted" or "failed"."""
         if not self.ranks.is_first:
             return
-        content = read_manifest(self.path) or {"sessions": [{}]}
+        manifest = read_manifest(self.path)
+        if manifest is None and self.checkpoint.exists():
+            return  # a manifest without its sessions would let the run go on
+        content = manifest or {"sessions": [{}]}
         content["status"] = status
         content["sessions"][-1]["end"] = now()
         write_json(self.manifest, {**content, **facts})

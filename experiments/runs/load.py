@@ -47,7 +47,9 @@ class LoadedRun:
         if isinstance(self.config, AgentConfig):
             return fresh_env(self.model, self.config, min(episodes, MAX_ENVS), seed)
         config = replace(self.config, normalize=False)  # by the statistics of the agent below
-        return self.normalized(make_envs(config, seed, training=False))
+        env = make_envs(config, self.seed, training=False)
+        env.seed(seed)
+        return self.normalized(env)
 
     def normalized(self, env: VecEnv) -> VecEnv:
         """Environments with the statistics of the agent, if it has some."""

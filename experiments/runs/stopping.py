@@ -7,11 +7,14 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ONCE = 0.5
+"""Seconds in which signals count as one: `timeout` signals a process, and at once its group."""
 
 
 class InterruptedRun(Exception):
@@ -32,6 +35,7 @@ class StopRequest:
         quiet: bool = False,
     ) -> None:
         self.requested, self.text, self.quiet = False, text, quiet
+        self.since = 0.0
 
     def __call__(self) -> bool:
         return self.requested
@@ -39,12 +43,16 @@ class StopRequest:
     def handle(self, _: int, __: FrameType | None) -> None:
         """The signal handler."""
         if self.requested:
+            if time.monotonic() < self.since + ONCE:
+                return
             for child in multiprocessing.active_children():
                 child.kill()
             os._exit(130)
-        self.requested = True
+        self.requested, self.since = True, time.monotonic()
         if multiprocessing.parent_process() is None and not self.quiet:
-            os.write(sys.stderr.fileno(), f"\n{self.text}\n".encode())
+            # The reader of a pipe, such as tee, ends at the same Ctrl-C.
+            with suppress(OSError, ValueError):
+                os.write(sys.stderr.fileno(), f"\n{self.text}\n".encode())
 
     @contextmanager
     def listening(self) -> Iterator[StopRequest]:

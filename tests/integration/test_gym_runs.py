@@ -21,9 +21,10 @@ from rlgates.experiments.configs.gym import GymConfig
 from rlgates.experiments.configs.identity import identity
 from rlgates.experiments.report.rows import returns_of, to_frame, with_best
 from rlgates.experiments.report.studies.returns import read_return_curves, return_table
+from rlgates.experiments.runs.agent.evaluate import evaluation_seed
 from rlgates.experiments.runs.files import read_json, read_table, write_table
 from rlgates.experiments.runs.folder import RunFolder, read_config
-from rlgates.experiments.runs.gym.train import GymResult, make_envs, read_evaluations, train
+from rlgates.experiments.runs.gym.train import GymResult, build, make_envs, read_evaluations, train
 from rlgates.experiments.runs.jobs import Job, run_job, runner_for
 from rlgates.experiments.runs.stopping import SIGNALS
 from rlgates.experiments.studies import STUDIES, Arm
@@ -178,6 +179,20 @@ def test_without_evaluations_there_is_one_at_the_end(config: GymConfig, every: A
     assert result.mean_return > 0
     (point,) = runner_for(config).curve(Job(config, 0), result)
     assert point == {"steps": f"{config.total_steps}", "mean_return": f"{result.mean_return:.3f}"}
+
+
+def test_runs_of_neighbouring_seeds_have_episodes_of_their_own(config: GymConfig) -> None:
+    """SB3 seeds copy k with the agent's seed plus k."""
+    seen = []
+    for seed in (0, 1):
+        model = build(config, seed)
+        env: Any = model.get_env()
+        seen += env.reset().tolist()
+        evaluation: Any = make_envs(config, seed, training=False)
+        evaluation.seed(evaluation_seed(seed, final=True))
+        seen += evaluation.reset().tolist()
+    assert len(seen) > 4
+    assert len({str(one) for one in seen}) == len(seen)
 
 
 def test_an_environment_in_a_process_outlives_what_stops_the_run(config: GymConfig) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from support.tiny import agent, equal, scalars, stop_after, table, tiny, words
 from rlgates.agents import RecurrentPPO
 from rlgates.atomic import write_atomically
 from rlgates.experiments.configs.agent import AgentConfig
-from rlgates.experiments.runs import logs
+from rlgates.experiments.runs import logs, stopping
 from rlgates.experiments.runs.agent.callbacks import Boundary
 from rlgates.experiments.runs.agent.train import train
 from rlgates.experiments.runs.folder import read_checkpoint, write_checkpoint
@@ -293,8 +294,36 @@ def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path) -> None:
 def test_missing_files_are_named(name: str, message: str, tmp_path: Path) -> None:
     config = interrupted(tmp_path)
     (config.run_folder(0) / name).unlink()
-    with pytest.raises(ValueError, match=message):
-        train(config, 0)
+    for _ in range(2):  # the first failure is no reason to let it go on
+        with pytest.raises(ValueError, match=message):
+            train(config, 0)
+        (outcome,) = run_all([Job(config, 0)])
+        assert outcome.result is None
+
+
+def test_a_signal_that_comes_twice_is_one_request(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(stopping.os, "_exit", ended.append)
+    stop = StopRequest()
+    stop.handle(signal.SIGTERM, None)
+    stop.handle(signal.SIGTERM, None)
+    assert (stop(), ended) == (True, [])
+    assert capfd.readouterr().err.count("once more to stop at once") == 1
+    monkeypatch.setattr(stopping, "ONCE", 0.0)
+    stop.handle(signal.SIGINT, None)
+    assert ended == [130]
+
+
+def test_a_stop_that_nobody_can_read_is_one_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    end, other = os.pipe()
+    os.close(end)
+    with os.fdopen(other, "wb", buffering=0) as closed:
+        monkeypatch.setattr(sys, "stderr", closed)
+        stop = StopRequest()
+        stop.handle(signal.SIGINT, None)
+    assert stop()
 
 
 def test_a_file_is_the_old_or_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

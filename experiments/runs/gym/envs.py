@@ -36,13 +36,19 @@ class Replay(gymnasium.Wrapper[Any, Any, Any, Any]):
     Gymnasium has no interface to save the state of an environment, but an episode is determined
     by the seed of its reset and by the actions. So every episode is started with a seed of its
     own, drawn from that of the first reset and the number of the episode.
+
+    Args:
+        env: the environment.
+        run: the number of the run. SB3 seeds copy k with the seed of the agent plus k, so that runs
+            of neighbouring seeds would share most episodes.
     """
 
     seed: int = 0
     episode: int = 0
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], run: int = 0) -> None:
         super().__init__(env)
+        self.run = run
         self.actions: list[Any] = []
         self.observation: Any = None
 
@@ -52,7 +58,9 @@ class Replay(gymnasium.Wrapper[Any, Any, Any, Any]):
         else:
             self.seed, self.episode = seed, 0
         self.actions = []
-        (episode_seed,) = np.random.SeedSequence([self.seed, self.episode]).generate_state(1)
+        (episode_seed,) = np.random.SeedSequence(
+            [self.run, self.seed, self.episode]
+        ).generate_state(1)
         self.observation, info = self.env.reset(seed=int(episode_seed), options=options)
         return self.observation, info
 
@@ -62,8 +70,9 @@ class Replay(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.observation, *others
 
     def get_state(self) -> dict[str, Any]:
-        """The seed, the number of the episode, its actions, and a sum of its last observation."""
+        """What the episode's seed is drawn from, its actions, and a sum of what was seen last."""
         return {
+            "run": self.run,
             "seed": self.seed,
             "episode": self.episode,
             "actions": np.array(self.actions),
@@ -76,6 +85,7 @@ class Replay(gymnasium.Wrapper[Any, Any, Any, Any]):
         Raises:
             ValueError: its last observation is another one.
         """
+        self.run = saved.get("run", 0)  # which earlier versions did not have
         self.seed, self.episode = saved["seed"], saved["episode"] - 1
         self.reset()
         for action in saved["actions"]:
@@ -107,16 +117,14 @@ def make_envs(config: GymConfig, seed: int, *, training: bool, ranks: Ranks = AL
             config.env, ranks.count, seed=seed, first_index=ranks.first, **config.env_settings
         )
     else:
-        # SB3 adds the number of the copy: runs of neighbouring seeds would share most episodes.
-        (first,) = np.random.SeedSequence(seed).generate_state(1).tolist()
         config = config.resolved()
         subproc = training and config.vec_env == "subproc"
         env = make_vec_env(
             partial(_make_in_process, config) if subproc else config.make_env,
             n_envs=ranks.count,
-            seed=first,
+            seed=seed,
             start_index=ranks.first,
-            wrapper_class=Replay,
+            wrapper_class=partial(Replay, run=seed),
             vec_env_cls=SubprocVecEnv if subproc else None,
         )
     return normalized(env, training, config.gamma) if config.normalize else env

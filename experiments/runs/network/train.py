@@ -478,7 +478,7 @@ class TaskRun:
         ):
             self.best, self.waited = (value, self.update), 0
             self.folder.write(self.folder.path / BEST_WEIGHTS, self.weights())
-        elif self.update >= self.config.auxiliary_updates and self._is_planned():
+        elif self.update > self.config.auxiliary_updates and self._is_planned():
             self.waited += 1
 
     def _test(self) -> dict[str, float]:

@@ -17,6 +17,7 @@ from rlgates.experiments.cli.exits import FAILED, exit_code
 from rlgates.experiments.configs.agent import AgentConfig
 from rlgates.experiments.configs.presets import PRESETS
 from rlgates.experiments.configs.task import TaskConfig
+from rlgates.experiments.configs.tiers import smoke
 from rlgates.experiments.runs import jobs
 from rlgates.experiments.runs.agent.build import build
 from rlgates.experiments.runs.agent.evaluate import evaluate, evaluation_seed
@@ -344,6 +345,13 @@ def test_arms_that_ask_for_it_can_be_stretched(name: str) -> None:
         if isinstance(arm, Arm) and arm.horizon:
             check_horizon(arm.config, arm.horizon)
             check_horizon(jobs.runner_for(arm.config).smoke(arm.config), arm.horizon)
+
+
+@pytest.mark.parametrize("name", [name for name, study in STUDIES.items() if study.laptop])
+def test_all_networks_can_be_made_in_seconds(name: str) -> None:
+    for arm in STUDIES[name].laptop:
+        if isinstance(arm, Arm) and isinstance(arm.config, TaskConfig):
+            smoke(arm.config).check()
 
 
 @pytest.mark.slow
