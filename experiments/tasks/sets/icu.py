@@ -131,7 +131,7 @@ def read_stays_table(path: str | os.PathLike[str]) -> Stays:
 
     A CSV file (or .gz, .xz of it), one line for each time of a measurement, with the columns
     RecordID; Hour, since admission, a number; Length_of_stay, in days; and twelve vitals, empty
-    or nan where not measured. The last value of an hour counts; lines before admission and
+    or nan where not measured. The last line of an hour counts; lines before admission and
     after 48 hours are left out.
 
     Raises:
@@ -151,7 +151,8 @@ def read_stays_table(path: str | os.PathLike[str]) -> Stays:
             table = csv.DictReader(io.TextIOWrapper(stream, encoding="utf-8", newline=""))
             names = table.fieldnames or []
             vitals = [name for name in names if name not in (STAY, HOUR, LENGTH)]
-            if len(vitals) != len(VITALS) or len(names) != len(VITALS) + 3:
+            expected = {STAY, HOUR, LENGTH, *vitals}
+            if len(vitals) != len(VITALS) or sorted(names) != sorted(expected):
                 raise ValueError(f"{path} must have {columns}, got {', '.join(names)}.")
             for row in table:
                 try:

@@ -549,6 +549,7 @@ def test_a_users_table_of_stays(tmp_path: Path) -> None:
         assert config == replace(config, task_settings=written)
     for text, message in (
         (header.replace("Hour", "Time"), "must have the columns RecordID, Hour"),
+        (header.replace(*[*VITALS][:2]), "must have the columns .* and 12 vitals"),
         ("\n".join([header, rows[0].replace("0,0,", "0,x,", 1)]), "line 2: could not convert"),
         ("\n".join([header, *rows[:3]]), "at least 10 stays, got 1"),
         (f"{header}\n0,0,98,6{',' * 12}3", "line 2: 16 fields, but 15 columns"),
