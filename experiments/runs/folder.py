@@ -165,10 +165,7 @@ class RunFolder:
         """Record how a session ended: "finished", "interrupted" or "failed"."""
         if not self.ranks.is_first:
             return
-        manifest = read_manifest(self.path)
-        if manifest is None and self.checkpoint.exists():
-            return  # a manifest without its sessions would let the run go on
-        content = manifest or {"sessions": [{}]}
+        content = read_manifest(self.path) or {"sessions": [{}]}
         content["status"] = status
         content["sessions"][-1]["end"] = now()
         write_json(self.manifest, {**content, **facts})
@@ -221,7 +218,7 @@ class RunFolder:
         if not self.checkpoint.exists():
             return None
         saved = self.read(self.checkpoint)
-        if not self.manifest.exists():
+        if "config" not in (read_manifest(self.path) or ()):  # which says at most that it failed
             raise ValueError(f"{self.path} has a checkpoint, but its manifest.json is missing.")
         return saved
 
