@@ -7,6 +7,7 @@ of a batch equals a batch of one with index k, for any batch size, order of rese
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import array_api_compat
@@ -89,7 +90,6 @@ class BatchedEnv:
         self.device = self._index.device
         self._on_host = xp is np or self.device.type == "cpu"
         self._checks_values = check_flag("debug", debug) or self._on_host
-        self._num_ahead = 1
         self._ahead: _Ahead | None = None
         self._episode = xp.full_like(self._index, -1)
         self._return = self._zeros(xp.float64)
@@ -158,7 +158,6 @@ class BatchedEnv:
         parameters = self.spec.sample(Key(seed, self._index, episode))
         parameters = override(self.spec.parameters, parameters, overrides)
         self._state = self.spec.initial_state(parameters)
-        self._num_ahead = self._count_ahead(self._state)
         self._seed, self._episode, self._clock = seed, episode, 0
         self._in_first_episodes = True
         self._return, self._ahead = self._zeros(self.xp.float64), None
@@ -266,11 +265,12 @@ class BatchedEnv:
             )
         return put(rows, new_state, state), put(rows, new_obs, obs)
 
-    def _count_ahead(self, state: State) -> int:
+    @cached_property
+    def _num_ahead(self) -> int:
         """How many episodes of each environment are begun at once."""
         if self.spec.fixed_length:
             return 1
-        size = sum(values.nbytes for values in state.values()) // self.num_envs
+        size = sum(values.nbytes for values in self.state.values()) // self.num_envs
         return max(1, min(_EPISODES_AHEAD, _BYTES_AHEAD // size) // self.num_envs)
 
     def _begin(self, key: Key) -> tuple[State, Observation]:
@@ -336,7 +336,6 @@ class BatchedEnv:
             for name, values in moved.items()
             if name.startswith("task/")
         }
-        self._num_ahead = self._count_ahead(self._state)
         return self.spec.observe(self._state)
 
 

@@ -431,7 +431,7 @@ class MiniGridMemoryPlayer(_EpisodePlayer):
     """
 
     def rule(self, view: Array) -> _Moves:
-        shown = [int(view[view.shape[0] // 2 - 1, -1])]  # beside it, if it starts next to it
+        shown = [int(view[view.shape[0] // 2 - 1, -1])]  # beside the player
         if shown[0] not in (_KEY, _BALL):  # the room is behind: what is in sight is at the fork
             yield _LEFT
             view = yield _LEFT

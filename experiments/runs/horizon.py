@@ -36,13 +36,15 @@ def check_horizon(config: Config, setting: str) -> None:
         raise ValueError(f"horizon: the loss without memory is not known for {config.task!r}.")
     for factor in FACTORS:
         long = make_task_or_env(stretched(config, setting, factor))
-        change = "inputs or outputs change" if _interface(long) != _interface(short) else None
-        if getattr(long, "steps", 0) < getattr(short, "steps", 0):
+        if _interface(long) != _interface(short):
+            change = "inputs or outputs change"
+        elif getattr(long, "steps", 0) < getattr(short, "steps", 0):
             change = "sequences are shorter"
-        if change:
-            raise ValueError(
-                f"horizon: {setting} is not a length: {change} at {factor} times its value."
-            )
+        else:
+            continue
+        raise ValueError(
+            f"horizon: {setting} is not a length: {change} at {factor} times its value."
+        )
 
 
 def stretched(config: ConfigT, setting: str, factor: int) -> ConfigT:

@@ -122,8 +122,8 @@ def clip_gradients(
         norm, value: of the gradients, from `gradient_norm`, and the same as a number.
 
     Returns:
-        the norm, of the scaled gradients if they were; infinite or nan only if a gradient is, which
-        are then left as they are.
+        the norm, or one that is finite in place of one that overflows; infinite or nan only if a
+        gradient is, which are then left as they are.
     """
     trained = [parameter for parameter in parameters if parameter.grad is not None]
     grads = [parameter.grad for parameter in trained if parameter.grad is not None]

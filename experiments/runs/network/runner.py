@@ -146,8 +146,9 @@ class TaskRunner(Runner[TaskConfig, TaskResult]):
 def published_figures(config: TaskConfig) -> str:
     """The papers' figures of the core on the test set, at the papers' sizes and budgets."""
     rows = config.make_task().published
-    is_rru = config.core == "rru" and rows  # with other settings than the paper's there are none
-    values = ablation_result(config.task, config.core_options) if is_rru else None
+    if not rows:  # as with other settings than the paper's
+        return ""
+    values = ablation_result(config.task, config.core_options) if config.core == "rru" else None
     if values is None:
         values = tuple(row.value for row in rows if (row.core, row.split) == (config.core, "test"))
     return " ".join(f"{value:g}" for value in values)

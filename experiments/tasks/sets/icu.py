@@ -136,10 +136,9 @@ def read_stays_table(path: str | os.PathLike[str]) -> Stays:
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: a column is missing, or there are not twelve vitals. Or a line, which the
-            message has, has fields too few or too many, no RecordID, a value that is not a finite
-            number, or another length than the line before of its stay. Or the file is truncated,
-            or no text.
+        ValueError: a column is missing or there twice, or there are not twelve vitals. A line,
+            which is named, has too few or too many fields, no RecordID, a value that is not a
+            finite number, or another length of the same stay. The file is truncated, or no text.
     """
     columns = f"the columns {STAY}, {HOUR}, {LENGTH} and {len(VITALS)} vitals"
     if not Path(path).is_file():
